@@ -12,7 +12,7 @@ use time::{Date, OffsetDateTime};
 use crate::place::Place;
 
 /// The copy: one advisory on each line, with identifier, version ranges and kind.
-const COPY: &str = "tools/advisories.json";
+const DATABASE_COPY: &str = "tools/advisories.json";
 /// Maximum age of the copy in days. An older copy is only a warning, so that time alone fails no build.
 const MAX_AGE_DAYS: i64 = 90;
 /// The reasons for accepted advisories. cargo-deny reads the same list.
@@ -86,7 +86,7 @@ struct AcceptedAdvisory {
 
 /// An advisory that applies to a locked package.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Finding {
+struct MatchedAdvisory {
     id: String,
     package: String,
     version: Version,
@@ -96,7 +96,7 @@ struct Finding {
 
 /// The output and the failures of the check.
 #[derive(Default, PartialEq, Eq, Debug)]
-struct Verdict {
+struct AdvisoryReport {
     accepted: Vec<String>,
     failures: Vec<String>,
 }
@@ -108,11 +108,11 @@ struct Verdict {
 /// When the check fails, or a file cannot be read or parsed.
 pub(crate) fn check(place: &Place) -> Result<()> {
     let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
-    let database = database(&read(COPY)?)?;
+    let database = database(&read(DATABASE_COPY)?)?;
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");
     }
-    let verdict = judge(&findings(&database, &locked(&read("Cargo.lock")?)?), &reasons(&read(ACCEPTED_LIST)?)?);
+    let verdict = evaluate(&findings(&database, &locked_packages(&read("Cargo.lock")?)?), &reasons(&read(ACCEPTED_LIST)?)?);
     for line in &verdict.accepted {
         println!("{line}");
     }
@@ -123,15 +123,15 @@ pub(crate) fn check(place: &Place) -> Result<()> {
 }
 
 fn database(text: &str) -> Result<Database> {
-    let database: Database = serde_json::from_str(text).with_context(|| format!("{COPY} is not a valid copy"))?;
+    let database: Database = serde_json::from_str(text).with_context(|| format!("{DATABASE_COPY} is not a valid copy"))?;
     if database.advisories.is_empty() {
-        bail!("{COPY} contains no advisory");
+        bail!("{DATABASE_COPY} contains no advisory");
     }
     Ok(database)
 }
 
 /// The packages from a registry.
-fn locked(text: &str) -> Result<Vec<LockedPackage>> {
+fn locked_packages(text: &str) -> Result<Vec<LockedPackage>> {
     let lock: Lock = toml::from_str(text).context("reading the packages of Cargo.lock")?;
     Ok(lock.package.into_iter().filter(|package| package.source.is_some()).collect())
 }
@@ -143,12 +143,12 @@ fn reasons(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(settings.advisories.ignore.into_iter().map(|accepted| (accepted.id, accepted.reason)).collect())
 }
 
-fn findings(database: &Database, packages: &[LockedPackage]) -> Vec<Finding> {
+fn findings(database: &Database, packages: &[LockedPackage]) -> Vec<MatchedAdvisory> {
     let mut found = Vec::new();
     for advisory in database.advisories.iter().filter(|advisory| advisory.is_relevant()) {
         let affected = packages.iter().filter(|package| package.name == advisory.package);
         for package in affected.filter(|package| advisory.affects(&package.version)) {
-            found.push(Finding {
+            found.push(MatchedAdvisory {
                 id: advisory.id.clone(),
                 package: package.name.clone(),
                 version: package.version.clone(),
@@ -159,10 +159,10 @@ fn findings(database: &Database, packages: &[LockedPackage]) -> Vec<Finding> {
     found
 }
 
-fn judge(findings: &[Finding], reasons: &BTreeMap<String, String>) -> Verdict {
-    let mut verdict = Verdict::default();
+fn evaluate(findings: &[MatchedAdvisory], reasons: &BTreeMap<String, String>) -> AdvisoryReport {
+    let mut verdict = AdvisoryReport::default();
     for finding in findings {
-        let Finding { id, package, version, informational } = finding;
+        let MatchedAdvisory { id, package, version, informational } = finding;
         let reason = reasons.get(id).filter(|reason| !reason.trim().is_empty());
         match (informational, reason) {
             (None, _) => verdict.failures.push(format!("{id}: {package} {version} is vulnerable")),
@@ -183,9 +183,9 @@ fn judge(findings: &[Finding], reasons: &BTreeMap<String, String>) -> Verdict {
 /// A warning when the copy is older than [`MAX_AGE_DAYS`] days.
 fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
     let date = Date::parse(as_of, format_description!("[year]-[month]-[day]"))
-        .with_context(|| format!("{COPY} has an invalid date: `{as_of}`"))?;
+        .with_context(|| format!("{DATABASE_COPY} has an invalid date: `{as_of}`"))?;
     let days = (today - date).whole_days();
-    Ok((days > MAX_AGE_DAYS).then(|| format!("{COPY} is {days} days old; newer advisories are not matched")))
+    Ok((days > MAX_AGE_DAYS).then(|| format!("{DATABASE_COPY} is {days} days old; newer advisories are not matched")))
 }
 
 impl Advisory {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn found(advisories: &str, name: &str, version: &str) -> usize {
-        findings(&copy(advisories), &locked(&package(name, version)).unwrap()).len()
+        findings(&copy(advisories), &locked_packages(&package(name, version)).unwrap()).len()
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn vulnerable_packages_fail_even_with_a_reason() {
-        let finding = |id: &str, kind: Option<&str>| Finding {
+        let finding = |id: &str, kind: Option<&str>| MatchedAdvisory {
             id: id.to_owned(),
             package: "x".to_owned(),
             version: Version::new(1, 2, 3),
@@ -258,12 +258,12 @@ mod tests {
         let reasons = |ids: &[(&str, &str)]| {
             ids.iter().map(|(id, reason)| ((*id).to_owned(), (*reason).to_owned())).collect::<BTreeMap<_, _>>()
         };
-        let failures = |findings: &[Finding], ids: &[(&str, &str)]| judge(findings, &reasons(ids)).failures;
+        let failures = |findings: &[MatchedAdvisory], ids: &[(&str, &str)]| evaluate(findings, &reasons(ids)).failures;
         let vulnerable = [finding("R-1", None)];
         assert_eq!(failures(&vulnerable, &[("R-1", "why")]), ["R-1: x 1.2.3 is vulnerable"]);
         let unmaintained = [finding("R-2", Some("unmaintained"))];
         assert_eq!(failures(&unmaintained, &[("R-2", "why")]), [""; 0]);
-        assert_eq!(judge(&unmaintained, &reasons(&[("R-2", "why")])).accepted, ["R-2: x 1.2.3 is unmaintained: why"]);
+        assert_eq!(evaluate(&unmaintained, &reasons(&[("R-2", "why")])).accepted, ["R-2: x 1.2.3 is unmaintained: why"]);
         assert_eq!(failures(&unmaintained, &[]), ["R-2: x 1.2.3 is unmaintained; deny.toml gives no reason for it"]);
         assert_eq!(failures(&unmaintained, &[("R-2", " ")]).len(), 1);
         assert_eq!(failures(&[], &[("R-3", "why")]), ["R-3: applies to no locked package; remove it from deny.toml"]);
@@ -290,15 +290,15 @@ mod tests {
     fn repository_passes_and_a_vulnerable_package_fails() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-        let (database, reasons) = (database(&read(COPY)).unwrap(), reasons(&read(ACCEPTED_LIST)).unwrap());
+        let (database, reasons) = (database(&read(DATABASE_COPY)).unwrap(), reasons(&read(ACCEPTED_LIST)).unwrap());
         assert!(database.advisories.len() > 1_000);
         let lock = read("Cargo.lock");
-        let today = findings(&database, &locked(&lock).unwrap());
-        assert_eq!(judge(&today, &reasons).failures, [""; 0]);
+        let today = findings(&database, &locked_packages(&lock).unwrap());
+        assert_eq!(evaluate(&today, &reasons).failures, [""; 0]);
         let unmaintained: BTreeSet<&str> = today.iter().map(|finding| finding.package.as_str()).collect();
         assert_eq!(unmaintained, BTreeSet::from(["derivative", "fxhash", "paste"]));
         let spoiled = format!("{lock}\n{}", package("h2", "0.3.17"));
-        let verdict = judge(&findings(&database, &locked(&spoiled).unwrap()), &reasons);
+        let verdict = evaluate(&findings(&database, &locked_packages(&spoiled).unwrap()), &reasons);
         assert!(verdict.failures.contains(&"RUSTSEC-2026-0258: h2 0.3.17 is vulnerable".to_owned()), "{verdict:?}");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
     check(place, &mut steps);
     steps.step("README test command", || {
         let readme = fs::read_to_string(place.root.join("README.md")).context("reading README.md")?;
-        if !tells(&readme, TEST_COMMAND) {
+        if !shows_command(&readme, TEST_COMMAND) {
             bail!("README.md does not show the line `{TEST_COMMAND}`");
         }
         // Uses the caller's environment, so that the command runs as documented.
@@ -67,7 +67,7 @@ fn check(place: &Place, steps: &mut Steps) {
 }
 
 /// Whether a document contains this command on a separate line.
-fn tells(document: &str, command: &str) -> bool {
+fn shows_command(document: &str, command: &str) -> bool {
     document.lines().any(|line| line.split(" #").next().is_some_and(|line| line.trim() == command))
 }
 
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn command_must_be_on_a_separate_line() {
-        assert!(tells("```sh\ncargo xtask test   # every test\n```\n", TEST_COMMAND));
-        assert!(!tells("Do not run `cargo xtask test`.\n", TEST_COMMAND));
-        assert!(!tells("cargo xtask test --fast\n", TEST_COMMAND));
+        assert!(shows_command("```sh\ncargo xtask test   # every test\n```\n", TEST_COMMAND));
+        assert!(!shows_command("Do not run `cargo xtask test`.\n", TEST_COMMAND));
+        assert!(!shows_command("cargo xtask test --fast\n", TEST_COMMAND));
     }
 }

@@ -23,7 +23,7 @@ use crate::up::Server;
 use crate::{demo, postgres};
 
 /// The folder of the tools' files.
-const FOLDER: &str = "tools/api";
+const TOOLS_FOLDER: &str = "tools/api";
 /// Generated requests for each operation and test phase: in CI, and in a long run.
 const EXAMPLES: u32 = 24;
 const LONG_EXAMPLES: u32 = 200;
@@ -45,7 +45,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> Result<()> {
-    let files = place.root.join(FOLDER);
+    let files = place.root.join(TOOLS_FOLDER);
     let npm = foreign::npm(place, &files)?;
     let python = foreign::python(place, &files)?;
     steps.step("lint of the OpenAPI document", || lint(place, &npm, &files));
@@ -55,27 +55,27 @@ pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> 
     if !built.success() {
         bail!("the server does not build ({built})");
     }
-    let running = Running::start(place, &signals)?;
-    steps.step("a generated TypeScript client", || typescript(place, &npm, &files, &work, running.address));
+    let running = DemoServer::start(place, &signals)?;
+    steps.step("a generated TypeScript client", || typescript_client(place, &npm, &files, &work, running.address));
     steps.step("a generated Python client", || python_client(place, &python, &files, &work, running.address));
-    steps.step("properties of every operation", || properties(&python, &files, &work, running.address, arguments));
+    steps.step("properties of every operation", || property_tests(&python, &files, &work, running.address, arguments));
     drop(running);
     Ok(())
 }
 
-fn document(place: &Place) -> PathBuf {
+fn document_path(place: &Place) -> PathBuf {
     place.root.join("docs/openapi.json")
 }
 
 fn lint(place: &Place, npm: &Npm, files: &Path) -> Result<()> {
     let mut command = npm.program("redocly");
     command.arg("lint").arg("--config").arg(files.join("redocly.yaml")).args(["--max-problems", "50"]);
-    command.arg(document(place)).env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
+    command.arg(document_path(place)).env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
     succeed(command)
 }
 
 /// Generates TypeScript types from the document, compiles the client script against them, and runs it.
-fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn typescript_client(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let folder = work.path().join("typescript");
     fs::create_dir(&folder)?;
     for name in ["walk.ts", "tsconfig.json"] {
@@ -84,7 +84,7 @@ fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: So
     fs::write(folder.join("package.json"), "{\"type\": \"module\"}")?;
     std::os::unix::fs::symlink(&npm.modules, folder.join("node_modules"))?;
     let mut generate = npm.program("openapi-typescript");
-    generate.arg(document(place)).arg("--output").arg(folder.join("fairway.d.ts"));
+    generate.arg(document_path(place)).arg("--output").arg(folder.join("fairway.d.ts"));
     succeed(generate)?;
     let mut compile = npm.program("tsc");
     compile.arg("--project").arg(&folder);
@@ -98,7 +98,7 @@ fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: So
 fn python_client(place: &Place, python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
-    generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document(place));
+    generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document_path(place));
     generate.arg("--output-path").arg(&package).arg("--config").arg(files.join("python-client.yaml"));
     fs::create_dir_all(package.parent().context("the package has a parent")?)?;
     succeed(generate)?;
@@ -109,13 +109,13 @@ fn python_client(place: &Place, python: &PythonEnvironment, files: &Path, work: 
 }
 
 /// Sends generated valid and invalid requests to the server, with all of the tool's checks.
-fn properties(python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
+fn property_tests(python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));
     let seed = arguments.seed.map_or_else(fresh_seed, Ok)?;
     println!("seed {seed}: `cargo xtask check-api --seed {seed}` sends the same requests");
-    ask.args(generation(arguments.long, seed)).current_dir(work.path());
+    ask.args(generation_arguments(arguments.long, seed)).current_dir(work.path());
     // The codec that the configuration names.
     ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
     succeed(ask)
@@ -127,13 +127,13 @@ fn fresh_seed() -> Result<u64> {
 }
 
 /// The number of examples and the seed. Different seeds let several runs together cover more than one.
-fn generation(is_long: bool, seed: u64) -> [String; 4] {
+fn generation_arguments(is_long: bool, seed: u64) -> [String; 4] {
     let examples = if is_long { LONG_EXAMPLES } else { EXAMPLES };
     ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
 }
 
 /// A server with the demo, and its private PostgreSQL.
-struct Running {
+struct DemoServer {
     address: SocketAddr,
     // Dropped in this order: the server ends before its database.
     _server: Server,
@@ -141,7 +141,7 @@ struct Running {
     _home: TempDir,
 }
 
-impl Running {
+impl DemoServer {
     fn start(place: &Place, signals: &Signals) -> Result<Self> {
         let binaries = postgres::ensure()?;
         let database = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
@@ -178,7 +178,7 @@ mod tests {
 
     fn configuration() -> Table {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        fs::read_to_string(root.join(FOLDER).join("schemathesis.toml")).unwrap().parse().unwrap()
+        fs::read_to_string(root.join(TOOLS_FOLDER).join("schemathesis.toml")).unwrap().parse().unwrap()
     }
 
     fn accepted(checks: &Value) -> Option<Vec<&str>> {
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn generation_has_a_seed_and_enough_examples() {
-        let short = generation(false, 7);
+        let short = generation_arguments(false, 7);
         assert_eq!(short, ["--max-examples", "24", "--seed", "7"]);
-        assert_eq!(generation(true, 7)[1], "200");
+        assert_eq!(generation_arguments(true, 7)[1], "200");
         let first = fresh_seed().unwrap();
         assert!(first > 1_700_000_000, "{first}");
     }

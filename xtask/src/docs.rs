@@ -14,21 +14,21 @@ const BEGIN: &str = "<!-- moves: written by `cargo xtask docs` -->\n";
 const END: &str = "<!-- end of moves -->";
 
 pub(crate) fn run(place: &Place) -> Result<ExitCode> {
-    fs::write(place.root.join(DOCUMENT), written(place)?).with_context(|| format!("writing {DOCUMENT}"))?;
+    fs::write(place.root.join(DOCUMENT), rendered_document(place)?).with_context(|| format!("writing {DOCUMENT}"))?;
     println!("wrote {DOCUMENT}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks that the document equals the snapshot.
 pub(crate) fn check(place: &Place) -> Result<()> {
-    if read(place, DOCUMENT)? != written(place)? {
+    if read(place, DOCUMENT)? != rendered_document(place)? {
         bail!("{DOCUMENT} differs from the snapshot: run `cargo xtask docs`");
     }
     Ok(())
 }
 
-fn written(place: &Place) -> Result<String> {
-    filled(&read(place, DOCUMENT)?, table(&read(place, SNAPSHOT)?)?)
+fn rendered_document(place: &Place) -> Result<String> {
+    replace_table(&read(place, DOCUMENT)?, table(&read(place, SNAPSHOT)?)?)
 }
 
 fn read(place: &Place, path: &str) -> Result<String> {
@@ -41,7 +41,7 @@ fn table(snapshot: &str) -> Result<&str> {
 }
 
 /// Replaces the text between the markers.
-fn filled(document: &str, table: &str) -> Result<String> {
+fn replace_table(document: &str, table: &str) -> Result<String> {
     let (before, rest) = document.split_once(BEGIN).with_context(|| format!("{DOCUMENT} lacks the line {BEGIN}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("{DOCUMENT} lacks the line {END}"))?;
     Ok(format!("{before}{BEGIN}{}\n{END}{after}", table.trim_end()))
@@ -56,8 +56,8 @@ mod tests {
         let snapshot = "---\nsource: x\n---\n| a |\n|---|\n";
         let document = format!("# T\n\n{BEGIN}old\n{END}\n\nMore.\n");
         let expected = format!("# T\n\n{BEGIN}| a |\n|---|\n{END}\n\nMore.\n");
-        assert_eq!(filled(&document, table(snapshot).unwrap()).unwrap(), expected);
-        assert_eq!(filled(&expected, table(snapshot).unwrap()).unwrap(), expected);
-        assert!(filled("# T\n", "| a |").is_err());
+        assert_eq!(replace_table(&document, table(snapshot).unwrap()).unwrap(), expected);
+        assert_eq!(replace_table(&expected, table(snapshot).unwrap()).unwrap(), expected);
+        assert!(replace_table("# T\n", "| a |").is_err());
     }
 }

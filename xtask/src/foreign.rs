@@ -109,7 +109,7 @@ pub(crate) fn python(place: &Place, files: &Path) -> Result<PythonEnvironment> {
 /// An environment with the packages that pip installs for these arguments.
 pub(crate) fn packages(place: &Place, name: &str, content: &[u8], arguments: &[&str]) -> Result<PythonEnvironment> {
     let folder = installed(place, name, content, |folder| {
-        environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
+        create_environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
         let mut install = Command::new(folder.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
         succeed(install)
@@ -118,7 +118,7 @@ pub(crate) fn packages(place: &Place, name: &str, content: &[u8], arguments: &[&
 }
 
 /// Creates an environment; installs the distribution's venv package when missing.
-fn environment(folder: &Path) -> Result<()> {
+fn create_environment(folder: &Path) -> Result<()> {
     let make = || -> Result<()> {
         let python = on_path("python3").context("python3 is not installed")?;
         let mut command = Command::new(python);

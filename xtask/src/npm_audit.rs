@@ -10,11 +10,11 @@ use crate::place::{Place, on_path};
 /// Folders with a `package-lock.json`: tools of the checks and tests, not of the product.
 const FOLDERS: [&str; 2] = ["tools/api", "tools/mcp"];
 /// Timeout of the registry in milliseconds, because the checks also run offline.
-const PATIENCE: &str = "--fetch-timeout=10000";
+const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 
 /// The result of `npm audit` for a lock file.
 #[derive(PartialEq, Eq, Debug)]
-enum Audit {
+enum AuditResult {
     /// The registry did not respond, or does not support audits.
     NoAnswer,
     /// Packages with advisories: high or critical ones, and others.
@@ -33,15 +33,15 @@ pub(crate) fn check(place: &Place) -> Result<()> {
     let mut failures = Vec::new();
     for folder in FOLDERS {
         let mut audit = Command::new(&npm);
-        audit.args(["audit", "--json", "--package-lock-only", "--fetch-retries=0", PATIENCE]);
+        audit.args(["audit", "--json", "--package-lock-only", "--fetch-retries=0", FETCH_TIMEOUT]);
         audit.current_dir(place.root.join(folder));
         let output = audit.output().with_context(|| format!("starting npm in {folder}"))?;
-        match read(&output.stdout) {
-            Audit::NoAnswer => println!("{folder}: the registry does not support `npm audit`"),
-            Audit::Answered { severe: 0, mild } => {
+        match parse_report(&output.stdout) {
+            AuditResult::NoAnswer => println!("{folder}: the registry does not support `npm audit`"),
+            AuditResult::Answered { severe: 0, mild } => {
                 println!("{folder}: no severe advisories, {mild} packages with others")
             }
-            Audit::Answered { severe, .. } => {
+            AuditResult::Answered { severe, .. } => {
                 failures.push(format!("{folder}: {severe} packages with severe advisories; see `npm audit` there"));
             }
         }
@@ -53,13 +53,13 @@ pub(crate) fn check(place: &Place) -> Result<()> {
 }
 
 /// Parses the report; output without a report version means no answer.
-fn read(report: &[u8]) -> Audit {
-    let Ok(report) = serde_json::from_slice::<Value>(report) else { return Audit::NoAnswer };
+fn parse_report(report: &[u8]) -> AuditResult {
+    let Ok(report) = serde_json::from_slice::<Value>(report) else { return AuditResult::NoAnswer };
     let Some(counts) = report.get("auditReportVersion").and(report.pointer("/metadata/vulnerabilities")) else {
-        return Audit::NoAnswer;
+        return AuditResult::NoAnswer;
     };
     let count = |names: &[&str]| names.iter().filter_map(|name| counts.get(name)?.as_u64()).sum();
-    Audit::Answered { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
+    AuditResult::Answered { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
     use std::path::Path;
 
     /// Tool folders with an npm lock file that [`FOLDERS`] omits.
-    fn unlisted(tools: &Path) -> Vec<String> {
+    fn unlisted_folders(tools: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(tools).unwrap().flatten();
         let folders = entries.filter(|entry| entry.path().join("package-lock.json").is_file());
         folders
@@ -79,19 +79,19 @@ mod tests {
 
     #[test]
     fn counts_severe_advisories_and_detects_missing_support() {
-        assert_eq!(read(b""), Audit::NoAnswer);
+        assert_eq!(parse_report(b""), AuditResult::NoAnswer);
         assert_eq!(
-            read(br#"{ "message": "405 Method Not Allowed", "statusCode": 405, "error": {} }"#),
-            Audit::NoAnswer
+            parse_report(br#"{ "message": "405 Method Not Allowed", "statusCode": 405, "error": {} }"#),
+            AuditResult::NoAnswer
         );
         let report = br#"{ "auditReportVersion": 2, "vulnerabilities": {}, "metadata": { "vulnerabilities":
             { "info": 1, "low": 2, "moderate": 3, "high": 4, "critical": 5, "total": 15 } } }"#;
-        assert_eq!(read(report), Audit::Answered { severe: 9, mild: 6 });
+        assert_eq!(parse_report(report), AuditResult::Answered { severe: 9, mild: 6 });
     }
 
     #[test]
     fn audits_every_lock_file() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        assert_eq!(unlisted(&root.join("tools")), [""; 0]);
+        assert_eq!(unlisted_folders(&root.join("tools")), [""; 0]);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
     succeed(build)?;
     let built = place.target.join("small/fairway");
-    within(&built, MAX_BYTES)?;
+    check_size(&built, MAX_BYTES)?;
     let folder = place.target.join("package");
     fs::create_dir_all(folder.join("completions"))?;
     let program = folder.join("fairway");
@@ -36,7 +36,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
 }
 
 /// Checks the size of the executable.
-fn within(program: &Path, most: u64) -> Result<()> {
+fn check_size(program: &Path, most: u64) -> Result<()> {
     let size = fs::metadata(program).context("reading the executable's size")?.len();
     println!("{} has {size} bytes", program.display());
     if size > most {
@@ -54,7 +54,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("fairway");
         fs::write(&program, [0; 100]).unwrap();
-        assert!(within(&program, 100).is_ok());
-        assert!(within(&program, 99).is_err());
+        assert!(check_size(&program, 100).is_ok());
+        assert!(check_size(&program, 99).is_err());
     }
 }

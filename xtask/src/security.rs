@@ -17,7 +17,7 @@ const DOCUMENT: &str = "docs/security.md";
 const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
 /// Parts of the current round of work that a row may be open for.
-const PARTS: std::ops::RangeInclusive<u32> = 1..=10;
+const WORK_PARTS: std::ops::RangeInclusive<u32> = 1..=10;
 
 /// Compares the document's rows with the expected rows and the existing tests.
 pub(crate) fn check(place: &Place) -> Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn check(place: &Place) -> Result<()> {
 }
 
 /// The identifiers of all rows in document order.
-fn expected() -> Vec<String> {
+fn expected_rows() -> Vec<String> {
     let threats = (1..=THREATS).map(|number| format!("T{number}"));
     threats.chain((1..=PROMISES).map(|number| format!("R{number}"))).collect()
 }
@@ -43,14 +43,14 @@ fn expected() -> Vec<String> {
 fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let rows: Vec<(&str, &str)> = document.lines().filter_map(row).collect();
     let mut faults = Vec::new();
-    for id in expected() {
+    for id in expected_rows() {
         match rows.iter().filter(|(found, _)| *found == id).count() {
             1 => {}
             0 => faults.push(format!("{id}: no row")),
             count => faults.push(format!("{id}: {count} rows")),
         }
     }
-    let known: BTreeSet<String> = expected().into_iter().collect();
+    let known: BTreeSet<String> = expected_rows().into_iter().collect();
     for (id, cell) in rows {
         if !known.contains(id) {
             faults.push(format!("{id}: no such threat or promise"));
@@ -83,7 +83,7 @@ fn evidence_error(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
         return (!tests.contains(name)).then(|| format!("there is no test `{name}`"));
     }
     let part = evidence.strip_prefix("open: part ").and_then(|rest| rest.strip_suffix(" of this round"));
-    let is_open = part.and_then(|number| number.parse().ok()).is_some_and(|number| PARTS.contains(&number));
+    let is_open = part.and_then(|number| number.parse().ok()).is_some_and(|number| WORK_PARTS.contains(&number));
     (!is_open).then(|| format!("`{evidence}` is neither a test nor `open: part N of this round`"))
 }
 
@@ -101,7 +101,7 @@ mod tests {
             Some((_, row)) => (*row).to_owned(),
             None => format!("| {id} | a fact | `fairway-api::body::refuses` |"),
         };
-        let rows: Vec<String> = expected().into_iter().map(line).collect();
+        let rows: Vec<String> = expected_rows().into_iter().map(line).collect();
         format!("# Security\n\n| row | fact | shown by |\n|---|---|---|\n{}\n", rows.join("\n"))
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn rejects_unknown_tests_and_invalid_open_parts() {
-        for (cell, expected) in [
+        for (cell, expected_rows) in [
             ("`fairway-api::body::gone`", "T3: there is no test `fairway-api::body::gone`"),
             ("", "T3: `` is neither a test nor `open: part N of this round`"),
             ("open", "T3: `open` is neither a test nor `open: part N of this round`"),
@@ -136,7 +136,7 @@ mod tests {
             ("`fairway-api::body::refuses`, later", "T3: `later` is neither a test nor `open: part N of this round`"),
         ] {
             let row = format!("| T3 | a fact | {cell} |");
-            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [expected]);
+            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [expected_rows]);
         }
     }
 }

@@ -26,7 +26,7 @@ const VECTORS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
 const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
 /// The folder of the inspector's lock file.
-const INSPECTOR: &str = "tools/mcp";
+const INSPECTOR_FOLDER: &str = "tools/mcp";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -47,7 +47,7 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     let python = bucket::ensure(place)?;
     let gateway = gateway::ensure(place)?;
     let vectors = vectors::ensure(&python)?;
-    let inspector = foreign::npm(place, &place.root.join(INSPECTOR))?;
+    let inspector = foreign::npm(place, &place.root.join(INSPECTOR_FOLDER))?;
     // Stopped and removed on drop, whatever the result.
     let server = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
@@ -94,11 +94,11 @@ fn has_example(folder: &Path) -> bool {
             return has_example(&path);
         }
         let is_source = path.extension().is_some_and(|extension| extension == "rs");
-        is_source && fs::read_to_string(path).is_ok_and(|text| text.lines().any(opens_example))
+        is_source && fs::read_to_string(path).is_ok_and(|text| text.lines().any(is_example_start))
     })
 }
 
-fn opens_example(line: &str) -> bool {
+fn is_example_start(line: &str) -> bool {
     let line = line.trim_start();
     let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
     comment.is_some_and(|comment| comment.trim_start().starts_with("```"))
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn detects_examples_only_in_documentation_comments() {
-        assert!(opens_example("    /// ```"));
-        assert!(opens_example("//! ```no_run"));
-        assert!(!opens_example("// ```"));
-        assert!(!opens_example("let text = \"/// ```\";"));
+        assert!(is_example_start("    /// ```"));
+        assert!(is_example_start("//! ```no_run"));
+        assert!(!is_example_start("// ```"));
+        assert!(!is_example_start("let text = \"/// ```\";"));
     }
 }

@@ -41,14 +41,14 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if TcpListener::bind(address).is_err() {
         bail!("{address} is in use: stop what listens there, or set FAIRWAY_BIND to another address");
     }
-    let mut server = Server { child: quiet(command).spawn().context("starting fairway-server")? };
+    let mut server = Server { child: with_quiet_log(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
         Event::Ended(status) => bail!("fairway-server exited during startup ({status})"),
         Event::Asked => return server.drain(&signals),
         Event::NothingYet => {}
     }
     let url = format!("http://{address}");
-    let seeded = with_database(demo::seed(place, profile)).and_then(|seed| children::run(quiet(seed), &signals));
+    let seeded = with_database(demo::seed(place, profile)).and_then(|seed| children::run(with_quiet_log(seed), &signals));
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {
@@ -92,7 +92,7 @@ pub(crate) fn with_database(mut command: Command) -> Result<Command> {
 }
 
 /// Limits the log to warnings, because request logs would hide the demo's messages.
-fn quiet(mut command: Command) -> Command {
+fn with_quiet_log(mut command: Command) -> Command {
     if env::var_os("FAIRWAY_LOG").is_none() {
         command.env("FAIRWAY_LOG", "warn");
     }
@@ -134,7 +134,7 @@ impl Server {
         children::send(&self.child, Wakeup::SIGTERM);
         loop {
             match children::glance(&mut self.child, signals)? {
-                Event::Ended(status) => return Ok(ended(status)),
+                Event::Ended(status) => return Ok(exit_code_of(status)),
                 Event::Asked => self.child.kill().context("killing fairway-server")?,
                 Event::NothingYet => {}
             }
@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-fn ended(status: ExitStatus) -> ExitCode {
+fn exit_code_of(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     /// A server that sends this response to one connection.
-    fn answering(answer: &'static str) -> SocketAddr {
+    fn server_with_response(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn only_status_200_is_ready() {
-        assert!(is_ready(answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")));
-        assert!(!is_ready(answering("HTTP/1.1 503 Service Unavailable\r\n\r\n")));
-        assert!(!is_ready(answering("")));
+        assert!(is_ready(server_with_response("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")));
+        assert!(!is_ready(server_with_response("HTTP/1.1 503 Service Unavailable\r\n\r\n")));
+        assert!(!is_ready(server_with_response("")));
     }
 }

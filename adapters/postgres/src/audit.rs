@@ -21,7 +21,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Maximum number of facts that one pass of the sequencer indexes in one tenant's log.
-const BATCH: i32 = 1_000;
+const MAX_FACTS: i32 = 1_000;
 /// Maximum number of logs in one pass, which bounds its duration.
 const MAX_LOGS: i64 = 10;
 
@@ -132,6 +132,6 @@ impl FactSequencer for Database {
                 SELECT tenant_id FROM fact_log
                 WHERE EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = fact_log.tenant_id)
                 LIMIT $2)";
-        count(&self.write_idempotent(SQL, &[&BATCH, &MAX_LOGS]).await?)
+        count(&self.write_idempotent(SQL, &[&MAX_FACTS, &MAX_LOGS]).await?)
     }
 }

@@ -61,7 +61,7 @@ const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = 
 const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
 /// would wait for each other's locks. The second connection stays free for another tenant.
-const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
+const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
 /// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
 /// embeddings paid for at this point, so a refusal is expensive.
 const INGEST_WAIT: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ const POINTS_PER_LIST: usize = 4;
 const POINTS_PER_MONTH_LIST: usize = 2;
 
 /// Time-out of a new connection.
-const CONNECT: Duration = Duration::from_millis(900);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
 /// Time-out of a statement, with its wait for a connection. It exceeds `statement_timeout`, so that PostgreSQL's own
 /// error arrives first while PostgreSQL responds.
 pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
@@ -121,7 +121,7 @@ impl DatabaseOptions {
     /// ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        self.connections.saturating_add(self.list_connections()).saturating_add(INGESTS.permits)
+        self.connections.saturating_add(self.list_connections()).saturating_add(INGEST_LIMITS.permits)
     }
 }
 
@@ -182,7 +182,7 @@ impl Database {
             POINT_SESSION,
         )?;
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
-        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
+        let for_ingests = PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
         let (waiting, heavy) = (Waiting::default(), LargeCommitPermits::of(options.connections));
         Ok(Self {
             access_revisions: Coalescer::over(Looks(AccessRevisionLoader(points.clone())), &waiting),
@@ -212,7 +212,7 @@ impl Database {
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingests: pool(&options.url, for_ingests, INGEST_SESSION)?,
-            ingest_permits: FairSemaphore::new(INGESTS),
+            ingest_permits: FairSemaphore::new(INGEST_LIMITS),
         })
     }
 
@@ -342,7 +342,7 @@ struct PoolLimits {
 fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, StoreError> {
     let PoolLimits { connections, statements, wait } = limits;
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
-    config.connect_timeout(CONNECT).application_name("fairway");
+    config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
     let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let hook = Hook::async_fn(move |client, _| {
@@ -371,7 +371,7 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
         // caches. In rotation, sixteen connections would share the work of two, each with cold caches.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT), recycle: Some(CONNECT) })
+        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
         .post_create(hook)
         .pre_recycle(forget)
         .build()

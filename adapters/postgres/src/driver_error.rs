@@ -13,18 +13,18 @@ pub(crate) type Source = Box<dyn Error + Send + Sync>;
 
 /// PostgreSQL refused a statement or a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Refused {
+struct ServerError {
     sqlstate: SqlState,
     constraint: Option<String>,
 }
 
-impl Refused {
+impl ServerError {
     fn of(error: &DbError) -> Self {
         Self { sqlstate: error.code().clone(), constraint: error.constraint().map(str::to_owned) }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ServerError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "PostgreSQL answered SQLSTATE {}", self.sqlstate.code())?;
         if let Some(constraint) = &self.constraint {
@@ -37,7 +37,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl Error for Refused {}
+impl Error for ServerError {}
 
 /// Explains the SQLSTATEs that operators see most when they connect a server. All codes: PostgreSQL's manual, appendix
 /// A.
@@ -57,7 +57,7 @@ fn advice(code: &SqlState) -> Option<&'static str> {
 /// and is kept as it is.
 pub(crate) fn redact_driver_error(error: tokio_postgres::Error) -> Source {
     match error.as_db_error() {
-        Some(database) => Box::new(Refused::of(database)),
+        Some(database) => Box::new(ServerError::of(database)),
         None => Box::new(error),
     }
 }
@@ -78,14 +78,14 @@ pub(crate) fn redact_pool_error(error: PoolError) -> Source {
 struct FailedMigration {
     step: String,
     #[source]
-    source: Refused,
+    source: ServerError,
 }
 
 /// Converts an error of the migration runner.
 pub(crate) fn redact_runner_error(error: refinery::Error) -> Source {
     let refused = if let refinery::error::Kind::Connection(step, source) = error.kind() {
         let database = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);
-        database.map(|database| FailedMigration { step: step.clone(), source: Refused::of(database) })
+        database.map(|database| FailedMigration { step: step.clone(), source: ServerError::of(database) })
     } else {
         None
     };

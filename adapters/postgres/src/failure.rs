@@ -59,14 +59,14 @@ pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
     let passing = match error.code() {
         // An error without a code did not come from the server: no connection was made, or it broke.
         None => error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()),
-        Some(code) => is_passing(code),
+        Some(code) => is_transient(code),
     };
     let fault = if passing { StoreFault::Unavailable } else { StoreFault::Broken };
     StoreError { source: redact_driver_error(error), fault }
 }
 
 /// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.
-fn is_passing(code: &SqlState) -> bool {
+fn is_transient(code: &SqlState) -> bool {
     let class = code.code().get(0..2).unwrap_or_default();
     matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
 }

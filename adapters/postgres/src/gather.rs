@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 /// Maximum number of items in one batch.
 const MOST: usize = 64;
 /// Maximum number of times that the leader yields to collect followers before its first batch.
-const LOOKS: usize = 16;
+const MAX_YIELDS: usize = 16;
 
 /// An operation that runs for many items in one statement.
 #[async_trait]
@@ -36,14 +36,14 @@ pub(crate) trait Batch: Send + Sync + 'static {
 /// Collects requests into batches and runs one batch at a time.
 pub(crate) struct Coalescer<B: Batch> {
     pub(crate) batch: B,
-    gate: Mutex<Gate<B>>,
+    gate: Mutex<State<B>>,
     pub(crate) waiting: Waiting,
 }
 
 /// An item and the channel that its result is sent to.
 type PendingRequest<B> = (<B as Batch>::Item, oneshot::RequestContext<<B as Batch>::Answer>);
 
-struct Gate<B: Batch> {
+struct State<B: Batch> {
     under_way: bool,
     waiting: VecDeque<PendingRequest<B>>,
 }
@@ -51,7 +51,7 @@ struct Gate<B: Batch> {
 impl<B: Batch> Coalescer<B> {
     /// Creates a coalescer. Pending requests are counted in `waiting`.
     pub(crate) fn over(batch: B, waiting: &Waiting) -> Arc<Self> {
-        let gate = Mutex::new(Gate { under_way: false, waiting: VecDeque::new() });
+        let gate = Mutex::new(State { under_way: false, waiting: VecDeque::new() });
         Arc::new(Self { batch, gate, waiting: waiting.clone() })
     }
 
@@ -72,18 +72,18 @@ impl<B: Batch> Coalescer<B> {
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
     /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
-    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::RequestContext<B::Answer>) -> Option<Turn<B>> {
+    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::RequestContext<B::Answer>) -> Option<Leader<B>> {
         let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push_back((item, sender));
         let is_first = !mem::replace(&mut state.under_way, true);
-        is_first.then(|| Turn { of: Arc::clone(self), over: false })
+        is_first.then(|| Leader { of: Arc::clone(self), over: false })
     }
 
     /// Yields to other tasks that are about to submit, so that they join the first batch. The event that wakes one
     /// request often wakes more of them. Returns as soon as a yield adds no item.
     async fn settle(&self) {
         let mut queued = 0;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_YIELDS {
             tokio::task::yield_now().await;
             let waiting = self.gate.lock().unwrap_or_else(PoisonError::into_inner).waiting.len();
             if waiting == queued {
@@ -104,12 +104,12 @@ impl<B: Batch> Coalescer<B> {
 }
 
 /// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
-struct Turn<B: Batch> {
+struct Leader<B: Batch> {
     of: Arc<Coalescer<B>>,
     over: bool,
 }
 
-impl<B: Batch> Turn<B> {
+impl<B: Batch> Leader<B> {
     async fn run_batches(mut self) {
         self.of.settle().await;
         loop {
@@ -127,7 +127,7 @@ impl<B: Batch> Turn<B> {
     }
 }
 
-impl<B: Batch> Drop for Turn<B> {
+impl<B: Batch> Drop for Leader<B> {
     fn drop(&mut self) {
         if !self.over {
             let mut state = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,7 +19,7 @@ pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
 /// Memory of a large text while it is read and parsed, as a multiple of its length. It covers the driver's copy, the
 /// text, and the values of dense JSON.
-const COPIES: usize = 6;
+const MEMORY_FACTOR: usize = 6;
 
 /// A permit and a memory reservation to read and parse one large text.
 pub(crate) struct LargeRead((Permit<TenantId>, Admission));
@@ -32,7 +32,7 @@ impl LargeRead {
     pub(crate) async fn acquire(scope: TenantScope, bytes: i64) -> Result<Self, StoreError> {
         let permit = PERMITS.acquire(scope.tenant(), ANSWER).await;
         let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
-        let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(COPIES);
+        let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_FACTOR);
         let memory = admit(bytes, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
         Ok(Self((permit, memory)))
     }

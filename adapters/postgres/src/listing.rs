@@ -23,7 +23,7 @@ use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 /// Counts stop here: a total of 10,001 means "more than ten thousand".
-const COUNTED: u32 = 10_001;
+const COUNT_LIMIT: u32 = 10_001;
 
 /// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
 /// page is full.
@@ -195,21 +195,21 @@ impl Listing {
             .branches
             .iter()
             .map(|branch| {
-                let rows = format!("SELECT {} WHERE {} LIMIT {COUNTED}", branch.from, branch.conditions.join(" AND "));
+                let rows = format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
                 match &branch.each {
                     None => format!("({rows})"),
-                    Some(each) => format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNTED})"),
+                    Some(each) => format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})"),
                 }
             })
             .collect();
         let all = branches.join(" UNION ALL ");
-        format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNTED}) AS few", self.with)
+        format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNT_LIMIT}) AS few", self.with)
     }
 
     /// The statement of a page. It returns one extra row, which tells whether another page follows.
-    fn page(&self, bounds: &Bounds) -> String {
+    fn page(&self, bounds: &PageBounds) -> String {
         let (key, columns) = (self.key.inside(), self.columns);
-        let Bounds { rows, deep, skipped, behind } = bounds;
+        let PageBounds { rows, deep, skipped, behind } = bounds;
         let behind = behind.as_ref().map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
         let branches: Vec<String> = self
             .branches
@@ -251,7 +251,7 @@ impl Listing {
 
 /// The bounds of a page as placeholders. Literal numbers would create one prepared statement for each page size on
 /// every connection.
-struct Bounds {
+struct PageBounds {
     /// Rows of the page plus one.
     rows: String,
     /// Rows of the page plus one, plus the skipped rows.
@@ -261,18 +261,18 @@ struct Bounds {
     behind: Option<String>,
 }
 
-impl Bounds {
-    fn bind(page: PageRequest, key: Key, planned: Planned, values: &mut Values) -> Self {
+impl PageBounds {
+    fn bind(page: PageRequest, key: Key, planned: PlanMode, values: &mut Values) -> Self {
         let (skipped, behind) = match page.start {
             Start::Skip(rows) => (rows, None),
             Start::Behind(mark) => (0, Some(key.bind(mark, values))),
         };
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
         let deep = match (planned, page.start) {
-            (Planned::EachTime, _) => values.bind(rows.saturating_add(skipped)),
+            (PlanMode::EachTime, _) => values.bind(rows.saturating_add(skipped)),
             // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
-            (Planned::Once, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
-            (Planned::Once, Start::Skip(_)) => (SCAN_LIMIT + COUNTED).to_string(),
+            (PlanMode::Once, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
+            (PlanMode::Once, Start::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
         Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
     }
@@ -319,7 +319,7 @@ pub(crate) fn within(
 
 /// The plan mode of a list.
 #[derive(Clone, Copy)]
-enum Planned {
+enum PlanMode {
     /// A custom plan for the given parameters.
     EachTime,
     /// A generic plan for all parameters.
@@ -328,10 +328,10 @@ enum Planned {
 
 impl Database {
     /// Reads rows of at most `bytes` in total.
-    async fn asked(&self, planned: Planned, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+    async fn asked(&self, planned: PlanMode, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
         match planned {
-            Planned::EachTime => self.list(bytes, sql, &values.params()).await,
-            Planned::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
+            PlanMode::EachTime => self.list(bytes, sql, &values.params()).await,
+            PlanMode::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
         }
     }
 
@@ -345,7 +345,7 @@ impl Database {
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.paged(listing, page, read, Planned::EachTime).await
+        self.paged(listing, page, read, PlanMode::EachTime).await
     }
 
     /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
@@ -356,19 +356,19 @@ impl Database {
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.paged(listing, page, read, Planned::Once).await
+        self.paged(listing, page, read, PlanMode::Once).await
     }
 
-    async fn total(&self, listing: &Listing, planned: Planned) -> Result<u64, StoreError> {
+    async fn total(&self, listing: &Listing, planned: PlanMode) -> Result<u64, StoreError> {
         let counted = listing.counted();
         // The digest covers the parameters: other callers and filters are other lists.
         let list: Option<[u8; 32]> =
             listing.only_grows.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
-            return Ok(u64::from(COUNTED));
+            return Ok(u64::from(COUNT_LIMIT));
         }
         let total = count(&self.asked(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
-        if let Some(list) = list.filter(|_| total >= u64::from(COUNTED)) {
+        if let Some(list) = list.filter(|_| total >= u64::from(COUNT_LIMIT)) {
             self.long_lists.add(list);
         }
         Ok(total)
@@ -379,10 +379,10 @@ impl Database {
         mut listing: Listing,
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-        planned: Planned,
+        planned: PlanMode,
     ) -> Result<Page<T>, StoreError> {
         let total = self.total(&listing, planned).await?;
-        let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
+        let bounds = PageBounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
         let bytes = listing.row_bytes.page(page.limit);
         let mut found = self.asked(planned, bytes, &sql, &listing.values).await?;
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn places_limits_and_cursors_inside_each_arm() {
-        let bounds = |behind: Option<&str>| Bounds {
+        let bounds = |behind: Option<&str>| PageBounds {
             rows: "$4".to_owned(),
             deep: "$5".to_owned(),
             skipped: "$6".to_owned(),

@@ -26,15 +26,15 @@ pub(crate) trait Look: Send + Sync + 'static {
 pub(crate) struct Looks<L>(pub(crate) L);
 
 /// The value of one key, or the fault of the shared statement: a [`StoreError`] cannot be cloned.
-type Shared<T> = Result<Option<T>, StoreFault>;
+type SharedResult<T> = Result<Option<T>, StoreFault>;
 
 #[async_trait]
 impl<L: Look> Batch for Looks<L> {
     type Item = L::Key;
-    type Answer = Shared<L::Found>;
+    type Answer = SharedResult<L::Found>;
     const WHAT: &'static str = L::WHAT;
 
-    async fn together(&self, keys: Vec<L::Key>) -> Vec<Shared<L::Found>> {
+    async fn together(&self, keys: Vec<L::Key>) -> Vec<SharedResult<L::Found>> {
         let found = self.0.look(&distinct(&keys)).await;
         keys.iter()
             .map(|key| found.as_ref().map(|found| found.get(key).cloned()).map_err(|error| error.fault))

@@ -64,7 +64,7 @@ const ERASE: &str =
     concat!("SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ", commit_tail!(), ")");
 
 /// Maximum number of rows that one statement deletes, so that each statement is short.
-const AT_ONCE: i64 = 1_000;
+const DELETE_BATCH: i64 = 1_000;
 
 const DELETE_EXPIRED: &str = "WITH gone AS (
         DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
@@ -141,10 +141,10 @@ impl Database {
     async fn delete_in_batches(&self, statement: &str) -> Result<u64, StoreError> {
         let mut deleted = 0_u64;
         loop {
-            let rows = self.write_idempotent(statement, &[&AT_ONCE]).await?;
+            let rows = self.write_idempotent(statement, &[&DELETE_BATCH]).await?;
             let gone: i64 = rows.first().map(|row| row.column("gone")).transpose()?.unwrap_or_default();
             deleted = deleted.saturating_add(u64::try_from(gone).unwrap_or_default());
-            if gone < AT_ONCE {
+            if gone < DELETE_BATCH {
                 return Ok(deleted);
             }
         }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 #[derive(Debug, thiserror::Error)]
 #[error("column `{0}` is missing or holds an unknown value")]
-struct Unknown(&'static str);
+struct UnknownValue(&'static str);
 
 /// A stored JSON text with an unexpected shape. The message of `serde_json` quotes stored values, so it is dropped.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl RowExt for Row {
 
 /// Unwraps a decoded value, or fails with the name of its column.
 pub(crate) fn known<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
-    value.ok_or_else(|| failure::broken(Box::new(Unknown(name))))
+    value.ok_or_else(|| failure::broken(Box::new(UnknownValue(name))))
 }
 
 /// Parses a stored JSON text.

@@ -18,13 +18,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "fairway_signal";
 /// Time-out of a connect and of a notification.
-const CONNECT: Duration = Duration::from_millis(900);
+const TIMEOUT: Duration = Duration::from_millis(900);
 
 /// The wakeup bus of one process.
 pub struct PostgresWakeupBus {
     url: String,
     telling: Mutex<Option<Notifier>>,
-    hearing: Mutex<Option<Ear>>,
+    hearing: Mutex<Option<Listener>>,
 }
 
 /// The connection that sends notifications.
@@ -35,7 +35,7 @@ struct Notifier {
 }
 
 /// The connection that receives notifications.
-struct Ear {
+struct Listener {
     heard: mpsc::UnboundedReceiver<String>,
     /// Keeps the connection open.
     _client: Client,
@@ -48,7 +48,7 @@ impl PostgresWakeupBus {
         Self { url, telling: Mutex::const_new(None), hearing: Mutex::const_new(None) }
     }
 
-    async fn listen(&self) -> Result<Ear, StoreError> {
+    async fn listen(&self) -> Result<Listener, StoreError> {
         let (sender, heard) = mpsc::unbounded_channel();
         let (client, mut connection) = connect(&self.url).await?;
         tokio::spawn(async move {
@@ -62,19 +62,19 @@ impl PostgresWakeupBus {
             }
         });
         client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(failure::of_store)?;
-        Ok(Ear { heard, _client: client })
+        Ok(Listener { heard, _client: client })
     }
 }
 
-type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+type DriverConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-async fn connect(url: &str) -> Result<(Client, Wire), StoreError> {
+async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
-    config.connect_timeout(CONNECT).application_name("fairway-signals");
+    config.connect_timeout(TIMEOUT).application_name("fairway-signals");
     // A notification needs no durable commit: a crash of PostgreSQL closes the listeners' connections too.
     let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
     config.options(format!("{options}-c synchronous_commit=off"));
-    timeout(CONNECT, config.connect(tls()))
+    timeout(TIMEOUT, config.connect(tls()))
         .await
         .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?
         .map_err(failure::of_store)
@@ -97,7 +97,7 @@ impl WakeupBus for PostgresWakeupBus {
                         );
                     }
                 });
-                let notify = timeout(CONNECT, client.prepare("SELECT pg_notify($1, $2)"))
+                let notify = timeout(TIMEOUT, client.prepare("SELECT pg_notify($1, $2)"))
                     .await
                     .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?
                     .map_err(failure::of_store)?;
@@ -106,7 +106,7 @@ impl WakeupBus for PostgresWakeupBus {
         };
         // The connection is kept only after an answer. A hanging connection would block all later notifications.
         let message = message.join(" ");
-        let sent = timeout(CONNECT, notifier.client.execute(&notifier.notify, &[&CHANNEL, &message]))
+        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &[&CHANNEL, &message]))
             .await
             .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
         *connected = Some(notifier);

@@ -14,7 +14,7 @@ use fairway_domain::{
 use std::time::Duration;
 
 /// Table pages that one statement of a sweep scans.
-const STRETCH: i64 = 256;
+const PAGES_PER_STATEMENT: i64 = 256;
 
 #[async_trait]
 impl RateLimitStore for Database {
@@ -65,7 +65,7 @@ impl RateLimitStore for Database {
         let pages = known("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
         let (mut deleted, mut from) = (0, 0);
         while from < pages {
-            let to = from.saturating_add(STRETCH);
+            let to = from.saturating_add(PAGES_PER_STATEMENT);
             deleted += crate::row::count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
             from = to;
         }

@@ -48,7 +48,7 @@ pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
 pub struct Waiting(Arc<AtomicUsize>);
 
 /// One counted wait. Its drop ends the wait, also if the task is cancelled.
-struct Wait<'a>(&'a AtomicUsize);
+struct InFlightGuard<'a>(&'a AtomicUsize);
 
 impl Waiting {
     /// The current number of waits.
@@ -59,12 +59,12 @@ impl Waiting {
 
     /// Awaits `statement` and counts the wait.
     pub async fn during<F: Future>(&self, statement: F) -> F::Output {
-        let _wait = Wait::begin(&self.0);
+        let _wait = InFlightGuard::begin(&self.0);
         statement.await
     }
 }
 
-impl<'a> Wait<'a> {
+impl<'a> InFlightGuard<'a> {
     fn begin(of: &'a AtomicUsize) -> Self {
         of.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
@@ -74,7 +74,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         let at = Instant::now();
         self.0.fetch_sub(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, Values, within},
+    list_query::{Branch, Key, Listing, RowBytes, Values, within},
     row::{RowExt, known},
 };
 use async_trait::async_trait;
@@ -73,13 +73,13 @@ fn lexemes(scope: TenantScope, words: &Words) -> Vec<String> {
 
 /// A `tsquery` that requires a prefix match for each word. Words consist of letters and digits, so they cannot end the
 /// quotes.
-fn question(scope: TenantScope, words: &Words) -> String {
+fn prefix_query(scope: TenantScope, words: &Words) -> String {
     let parts: Vec<String> = lexemes(scope, words).iter().map(|lexeme| format!("'{lexeme}':*")).collect();
     parts.join(" & ")
 }
 
 /// The list query of workloads that match the conditions and that the caller may see.
-fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
+fn list_query(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, branches) = match reach {
         None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
@@ -133,9 +133,9 @@ impl WorkloadStore for Database {
             conditions.push(format!("owner_ref = {}", values.bind(owner.as_str().to_owned())));
         }
         if let Some(words) = &filter.words {
-            conditions.push(format!("search @@ {}::text::tsquery", values.bind(question(scope, words))));
+            conditions.push(format!("search @@ {}::text::tsquery", values.bind(prefix_query(scope, words))));
         }
-        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.listed(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
@@ -165,7 +165,7 @@ impl WorkloadStore for Database {
         if let Some(status) = filter.status {
             conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
         }
-        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.listed(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn commit_new(

@@ -64,7 +64,7 @@ impl Account {
             Account::Caller => true,
             Account::Dropped { uid, gid } => match directory.canonicalize() {
                 Ok(real) => real.ancestors().all(|folder| {
-                    folder.metadata().is_ok_and(|metadata| metadata.is_dir() && enters(&metadata, *uid, *gid))
+                    folder.metadata().is_ok_and(|metadata| metadata.is_dir() && may_enter(&metadata, *uid, *gid))
                 }),
                 Err(_) => false,
             },
@@ -73,7 +73,7 @@ impl Account {
 }
 
 /// Whether the permission bits let this user and group enter a folder, as the kernel evaluates them.
-fn enters(metadata: &Metadata, uid: u32, gid: u32) -> bool {
+fn may_enter(metadata: &Metadata, uid: u32, gid: u32) -> bool {
     let mode = metadata.permissions().mode();
     let bit = if metadata.uid() == uid {
         0o100
@@ -96,8 +96,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
         let metadata = folder.path().metadata().unwrap();
-        assert!(enters(&metadata, metadata.uid(), metadata.gid()));
-        assert!(!enters(&metadata, metadata.uid() + 1, metadata.gid() + 1));
+        assert!(may_enter(&metadata, metadata.uid(), metadata.gid()));
+        assert!(!may_enter(&metadata, metadata.uid() + 1, metadata.gid() + 1));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use process::Process;
 pub const SUPERUSER: &str = "fairway";
 
 /// Attempts to find a port, because another program may take a free one.
-const ATTEMPTS: u32 = 5;
+const MAX_PORT_ATTEMPTS: u32 = 5;
 
 /// The durability of a server's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Options {
 #[non_exhaustive]
 pub enum StartError {
     /// Another live process owns the directory.
-    #[error("the PostgreSQL in {} already belongs to another running Fairway{}", .path.display(), holder(*.owner))]
+    #[error("the PostgreSQL in {} already belongs to another running Fairway{}", .path.display(), owner_suffix(*.owner))]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum StartError {
     },
 }
 
-fn holder(owner: Option<u32>) -> String {
+fn owner_suffix(owner: Option<u32>) -> String {
     owner.map_or_else(String::new, |process| format!(" (process {process})"))
 }
 
@@ -194,7 +194,7 @@ impl ManagedServer {
                 Ok(process) => return Ok(ManagedServer { process, cluster, port }),
                 // Another program may take the port before the server listens on it, and the last children of a
                 // killed postmaster briefly hold its shared memory.
-                Err(StartError::Ended(log)) if attempt < ATTEMPTS && passes(&log, options.port) => attempt += 1,
+                Err(StartError::Ended(log)) if attempt < MAX_PORT_ATTEMPTS && is_temporary_failure(&log, options.port) => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -306,7 +306,7 @@ fn url(password: Option<&str>, port: u16, database: &str) -> String {
 }
 
 /// Whether the cause of a failed start is temporary.
-fn passes(log: &str, fixed_port: Option<u16>) -> bool {
+fn is_temporary_failure(log: &str, fixed_port: Option<u16>) -> bool {
     let port_taken = log.contains("could not bind") && fixed_port.is_none();
     port_taken || log.contains("pre-existing shared memory block")
 }
@@ -330,9 +330,9 @@ mod tests {
     #[test]
     fn retries_a_taken_port_only_if_it_was_chosen_here() {
         let log = "LOG:  could not bind IPv4 address \"127.0.0.1\": Address already in use";
-        assert!(passes(log, None));
-        assert!(!passes(log, Some(5432)));
-        assert!(!passes("FATAL:  unrecognized configuration parameter", None));
+        assert!(is_temporary_failure(log, None));
+        assert!(!is_temporary_failure(log, Some(5432)));
+        assert!(!is_temporary_failure("FATAL:  unrecognized configuration parameter", None));
     }
 
     #[test]

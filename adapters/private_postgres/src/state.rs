@@ -88,15 +88,15 @@ pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf>
 
 /// The folder that [`enterable_directory`] returns for the same path, if it exists. Creates nothing.
 pub(crate) fn existing(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
-    let Some(wanted) = found(wanted)? else { return Ok(None) };
+    let Some(wanted) = canonical_path(wanted)? else { return Ok(None) };
     if account.reaches(&wanted) {
         return Ok(Some(wanted));
     }
-    found(&substitute(&directory()?, &wanted))
+    canonical_path(&substitute(&directory()?, &wanted))
 }
 
 /// The real path of a folder, if it exists.
-fn found(path: &Path) -> io::Result<Option<PathBuf>> {
+fn canonical_path(path: &Path) -> io::Result<Option<PathBuf>> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         path => path.map(Some),

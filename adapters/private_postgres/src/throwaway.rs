@@ -26,7 +26,7 @@ fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let home = entry.path();
-        if maker(&home).is_some_and(lives) {
+        if creator(&home).is_some_and(is_alive) {
             continue;
         }
         let Ok(lock) = File::options().read(true).write(true).open(home.join("lock")) else { continue };
@@ -37,12 +37,12 @@ fn sweep(parent: &Path) {
 }
 
 /// The process that created the directory, from its name.
-fn maker(home: &Path) -> Option<i32> {
+fn creator(home: &Path) -> Option<i32> {
     home.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }
 
 /// Whether a process is alive. The lock alone is not sufficient: the creator may not have locked its directory yet.
-fn lives(process: i32) -> bool {
+fn is_alive(process: i32) -> bool {
     kill(Pid::from_raw(process), None) != Err(Errno::ESRCH)
 }
 

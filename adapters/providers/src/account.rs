@@ -132,10 +132,10 @@ mod tests {
     }
 
     /// A provider that answers on notification.
-    struct Held(Arc<Notify>, Arc<Notify>);
+    struct NotifiedProvider(Arc<Notify>, Arc<Notify>);
 
     #[async_trait]
-    impl Provider for Held {
+    impl Provider for NotifiedProvider {
         async fn complete(
             &self,
             _call: &ProviderCall,
@@ -158,7 +158,7 @@ mod tests {
     #[tokio::test]
     async fn is_busy_at_its_call_limit() {
         let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let held = Held(Arc::clone(&begun), Arc::clone(&go_on));
+        let held = NotifiedProvider(Arc::clone(&begun), Arc::clone(&go_on));
         let account = Arc::new(Account::new(Arc::new(held)).with_max_calls(Some(1)));
         let first = tokio::spawn({
             let account = Arc::clone(&account);

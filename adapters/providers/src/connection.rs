@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Maximum size of a response, in bytes. A longer one is cut off.
-const LONGEST: usize = 8 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 /// The content type of server-sent events.
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -53,7 +53,7 @@ impl Connection {
         key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
     ) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(base_url);
-        Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { time, body: LONGEST })?, key })
+        Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { time, body: MAX_RESPONSE_BYTES })?, key })
     }
 
     /// The header with the API key. The key is read for each call, so that a new key takes effect at once.

@@ -30,7 +30,7 @@ use serde_json::{Map, json};
 use std::collections::BTreeSet;
 
 /// The prefix of a line with options.
-const OPTIONS: &str = "One of:";
+const OPTIONS_PREFIX: &str = "One of:";
 /// The prefix of a message with documents.
 const DOCUMENTS_PREFIX: &str = "Documents to answer from.";
 /// Maximum length of an extract, in characters.
@@ -57,11 +57,11 @@ impl Provider for Local {
             Some(draft::prompt_template(question))
         } else {
             let chosen =
-                options(&call.system_prompt).or_else(|| options(question)).and_then(|line| choose(line, question));
-            chosen.or_else(|| call.messages.iter().find_map(cited))
+                options_of(&call.system_prompt).or_else(|| options_of(question)).and_then(|line| choose_option(line, question));
+            chosen.or_else(|| call.messages.iter().find_map(cite_document))
         };
         let text = if tool_calls.is_empty() {
-            limited(chosen.unwrap_or_else(|| extract(question)), call.max_tokens)
+            limit_words(chosen.unwrap_or_else(|| extract(question)), call.max_tokens)
         } else {
             String::new()
         };
@@ -102,12 +102,12 @@ fn said(call: &Conversation) -> &str {
 }
 
 /// The options of the first line that lists some.
-fn options(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS))
+fn options_of(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS_PREFIX))
 }
 
 /// The first sentence of the first document in a user message, with the document's name.
-fn cited(message: &Message) -> Option<String> {
+fn cite_document(message: &Message) -> Option<String> {
     match message.role {
         MessageRole::User => {}
         MessageRole::Assistant | MessageRole::Tool => return None,
@@ -119,9 +119,9 @@ fn cited(message: &Message) -> Option<String> {
 }
 
 /// The option that shares most words with `question`; `None` if the line lists none.
-fn choose(line: &str, question: &str) -> Option<String> {
+fn choose_option(line: &str, question: &str) -> Option<String> {
     // The list itself may be part of the question and would match every option.
-    let question: String = question.lines().filter(|line| options(line).is_none()).collect::<Vec<_>>().join("\n");
+    let question: String = question.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
     let question = vocabulary(&question);
     let mut best: Option<(usize, String)> = None;
     for option in split_options(line) {
@@ -181,7 +181,7 @@ fn extract(text: &str) -> String {
 }
 
 /// The text limited to a number of words, which count as tokens.
-fn limited(text: String, most: Option<u32>) -> String {
+fn limit_words(text: String, most: Option<u32>) -> String {
     let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     if text.split_whitespace().count() <= most {
         return text;

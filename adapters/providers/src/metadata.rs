@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Maximum length of a metadata value, in characters.
-const LONGEST: usize = 200;
+const MAX_VALUE: usize = 200;
 
 /// The metadata of a completion: provider, model and finish reason. It contains no headers, and therefore no key.
 pub(crate) fn of(provider: &str, model: Option<String>, finish_reason: Option<String>) -> Map<String, Value> {
@@ -11,7 +11,7 @@ pub(crate) fn of(provider: &str, model: Option<String>, finish_reason: Option<St
     metadata.insert("provider".to_owned(), json!(provider));
     for (name, word) in [("model", model), ("finish_reason", finish_reason)] {
         if let Some(word) = word {
-            metadata.insert(name.to_owned(), json!(word.chars().take(LONGEST).collect::<String>()));
+            metadata.insert(name.to_owned(), json!(word.chars().take(MAX_VALUE).collect::<String>()));
         }
     }
     metadata

@@ -18,7 +18,7 @@ use said::{Chunk, Reply, StreamedResponse, Vectors};
 
 /// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
 /// limit.
-const BATCH: usize = 64;
+const MAX_TEXTS: usize = 64;
 /// The last event of a stream.
 const DONE: &str = "[DONE]";
 /// The host that requires the newer name of the token limit.
@@ -83,7 +83,7 @@ impl Provider for OpenAi {
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         let mut embeddings = Embeddings::default();
-        for texts in call.texts.chunks(BATCH) {
+        for texts in call.texts.chunks(MAX_TEXTS) {
             let question = Texts::of(&call.route.model, texts);
             let vectors: Vectors = self.connection.document("embeddings", &question, self.key().await?).await?;
             vectors.add_to(&mut embeddings, texts.len())?;

@@ -25,7 +25,7 @@ const INVALID_INPUT: u8 = 65;
 pub(crate) const NO_INPUT: u8 = 66;
 
 /// How long the child waits for its script. The server decides within seconds whether it sends one.
-const PATIENCE: Duration = Duration::from_secs(60);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs one script of this language from the standard input within these limits, and writes its result to the
 /// standard output.
@@ -39,16 +39,16 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
     // Allocated before the memory limit, so that it does not count against the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = give_up() {
-        return unconfined(&error);
+        return exit_unconfined(&error);
     }
     // The script's time starts with its arrival, and no byte is read before the confinement is complete.
-    match awaits(io::stdin().as_fd(), PATIENCE) {
+    match wait_for_input(io::stdin().as_fd(), INPUT_TIMEOUT) {
         Ok(InputState::Came) => {}
         Ok(InputState::Nothing) => return ExitCode::from(NO_INPUT),
         Err(_) => return ExitCode::from(INVALID_INPUT),
     }
     if let Err(error) = shut(&limits) {
-        return unconfined(&error);
+        return exit_unconfined(&error);
     }
     if io::stdin().read_to_end(&mut order).is_err() {
         return ExitCode::from(INVALID_INPUT);
@@ -65,7 +65,7 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
 
 /// The exit of a child that cannot be confined. The server uses the code; a person who starts the child reads the
 /// text.
-fn unconfined(error: &ConfineError) -> ExitCode {
+fn exit_unconfined(error: &ConfineError) -> ExitCode {
     let _unread = writeln!(io::stderr(), "{error}");
     ExitCode::from(error.unconfined().exit_code())
 }
@@ -80,7 +80,7 @@ enum InputState {
 }
 
 /// Waits until input is available, without reading it.
-fn awaits(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
+fn wait_for_input(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
     Ok(if ready > 0 { InputState::Came } else { InputState::Nothing })
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn wait_ends_on_input_end_of_input_and_timeout() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert_eq!(awaits(reader.as_fd(), Duration::from_millis(1)), Ok(InputState::Nothing));
+        assert_eq!(wait_for_input(reader.as_fd(), Duration::from_millis(1)), Ok(InputState::Nothing));
         writer.write_all(b"{").unwrap();
-        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(InputState::Came));
+        assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Came));
         let (reader, writer) = io::pipe().unwrap();
         drop(writer);
-        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(InputState::Came), "the next read finds the end of input");
+        assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Came), "the next read finds the end of input");
     }
 }

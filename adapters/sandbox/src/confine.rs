@@ -171,7 +171,7 @@ mod imp {
     }
 
     pub(super) fn limit(limits: &ScriptLimits) -> Result<(), ConfineError> {
-        let memory = taken()?.saturating_add(limits.memory as u64).saturating_add(SLACK);
+        let memory = memory_in_use()?.saturating_add(limits.memory as u64).saturating_add(SLACK);
         let last = last(limits);
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
@@ -209,7 +209,7 @@ mod imp {
     }
 
     /// Memory in use that counts against the limit, in bytes.
-    fn taken() -> Result<u64, ConfineError> {
+    fn memory_in_use() -> Result<u64, ConfineError> {
         let status = std::fs::read_to_string("/proc/self/status").map_err(|_| ConfineError::Memory)?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).ok_or(ConfineError::Memory)?;
         let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().map_err(|_| ConfineError::Memory)?;

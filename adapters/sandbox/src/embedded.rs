@@ -87,7 +87,7 @@ impl Embedded {
         language: Language,
         limits: &ScriptLimits,
         place: OwnedSemaphorePermit,
-    ) -> Result<Started, GatewayFailure> {
+    ) -> Result<RunningChild, GatewayFailure> {
         let child = Command::new(&self.program)
             .args([SUBCOMMAND, language.as_str(), &limits::written(limits)])
             .env_clear()
@@ -104,7 +104,7 @@ impl Embedded {
                 GatewayFailure::Unreachable
             })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(Started { child, group, _place: place })
+        Ok(RunningChild { child, group, _place: place })
     }
 }
 
@@ -128,20 +128,20 @@ impl CodeGateway for Embedded {
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         let early = place.map(|place| self.start(language, &limits, place));
-        Box::new(Prepared { of: self.clone(), language, limits, early })
+        Box::new(PreparedChild { of: self.clone(), language, limits, early })
     }
 }
 
 /// A child that waits for its script; `None` if no slot was free.
-struct Prepared {
+struct PreparedChild {
     of: Embedded,
     language: Language,
     limits: ScriptLimits,
-    early: Option<Result<Started, GatewayFailure>>,
+    early: Option<Result<RunningChild, GatewayFailure>>,
 }
 
-impl Prepared {
-    async fn started(self, language: Language, limits: &ScriptLimits) -> Result<Started, GatewayFailure> {
+impl PreparedChild {
+    async fn started(self, language: Language, limits: &ScriptLimits) -> Result<RunningChild, GatewayFailure> {
         let fits = self.language == language && self.limits == *limits;
         let early = self.early.filter(|_| fits).transpose()?;
         if let Some(mut started) = early
@@ -155,12 +155,12 @@ impl Prepared {
 }
 
 #[async_trait]
-impl PreparedGateway for Prepared {
+impl PreparedGateway for PreparedChild {
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
         let mut started = self.started(request.script.language, &request.limits).await?;
         match timeout(request.limits.wall, started.talk(&order)).await {
-            Ok(Ok(Heard { answer, status })) => heard(&answer, status, request.limits.output),
+            Ok(Ok(ChildExit { answer, status })) => heard(&answer, status, request.limits.output),
             Ok(Err(error)) => {
                 tracing::error!(%error, "failed to communicate with a sandbox; its outcome is unknown");
                 Err(GatewayFailure::Lost)
@@ -171,21 +171,21 @@ impl PreparedGateway for Prepared {
 }
 
 /// A child process; dropping this kills it.
-struct Started {
+struct RunningChild {
     child: Child,
     group: Option<Pid>,
     /// Its slot.
     _place: OwnedSemaphorePermit,
 }
 
-struct Heard {
+struct ChildExit {
     answer: Vec<u8>,
     status: ExitStatus,
 }
 
-impl Started {
+impl RunningChild {
     /// Sends the script, reads the response, and waits for the exit.
-    async fn talk(&mut self, order: &[u8]) -> std::io::Result<Heard> {
+    async fn talk(&mut self, order: &[u8]) -> std::io::Result<ChildExit> {
         let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
         if let Some(mut stdin) = stdin {
             // The exit code tells why a child ended before it read everything.
@@ -198,7 +198,7 @@ impl Started {
         if answer.len() > MAX_RESPONSE {
             self.kill();
         }
-        Ok(Heard { answer, status: self.child.wait().await? })
+        Ok(ChildExit { answer, status: self.child.wait().await? })
     }
 
     fn kill(&self) {
@@ -209,7 +209,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for RunningChild {
     fn drop(&mut self) {
         // After the child was waited for, its group id may be reused.
         if self.child.id().is_some() {

@@ -15,7 +15,7 @@ use serde_json::json;
 use std::{fmt, time::Duration};
 
 /// Time that the gateway may take in addition to the script's limit.
-const ROOM: Duration = Duration::from_secs(5);
+const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 
 /// Sends scripts to a gateway at an address.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl ExternalGateway {
     /// # Errors
     /// When requests cannot be sent to the address.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
-        let limits = Limits { time: LONGEST + ROOM, body: MAX_RESPONSE };
+        let limits = Limits { time: LONGEST + GATEWAY_MARGIN, body: MAX_RESPONSE };
         let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
         let guard = guard.clone().with_allowed_origin(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
@@ -102,7 +102,7 @@ impl CodeGateway for ExternalGateway {
 #[async_trait]
 impl PreparedGateway for ExternalGateway {
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
-        tokio::time::timeout(request.limits.wall + ROOM, self.answer(request))
+        tokio::time::timeout(request.limits.wall + GATEWAY_MARGIN, self.answer(request))
             .await
             .map_err(|_| GatewayFailure::TimedOut)?
     }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 const STACK: usize = 1 << 20;
 
 /// The language without `Date`, `performance` and observers of garbage collection.
-type Plain = (
+type Intrinsics = (
     intrinsic::Eval,
     intrinsic::RegExpCompiler,
     intrinsic::RegExp,
@@ -39,9 +39,9 @@ impl Engine {
         let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
         engine.set_memory_limit(limits.memory);
         engine.set_max_stack_size(STACK);
-        let context = Context::custom::<Plain>(&engine).map_err(|_| ScriptFailure::Memory)?;
+        let context = Context::custom::<Intrinsics>(&engine).map_err(|_| ScriptFailure::Memory)?;
         let said = Rc::new(Said::within(limits.output));
-        context.with(|ctx| furnish(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
+        context.with(|ctx| install_output(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
         Ok(Self { context, said, memory: limits.memory })
     }
 
@@ -56,8 +56,8 @@ impl Engine {
         let outcome = self.context.with(|ctx| {
             let own = EngineErrors::of(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
             let said = &self.said;
-            let result = result(&ctx, code).catch(&ctx).map_err(|error| told(&error, Part::Script, &own, said))?;
-            let text = text_of(&ctx, result).catch(&ctx).map_err(|error| told(&error, Part::Result, &own, said))?;
+            let result = result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Script, &own, said))?;
+            let text = text_of(&ctx, result).catch(&ctx).map_err(|error| report_error(&error, Phase::Result, &own, said))?;
             match text {
                 Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::NoJson)),
                 None => Err(Thrown::Known(ScriptFailure::NoJson)),
@@ -99,7 +99,7 @@ impl<'js> EngineErrors<'js> {
 
 /// The phase in which an error was thrown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Phase {
     /// Running the script.
     Script,
     /// Converting its result to JSON.
@@ -132,12 +132,12 @@ fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, 
 }
 
 /// Adds the output functions, and removes randomness.
-fn furnish<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
+fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
     let globals = ctx.globals();
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
     let log = || {
         let said = Rc::clone(said);
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, words: Rest<JsValue<'js>>| speak(&ctx, &said, words.0))
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, words: Rest<JsValue<'js>>| write_line(&ctx, &said, words.0))
     };
     let console = Object::new(ctx.clone())?;
     for name in ["log", "info", "warn", "error", "debug"] {
@@ -147,20 +147,20 @@ fn furnish<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
     globals.set("print", log()?)
 }
 
-fn speak<'js>(ctx: &Ctx<'js>, said: &Said, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
+fn write_line<'js>(ctx: &Ctx<'js>, said: &Said, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
     let mut line = String::new();
     for (index, word) in arguments.into_iter().enumerate() {
         if index > 0 {
             line.push(' ');
         }
-        line.push_str(&spelled(ctx, word)?);
+        line.push_str(&text_of_argument(ctx, word)?);
     }
     said.line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
 /// The text of an argument: strings as they are, errors as their message, JSON for JSON values, `String()`
 /// otherwise.
-fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
+fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
     if !word.is_object() || word.is_function() || word.is_error() {
         let name: Function<'js> = ctx.globals().get("String")?;
         return name.call((word,));
@@ -169,7 +169,7 @@ fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: &Said) -> Thrown {
+fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, said: &Said) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -180,7 +180,7 @@ fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: 
         }
         // The engine's own text of a value contains addresses of the process.
         CaughtError::Value(value) => {
-            let word = spelled(value.ctx(), value.clone()).unwrap_or_default();
+            let word = text_of_argument(value.ctx(), value.clone()).unwrap_or_default();
             (String::new(), format!("Uncaught {word}"))
         }
         CaughtError::Error(_) => (String::new(), error.to_string()),
@@ -194,7 +194,7 @@ fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: 
         // A script may throw the same text, but not this error type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
-        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Part::Result => ScriptFailure::NoJson,
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => ScriptFailure::NoJson,
         _ => ScriptFailure::Error,
     })
 }

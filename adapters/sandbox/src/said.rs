@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 /// Maximum size of an interpreter error that is kept whole, in bytes.
 const MAX_ERROR: usize = 4 << 10;
 /// The mark of a truncated error.
-const CUT: &str = " […]\n";
+const TRUNCATION_MARK: &str = " […]\n";
 
 /// The captured output.
 pub(crate) struct Said {
@@ -16,7 +16,7 @@ pub(crate) struct Said {
 }
 
 /// The longest prefix of a text within a number of bytes.
-fn beginning(text: &str, most: usize) -> &str {
+fn prefix(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
@@ -42,7 +42,7 @@ impl Said {
             text.push('\n');
             return Ok(());
         }
-        text.push_str(beginning(line, room));
+        text.push_str(prefix(line, room));
         self.too_much.set(true);
         Err(OutputExceeded)
     }
@@ -55,9 +55,9 @@ impl Said {
         if error.len() < room {
             text.push_str(error);
             text.push('\n');
-        } else if let Some(room) = room.checked_sub(CUT.len()) {
-            text.push_str(beginning(error, room));
-            text.push_str(CUT);
+        } else if let Some(room) = room.checked_sub(TRUNCATION_MARK.len()) {
+            text.push_str(prefix(error, room));
+            text.push_str(TRUNCATION_MARK);
         }
     }
 

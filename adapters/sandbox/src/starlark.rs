@@ -35,30 +35,30 @@ impl Engine {
     /// Creates the engine, including the interpreter's lazy initialization.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
-        let _nothing = evaluated(&engine.globals, "result = None".to_owned(), &Said::within(0));
+        let _nothing = evaluate(&engine.globals, "result = None".to_owned(), &Said::within(0));
         engine
     }
 
     /// Runs a script with an output limit in bytes.
     pub(crate) fn run(self, code: String, output: usize) -> CodeResult {
         let said = Said::within(output);
-        let result = evaluated(&self.globals, code, &said);
+        let result = evaluate(&self.globals, code, &said);
         let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
         CodeResult { result, stdout: said.take() }
     }
 }
 
-fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, ScriptFailure> {
+fn evaluate(globals: &Globals, code: String, said: &Said) -> Result<Value, ScriptFailure> {
     let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
-    let read = AstModule::parse("script", code, &dialect).map_err(|error| told(&error, said))?;
-    let speaker = Speaker(said);
+    let read = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, said))?;
+    let speaker = PrintCapture(said);
     let module = Module::new();
     {
         // The process limits its memory.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(MAX_CALL_DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
-        evaluator.eval_module(read, globals).map_err(|error| told(&error, said))?;
+        evaluator.eval_module(read, globals).map_err(|error| report_error(&error, said))?;
     }
     match module.get("result") {
         None => Ok(Value::Null),
@@ -67,16 +67,16 @@ fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, Scri
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn told(error: &Error, said: &Said) -> ScriptFailure {
+fn report_error(error: &Error, said: &Said) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
     said.end(&error.to_string());
     failure
 }
 
-struct Speaker<'s>(&'s Said);
+struct PrintCapture<'s>(&'s Said);
 
-impl PrintHandler for Speaker<'_> {
+impl PrintHandler for PrintCapture<'_> {
     fn println(&self, text: &str) -> starlark::Result<()> {
         self.0.line(text).map_err(|_| Error::new_other(std::fmt::Error))
     }

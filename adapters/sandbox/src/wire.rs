@@ -106,21 +106,21 @@ pub(crate) fn bounded(outcome: CodeResult, output: usize) -> CodeResult {
         Err(failure) => Err(failure),
         Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
         // PostgreSQL cannot store a NUL character, and an altered result would not be the script's own.
-        Ok(result) if !is_plain(&result, MAX_NESTING) => Err(ScriptFailure::NoJson),
+        Ok(result) if !is_storable(&result, MAX_NESTING) => Err(ScriptFailure::NoJson),
         Ok(result) => Ok(result),
     };
     CodeResult { result, stdout }
 }
 
 /// Whether a value has at most this nesting, and every text can be stored.
-fn is_plain(value: &Value, nesting: usize) -> bool {
+fn is_storable(value: &Value, nesting: usize) -> bool {
     let below = nesting.checked_sub(1);
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_plain(item, below))),
+        Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_storable(item, below))),
         Value::Object(members) => below
-            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below))),
+            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_storable(value, below))),
     }
 }
 

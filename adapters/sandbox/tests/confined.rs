@@ -123,7 +123,7 @@ fn child(what: &str, confined: bool) -> Command {
 }
 
 /// The exit of a child: its code, or the signal that killed it.
-fn tried(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
+fn exit_of(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
     let mut command = child(what, confined);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     (status.code(), status.signal())
@@ -147,11 +147,11 @@ fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
         run_attempt(&what);
     }
     for free in ["think", "take memory"] {
-        assert_eq!(tried(free, true), (Some(0), None), "{free}");
+        assert_eq!(exit_of(free, true), (Some(0), None), "{free}");
     }
     for what in FORBIDDEN {
-        assert_eq!(tried(what, false), (Some(0), None), "{what}, unconfined");
-        assert_eq!(tried(what, true), (None, Some(libc::SIGSYS)), "{what}");
+        assert_eq!(exit_of(what, false), (Some(0), None), "{what}, unconfined");
+        assert_eq!(exit_of(what, true), (None, Some(libc::SIGSYS)), "{what}");
     }
 }
 

@@ -19,9 +19,9 @@ use zeroize::Zeroizing;
 ///
 /// Links are followed, because mounted secrets are links. A link out of the tenant's folder is refused.
 pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Result<Secret, SecretError> {
-    let folder = fs::canonicalize(folder).await.map_err(|failure| of(&failure))?;
+    let folder = fs::canonicalize(folder).await.map_err(|failure| read_error(&failure))?;
     let own = folder.join(tenant.as_str());
-    let place = fs::canonicalize(own.join(name)).await.map_err(|failure| of(&failure))?;
+    let place = fs::canonicalize(own.join(name)).await.map_err(|failure| read_error(&failure))?;
     // The tenant's folder must not be a link either: it could lead to another tenant's folder.
     if !place.starts_with(&own) {
         tracing::warn!(tenant = tenant.as_str(), "a secret links out of its tenant's folder; refusing to read it");
@@ -33,23 +33,23 @@ pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Resu
 /// Reads a file without its trailing line feed, which editors append.
 pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
     // Opening a pipe or device could block.
-    if !fs::metadata(place).await.map_err(|failure| of(&failure))?.is_file() {
+    if !fs::metadata(place).await.map_err(|failure| read_error(&failure))?.is_file() {
         return Err(SecretError::Malformed);
     }
-    let file = File::open(place).await.map_err(|failure| of(&failure))?;
+    let file = File::open(place).await.map_err(|failure| read_error(&failure))?;
     // One buffer of the maximum size: growing would leave copies of the secret in memory.
     let max_bytes = LONGEST.saturating_add(2);
     let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes));
     file.take(u64::try_from(max_bytes).unwrap_or(u64::MAX))
         .read_to_end(&mut bytes)
         .await
-        .map_err(|failure| of(&failure))?;
+        .map_err(|failure| read_error(&failure))?;
     let text = str::from_utf8(&bytes).map_err(|_| SecretError::Malformed)?;
     let text = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
     secret(text.to_owned())
 }
 
-fn of(failure: &io::Error) -> SecretError {
+fn read_error(failure: &io::Error) -> SecretError {
     let kind = failure.kind();
     if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         return SecretError::Missing;

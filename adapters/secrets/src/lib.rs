@@ -23,7 +23,7 @@ use std::{
 /// Maximum size of a secret, in bytes: a certificate with its key and chain fits.
 pub(crate) const LONGEST: usize = 64 * 1024;
 /// The prefix of tenants' variables.
-const VARIABLE: &str = "FAIRWAY_SECRET_";
+const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 
 /// The sources of secrets of this server.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl SecretReader for Places {
         match reference {
             SecretRef::Env(name) => {
                 let tenant = tenant.as_str().to_ascii_uppercase().replace('-', "_");
-                self.variable(&format!("{VARIABLE}{tenant}__{name}"))
+                self.variable(&format!("{VARIABLE_PREFIX}{tenant}__{name}"))
             }
             SecretRef::File(name) => {
                 let folder = self.folder.as_deref().ok_or(SecretError::NotConfigured)?;

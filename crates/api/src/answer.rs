@@ -16,7 +16,7 @@ use fairway_operations::Done;
 use serde::Serialize;
 
 /// Initial buffer capacity that fits most responses, in bytes.
-const ROOM: usize = 512;
+const DEFAULT_CAPACITY: usize = 512;
 
 /// Builder of a JSON response with a resource.
 pub(crate) struct Answer<'a, T> {
@@ -31,7 +31,7 @@ pub(crate) struct Answer<'a, T> {
 impl<'a, T: Serialize> Answer<'a, T> {
     /// 200 with a resource.
     pub(crate) const fn ok(view: &'a T) -> Self {
-        Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false, room: ROOM }
+        Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false, room: DEFAULT_CAPACITY }
     }
 
     /// 201 with a new resource, or the status of the earlier request with the same idempotency key.
@@ -55,7 +55,7 @@ impl<'a, T: Serialize> Answer<'a, T> {
 
     /// Adds `bytes` to the initial buffer capacity, so that a large response does not reallocate.
     pub(crate) fn with_capacity(self, bytes: usize) -> Self {
-        Self { room: ROOM.saturating_add(bytes), ..self }
+        Self { room: DEFAULT_CAPACITY.saturating_add(bytes), ..self }
     }
 
     pub(crate) fn send(self) -> HttpResponse {

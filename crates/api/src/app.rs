@@ -32,7 +32,7 @@ use utoipa_actix_web::{AppExt as _, OpenApiFactory, service_config::ServiceConfi
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 /// Path of the OpenAPI document.
-const DOCUMENT: &str = "/openapi.json";
+const OPENAPI_PATH: &str = "/openapi.json";
 
 /// A service configuration that takes routes: with their OpenAPI descriptions, or without, as in worker threads.
 trait RouteConfig {
@@ -163,14 +163,14 @@ pub fn app(
 ) -> App<
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
-    let page = SwaggerUi::new("/docs/{_:.*}").config(Config::from(DOCUMENT));
+    let page = SwaggerUi::new("/docs/{_:.*}").config(Config::from(OPENAPI_PATH));
     App::new()
         .configure(|config: &mut web::ServiceConfig| routes(config))
         .app_data(api)
         .app_data(base)
         .app_data(documents)
-        .service(web::resource(DOCUMENT).guard(guard::Get()).to(hand_out))
-        .service(web::resource("/docs").guard(guard::Get()).to(to_pages))
+        .service(web::resource(OPENAPI_PATH).guard(guard::Get()).to(serve_openapi))
+        .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
         .service(embed::page())
@@ -184,12 +184,12 @@ pub fn app(
 }
 
 /// Redirects to `/docs/`: the pages use relative links and need the trailing slash.
-async fn to_pages() -> HttpResponse {
+async fn redirect_to_docs() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
 /// Serves the OpenAPI document.
-async fn hand_out(documents: web::Data<Documents>) -> HttpResponse {
+async fn serve_openapi(documents: web::Data<Documents>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(documents.text.clone())
 }
 

@@ -49,7 +49,7 @@ pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-to
 /// Header value of a caller without identity.
 const ANONYMOUS: &str = "anonymous";
 /// Query parameter that carries a share token.
-const TOKEN: &str = "token";
+const TOKEN_PARAMETER: &str = "token";
 
 /// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl FromRequest for RuntimeClient {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(arrival(request).map(Self))
+        ready(runtime_request(request).map(Self))
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
 }
 
 /// Path prefixes under load shedding. Probes, metrics and the documentation are exempt.
-const JUDGED: [&str; 2] = ["/v1/", "/mcp"];
+const SHEDDABLE_PREFIXES: [&str; 2] = ["/v1/", "/mcp"];
 
 /// Load shedding middleware. It decides before routing and before any lookup, because refusals must be cheap under
 /// load.
@@ -145,7 +145,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let Some(api) = request
         .app_data::<web::Data<Api>>()
-        .filter(|_| JUDGED.iter().any(|place| path::routed(request.request()).starts_with(place)))
+        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| path::routed(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
@@ -154,7 +154,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
+    if let Some(_place) = api.admission.admit(client_key(request.request(), claims), Instant::now()) {
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
@@ -171,7 +171,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
 }
 
 /// The client that load shedding counts a request for.
-fn party(request: &HttpRequest, claims: Claims) -> ClientKey {
+fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
     match chosen_tenant(&claims) {
         Some(tenant) => ClientKey::Tenant(tenant),
         None if has_share_token(request) => ClientKey::Holder(client_of(request)),
@@ -198,11 +198,11 @@ fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
 /// therefore distinguished by address, because tokens can be made up without end.
 fn has_share_token(request: &HttpRequest) -> bool {
     let headers = request.headers();
-    let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN));
+    let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN_PARAMETER));
     !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
-fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
+fn runtime_request(request: &HttpRequest) -> Result<Arrival, ApiError> {
     // A token opens its workload in one spelling of the path. Slugs and identifiers never need percent-encoding.
     let is_respelled = request.uri().path().contains('%');
     let brought = brought(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
@@ -232,13 +232,13 @@ fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
 /// counts.
 fn brought(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
-    let in_header = single(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
+    let in_header = single_header(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
-    let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN) };
+    let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN_PARAMETER) };
     let text = match (in_query.as_deref(), in_header) {
         (Some(one), Some(other)) if one != other => {
             let rule = "the query and the header name different tokens";
-            return Err(ApiError::invalid_field(FieldProblem::new(TOKEN, "invalid", rule)));
+            return Err(ApiError::invalid_field(FieldProblem::new(TOKEN_PARAMETER, "invalid", rule)));
         }
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Ok(None),
@@ -248,7 +248,7 @@ fn brought(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
 
 /// The hash of the request's result token.
 pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
-    Ok(single(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
+    Ok(single_header(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 
 /// Whether a request comes from `anonymous` or a share link. Requests with invalid identity headers count as guests.
@@ -266,7 +266,7 @@ fn names_actor(request: &HttpRequest) -> bool {
 /// request comes from another machine and is always `anonymous`.
 fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
-    let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single(headers, &ACTOR, "X-Actor-Ref")? };
+    let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
     let actor = match named {
         None => ActorRef::local(),
         Some(text) => match ActorRef::parse(text).map(|actor| (actor.kind(), actor)) {
@@ -280,7 +280,7 @@ fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
             }
         },
     };
-    let tenant = match single(headers, &TENANT, "X-Tenant-Id")? {
+    let tenant = match single_header(headers, &TENANT, "X-Tenant-Id")? {
         None => None,
         // No tenant has a malformed identifier.
         Some(text) => Some(path::identifier(text).ok_or_else(ApiError::not_found)?.into()),
@@ -289,7 +289,7 @@ fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 }
 
 /// The single value of a header. A repeated header is refused, because readers disagree on which value counts.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Option<&'a str>, ApiError> {
+fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -316,7 +316,7 @@ mod tests {
             let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
             let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
             let request = request.to_http_request();
-            party(&request, claims(&request).unwrap())
+            client_key(&request, claims(&request).unwrap())
         };
         let holder = ClientKey::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
@@ -340,7 +340,7 @@ mod tests {
             let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
             let request = request.to_http_request();
             let claims = claims(&request).unwrap();
-            (list_key(&request, &claims), party(&request, claims))
+            (list_key(&request, &claims), client_key(&request, claims))
         };
         for unnamed in [("Via", "1.1 proxy"), ("X-Actor-Ref", "anonymous")] {
             for path in ["/v1/x", "/v1/x?token=fws_x"] {

@@ -226,14 +226,14 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn SecretRe
 }
 
 /// The provider accounts that callers can list. The built-in `local` account is included, unless the settings name it.
-fn plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
+fn provider_plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
     let always = ProviderAccount::LOCAL;
     let is_named = accounts.iter().any(|account| account.account_slot == always);
     let implied = ProviderPlugin { account_slot: always.to_owned(), kind: always };
-    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(plugin)).collect()
+    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(provider_plugin)).collect()
 }
 
-fn plugin(account: &ProviderAccount) -> ProviderPlugin {
+fn provider_plugin(account: &ProviderAccount) -> ProviderPlugin {
     let kind = match &account.kind {
         ProviderKind::Local => "local",
         ProviderKind::OpenAi(_) => "openai",
@@ -319,7 +319,7 @@ impl Process {
             mode,
             dispatch: settings.dispatch,
             metrics: Metrics::new()?,
-            providers: plugins(&settings.providers),
+            providers: provider_plugins(&settings.providers),
             cursor_key: Arc::default(),
             leaving: ShutdownSignal::default(),
             documents: Documents::new()?,

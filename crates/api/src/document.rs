@@ -30,7 +30,7 @@ use utoipa::{
     // Error responses are described outside the handlers, so their schema is added explicitly.
     components(schemas(ErrorBody)),
     paths(pages::read_document, pages::read_reference, pages::read_page),
-    modifiers(&Callers),
+    modifiers(&IdentitySchemes),
     // A request without identity headers comes from the local user.
     security((), ("actor" = []), ("actor" = [], "tenant" = [])),
     tags(
@@ -46,9 +46,9 @@ use utoipa::{
 pub(crate) struct BaseDocument;
 
 /// Adds the security schemes of the identity headers.
-struct Callers;
+struct IdentitySchemes;
 
-impl Modify for Callers {
+impl Modify for IdentitySchemes {
     fn modify(&self, document: &mut OpenApiDocument) {
         let told = "The identity of the caller, which a server in local mode trusts: `user:<name>`, `service:<name>` \
             or `anonymous`. Default: `user:local`.";

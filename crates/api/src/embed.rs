@@ -105,9 +105,9 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
     match shown(&request, &api, &slug).await {
         Ok(workload) => {
             let description = escaped(workload.display_description());
-            send(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
+            embeddable_page(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
         }
-        Err(refusal) => refused(&request, embedding, &refusal),
+        Err(refusal) => error_page(&request, embedding, &refusal),
     }
 }
 
@@ -119,7 +119,7 @@ async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload
 }
 
 /// An embeddable page.
-fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
+fn embeddable_page(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embedding.policy()) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -128,7 +128,7 @@ fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> H
 }
 
 /// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
-fn refused(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> HttpResponse {
+fn error_page(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> HttpResponse {
     let (title, text) = match refusal.status() {
         StatusCode::UNAUTHORIZED => {
             ("No access", "<p>You have no access to this page. Ask the sender of the link for a new one.</p>")
@@ -141,7 +141,7 @@ fn refused(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> 
         status if !status.is_server_error() => return refusal.error_response(),
         _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
     };
-    let mut page = send(embedding, refusal.status(), title, text);
+    let mut page = embeddable_page(embedding, refusal.status(), title, text);
     for (name, value) in refusal.headers() {
         page.headers_mut().insert(name.clone(), value.clone());
     }

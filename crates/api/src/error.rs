@@ -21,10 +21,10 @@ use std::{borrow::Cow, error::Error, fmt};
 
 /// An error response: `{"detail": {"error", "message", …}, "request_id"}`.
 #[derive(Debug)]
-pub struct ApiError(Box<Answer>);
+pub struct ApiError(Box<ErrorResponse>);
 
 #[derive(Debug)]
-struct Answer {
+struct ErrorResponse {
     status: StatusCode,
     code: &'static str,
     message: Cow<'static, str>,
@@ -69,7 +69,7 @@ impl From<FieldProblem> for ApiError {
 impl ApiError {
     /// Creates an error response. `message` must be fixed text.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Answer { status, code, message: message.into(), detail: Map::new(), headers: Vec::new() }))
+        Self(Box::new(ErrorResponse { status, code, message: message.into(), detail: Map::new(), headers: Vec::new() }))
     }
 
     /// Adds a member to `detail`. `error` and `message` cannot be replaced.

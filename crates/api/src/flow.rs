@@ -43,13 +43,13 @@ impl FlowView {
         Ok(Self {
             asset: AssetView::of(&flow.asset),
             asset_version_id: flow.newest.as_ref().map(|newest| newest.version.asset_version_id.uuid()),
-            version: flow.newest.as_ref().map(|newest| warned(newest.version.clone())).transpose()?,
+            version: flow.newest.as_ref().map(|newest| version_view(newest.version.clone())).transpose()?,
             content_yaml: flow.newest.as_ref().and_then(|newest| newest.content_yaml.clone()),
         })
     }
 }
 
-fn warned(version: AssetVersion) -> Result<VersionView, ApiError> {
+fn version_view(version: AssetVersion) -> Result<VersionView, ApiError> {
     VersionView::warned(AssetKind::OrchestrationFlow, version)
 }
 
@@ -249,7 +249,7 @@ pub(crate) async fn create_flow_version(
         fields.whole(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
     let (asset, done) = api.services.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, done) = done.apart();
-    let view = warned(version)?.with_text(content_yaml);
+    let view = version_view(version)?.with_text(content_yaml);
     let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }

@@ -36,23 +36,23 @@ use server::Agent;
 use std::sync::Arc;
 
 /// Session header of stateful MCP servers.
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Default environment of workloads.
-const ENVIRONMENT: &str = "production";
+const DEFAULT_ENVIRONMENT: &str = "production";
 
 /// Query parameters of a connection.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Connection {
+struct ConnectionQuery {
     /// Environment of the agent's workload tools.
     environment: Option<String>,
 }
 
 /// A JSON-RPC message. The SDK validates its content.
 #[derive(Debug)]
-struct Message;
+struct JsonRpcMessage;
 
-impl<'de> Deserialize<'de> for Message {
+impl<'de> Deserialize<'de> for JsonRpcMessage {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Message {
 
 /// The route. The OpenAPI document omits it, because MCP defines the messages.
 pub(crate) fn resource() -> actix_web::Resource {
-    web::resource("/mcp").route(web::post().to(exchange)).default_service(web::to(only_post))
+    web::resource("/mcp").route(web::post().to(handle_message)).default_service(web::to(only_post))
 }
 
 /// Refuses other methods: there is no stream to open and no session to delete.
@@ -68,22 +68,22 @@ async fn only_post() -> Result<HttpResponse, ApiError> {
     Err(ApiError::method_not_allowed(Some(HeaderValue::from_static("POST"))))
 }
 
-async fn exchange(
+async fn handle_message(
     request: HttpRequest,
     api: web::Data<Api>,
     Claimed(claims): Claimed,
-    body: Body<Message>,
+    body: Body<JsonRpcMessage>,
 ) -> Result<HttpResponse, ApiError> {
     // This server issues no sessions, so the id belongs to another server.
-    if request.headers().contains_key(&SESSION) {
+    if request.headers().contains_key(&SESSION_HEADER) {
         return Err(ApiError::not_found());
     }
     let revision = match revision::read(&request, body.document()) {
         Ok(revision) => revision,
         Err(unsupported) => return Ok(unsupported.told(body.document())),
     };
-    let Connection { environment } = query::read(request.query_string())?;
-    let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
+    let ConnectionQuery { environment } = query::read(request.query_string())?;
+    let environment = Slug::parse(environment.as_deref().unwrap_or(DEFAULT_ENVIRONMENT))
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"))?;
     if has_invalid_cursor(body.document()) {
         let rule = "a cursor must be a string from this server";
@@ -98,8 +98,8 @@ async fn exchange(
         .disable_allowed_hosts();
     let service =
         StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
-    let response = service.handle(foreign(&request, revision.as_ref(), body.document().to_string())?).await;
-    ours(response, body.document()).await
+    let response = service.handle(to_sdk_request(&request, revision.as_ref(), body.document().to_string())?).await;
+    from_sdk_response(response, body.document()).await
 }
 
 /// Whether a `tools/list` request has a non-string `cursor`, including null: the MCP schema has `cursor?: string`. The
@@ -112,7 +112,7 @@ fn has_invalid_cursor(document: &Value) -> bool {
 
 /// Converts the request to the types of the SDK. The body was read strictly, so it is unambiguous. Only headers of the
 /// protocol are passed, no credentials.
-fn foreign(
+fn to_sdk_request(
     request: &HttpRequest,
     spoken: Option<&ProtocolVersion>,
     body: String,
@@ -153,7 +153,7 @@ fn refused(status: StatusCode, document: &Value) -> HttpResponse {
     wrong(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
 }
 
-async fn ours<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
+async fn from_sdk_response<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
 where
     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
 {

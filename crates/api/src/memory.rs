@@ -91,8 +91,8 @@ pub(crate) async fn read_session_memory(
     RuntimeClient(arrival): RuntimeClient,
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
-    let (workload, session) = conversation(path)?;
-    let (caller, visit) = comes(&api, arrival).await?;
+    let (workload, session) = parse_conversation(path)?;
+    let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
     let turns = api.services.read_memory(&caller, &visit, (workload, session.clone())).await?;
     let view = MemoryView {
         workload_id: workload.uuid(),
@@ -125,10 +125,10 @@ pub(crate) async fn erase_session_memory(
     path: Path<(PathId<WorkloadId>, String)>,
     query: Query<EraseQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let named = conversation(path)?;
+    let named = parse_conversation(path)?;
     let owner = query.owner.as_deref().map(ActorRef::parse).transpose();
     let owner = owner.map_err(|refusal| FieldProblem::new("owner", "invalid", refusal.to_string()))?;
-    let (caller, visit) = comes(&api, arrival).await?;
+    let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
     api.services.erase_memory(&caller, &visit, named, owner.as_ref()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -140,12 +140,12 @@ pub(crate) fn session(named: Option<&str>) -> Result<Option<SessionId>, FieldPro
 }
 
 /// The workload and session of a path; a malformed session is a 404.
-fn conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, SessionId), ApiError> {
+fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, SessionId), ApiError> {
     let (workload, session) = path.into_inner();
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
-async fn comes(api: &Api, arrival: Arrival) -> Result<(Caller, RuntimeCaller), ApiError> {
+async fn identify_runtime_caller(api: &Api, arrival: Arrival) -> Result<(Caller, RuntimeCaller), ApiError> {
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     Ok((caller, visit))

@@ -160,7 +160,7 @@ impl Metrics {
     /// Counts a completed request.
     pub fn request(&self, facts: &RequestFacts<'_>) {
         let method = facts.method.as_str();
-        self.requests.with_label_values(&[method, facts.route, class(facts.status)]).inc();
+        self.requests.with_label_values(&[method, facts.route, status_class(facts.status)]).inc();
         self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
     }
 
@@ -209,7 +209,7 @@ impl Metrics {
     }
 }
 
-const fn class(status: u16) -> &'static str {
+const fn status_class(status: u16) -> &'static str {
     match status {
         100..=199 => "1xx",
         200..=299 => "2xx",

@@ -123,14 +123,14 @@ async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow
 /// Parses the demo, and the file of its release.
 fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
     let mut assets = [PROMPT, MODEL, POLICY].map(asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let meta: FlowMetaFile = read(FLOW_META)?;
+    let meta: FlowMetaFile = parse_yaml(FLOW_META)?;
     assets.push(DemoAsset {
         slug: slug(FLOW_SLUG)?,
         owner_ref: OwnerRef::parse(&meta.owner_ref)?,
         content: DemoContent::Flow(FLOW.to_owned()),
     });
-    let workload: WorkloadFile = read(WORKLOAD)?;
-    let release: ReleaseFile = read(RELEASE)?;
+    let workload: WorkloadFile = parse_yaml(WORKLOAD)?;
+    let release: ReleaseFile = parse_yaml(RELEASE)?;
     anyhow::ensure!(
         release.workload == workload.slug && release.target_lane == "all",
         "the release of the demo must target all lanes of its workload"
@@ -156,7 +156,7 @@ fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
 }
 
 fn asset(text: &str) -> anyhow::Result<DemoAsset> {
-    let AssetFile { kind, slug: name, owner_ref, content } = read(text)?;
+    let AssetFile { kind, slug: name, owner_ref, content } = parse_yaml(text)?;
     let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
     let content = DemoContent::Document(kind, content);
     Ok(DemoAsset { slug: slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
@@ -169,7 +169,7 @@ const fn kind_of(asset: &DemoAsset) -> AssetKind {
     }
 }
 
-fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+fn parse_yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     Ok(serde_yaml::from_str(text)?)
 }
 
@@ -179,11 +179,11 @@ fn slug(text: &str) -> anyhow::Result<Slug> {
 
 /// The commands that run the demo on the server at `url`.
 fn usage(url: &str) -> anyhow::Result<String> {
-    let ReleaseFile { workload, environment, example_inputs, .. } = read(RELEASE)?;
-    let address = quoted(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
-    let body = quoted(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
-    let inputs = example_inputs.iter().map(|(name, value)| format!(" --input {}", quoted(&format!("{name}:={value}"))));
-    let (inputs, url) = (inputs.collect::<String>(), quoted(url));
+    let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(RELEASE)?;
+    let address = quote_for_shell(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
+    let body = quote_for_shell(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
+    let inputs = example_inputs.iter().map(|(name, value)| format!(" --input {}", quote_for_shell(&format!("{name}:={value}"))));
+    let (inputs, url) = (inputs.collect::<String>(), quote_for_shell(url));
     Ok(format!(
         "\nRun `{workload}` in `{environment}`:\n\n\
          curl -sS {address} -H 'Content-Type: application/json' -d {body}\n\n\
@@ -195,7 +195,7 @@ fn usage(url: &str) -> anyhow::Result<String> {
 }
 
 /// Quotes a text as one word of a POSIX shell.
-fn quoted(text: &str) -> String {
+fn quote_for_shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn quotes_text_as_one_shell_word() {
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quote_for_shell("it's $HOME"), r"'it'\''s $HOME'");
         let text = "a'b \"$c\" `d` \\";
-        let output = Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output().unwrap();
+        let output = Command::new("sh").args(["-c", &format!("printf %s {}", quote_for_shell(text))]).output().unwrap();
         assert_eq!(output.stdout, text.as_bytes());
     }
 

@@ -37,7 +37,7 @@ use tokio::{
 };
 
 /// Name of the database on a managed PostgreSQL server.
-const DATABASE: &str = "fairway";
+const DATABASE_NAME: &str = "fairway";
 /// Time between the shutdown announcement and the close of connections. Active clients see `Connection: close` on their
 /// next response, load balancers a failing `/readyz`. Without the announcement a request can arrive on a connection
 /// that is already closed.
@@ -85,8 +85,8 @@ impl DatabaseAddress {
             (Database::Embedded, _) => {
                 let data_dir = settings.data_dir.clone();
                 let server = tokio::task::spawn_blocking(move || start_managed_server(&data_dir)).await??;
-                let url = server.url(DATABASE);
-                fairway_postgres::create_database(&server.url("postgres"), DATABASE)
+                let url = server.url(DATABASE_NAME);
+                fairway_postgres::create_database(&server.url("postgres"), DATABASE_NAME)
                     .await
                     .context("failed to create the database on the managed PostgreSQL server")?;
                 Ok(Self { owner_url: url.clone(), url, private: Some(server) })
@@ -139,7 +139,7 @@ impl DatabaseAddress {
             Database::Url(url) => Ok(url.expose().to_owned()),
             Database::Embedded => {
                 let data_dir = settings.data_dir.clone();
-                let find = move || anyhow::Ok(ManagedServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE)?);
+                let find = move || anyhow::Ok(ManagedServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE_NAME)?);
                 tokio::task::spawn_blocking(find).await?.context("no server runs here").context(LOCATION_HINT)
             }
         }
@@ -157,7 +157,7 @@ impl DatabaseAddress {
 }
 
 /// Delay before the rollout controller retries an unavailable database.
-const AWAY: Duration = Duration::from_secs(1);
+const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Hint that follows the error for a missing database.
 const LOCATION_HINT: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
@@ -171,8 +171,8 @@ fn find_managed_server(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
     let options = private(data_dir)?;
     let directory = options.data_dir.clone();
     let (url, private) = match ManagedServer::start_existing(options) {
-        Ok(server) => (server.url(DATABASE), Some(server)),
-        Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE)?, None),
+        Ok(server) => (server.url(DATABASE_NAME), Some(server)),
+        Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),
         Err(error) => return Err(error.into()),
     };
     Ok(DatabaseAddress { owner_url: url.clone(), url, private })
@@ -321,8 +321,8 @@ async fn serve_with_database(
     let mut server = tokio::spawn(server);
     tokio::select! {
         ended = &mut server => ended??,
-        _ = terminate.recv() => stop(process.leaving(), &handle, server).await?,
-        _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
+        _ = terminate.recv() => shut_down(process.leaving(), &handle, server).await?,
+        _ = interrupt.recv() => shut_down(process.leaving(), &handle, server).await?,
     }
     process.services().drain(RUN_DRAIN_TIMEOUT).await;
     match process.services().hand_back().await {
@@ -392,7 +392,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
             tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying");
             tokio::select! {
                 () = shutdown.as_mut() => return Ok(()),
-                () = tokio::time::sleep(AWAY) => {}
+                () = tokio::time::sleep(DATABASE_RETRY_DELAY) => {}
             }
         }
     }
@@ -428,7 +428,7 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn stop(
+async fn shut_down(
     leaving: &ShutdownSignal,
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,

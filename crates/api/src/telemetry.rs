@@ -34,7 +34,7 @@ const SERVICE_NAME: &str = "fairway-server";
 /// Prefix of the log targets of this project.
 const TARGET_PREFIX: &str = "fairway";
 /// Log targets of libraries that repeat input of clients and tools.
-const STRANGERS: [&str; 2] = ["actix_http::h1::dispatcher", "rmcp"];
+const ECHOING_TARGETS: [&str; 2] = ["actix_http::h1::dispatcher", "rmcp"];
 /// The required header of W3C Trace Context.
 const TRACE_PARENT: &str = "traceparent";
 /// Whether this process exports traces.
@@ -80,7 +80,7 @@ impl Telemetry {
         });
         Registry::default()
             .with(traces)
-            .with(lines(settings.format, io::stderr).with_filter(filter.and(discreet())))
+            .with(lines(settings.format, io::stderr).with_filter(filter.and(confidentiality_filter())))
             .try_init()
             .map_err(TelemetryError::Twice)?;
         EXPORTING.store(provider.is_some(), Ordering::Relaxed);
@@ -163,7 +163,7 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
 ///
 /// It drops library events below `INFO`, because they contain values such as statement parameters. It also drops all
 /// events of [`ECHOING_TARGETS`]: the HTTP library logs client errors as errors, and the MCP library repeats messages.
-fn discreet() -> FilterFn {
+fn confidentiality_filter() -> FilterFn {
     FilterFn::new(is_loggable as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
 
@@ -176,7 +176,7 @@ fn is_traced(metadata: &Metadata<'_>) -> bool {
 
 fn is_loggable(line: &Metadata<'_>) -> bool {
     line.target().starts_with(TARGET_PREFIX)
-        || *line.level() <= Level::INFO && !STRANGERS.iter().any(|one| line.target().starts_with(one))
+        || *line.level() <= Level::INFO && !ECHOING_TARGETS.iter().any(|one| line.target().starts_with(one))
 }
 
 fn lines<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>

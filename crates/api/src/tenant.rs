@@ -138,7 +138,7 @@ pub(crate) struct NewWorkspace {
 }
 
 /// Refuses a request with all its problems, if there are any.
-fn sound(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
+fn check(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
     let mut fields = FieldErrors::default();
     fields.note(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
     fields.whole(|| Some(()))
@@ -178,7 +178,7 @@ pub(crate) async fn create_tenant(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    sound(refused_tenant(&new.slug, &new.name))?;
+    check(refused_tenant(&new.slug, &new.name))?;
     let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
@@ -262,7 +262,7 @@ pub(crate) async fn create_workspace(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    sound(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
+    check(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
     let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
     let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);

@@ -87,7 +87,7 @@ impl ToolResult {
 
 /// The result of a knowledge base query.
 #[derive(Serialize)]
-struct Found {
+struct KnowledgeResult {
     knowledge_base_asset_id: Uuid,
     contract_id: Option<String>,
     /// Whether an answer from these chunks must cite them.
@@ -111,7 +111,7 @@ struct Chunk {
     score: f64,
 }
 
-impl Found {
+impl KnowledgeResult {
     fn of(retrieval: Retrieval) -> Self {
         let chunks = retrieval.chunks.into_iter().map(|chunk| Chunk {
             chunk_id: chunk.chunk_id.uuid(),
@@ -157,17 +157,17 @@ impl Call<'_> {
         let Self { api, claims, request_id, .. } = self;
         match asked {
             ToolCall::Workload { workload, environment, inputs } => {
-                told(self.run(workload, environment, Asks::Form(inputs)).await, ARGUMENTS)
+                finish_run(self.run(workload, environment, Asks::Form(inputs)).await, ARGUMENTS)
             }
             ToolCall::ExecuteFlow { workload, environment, inputs } => {
                 let inputs_at = format!("{ARGUMENTS}.{INPUTS}");
-                told(self.run(workload, environment, Asks::Inputs(inputs)).await, &inputs_at)
+                finish_run(self.run(workload, environment, Asks::Inputs(inputs)).await, &inputs_at)
             }
             ToolCall::QueryKnowledgeBase { base, query, top_k, workspace } => {
                 let caller = api.services.identify(api.mode, claims, request_id).await?;
                 let asked = KnowledgeQuery { base, query, top_k, workspace };
                 let found = api.services.query_knowledge(&caller, &asked).await?;
-                Ok((ToolResult::new("success", &Found::of(found))?, Effect::Now))
+                Ok((ToolResult::new("success", &KnowledgeResult::of(found))?, Effect::Now))
             }
             ToolCall::InspectEvidence { execution, form } => {
                 let caller = api.services.identify(api.mode, claims, request_id).await?;
@@ -204,7 +204,7 @@ pub(crate) const ARGUMENTS: &str = "arguments";
 const INPUTS: &str = "inputs";
 
 /// Converts a run to a tool result. Error paths of its inputs are mapped to their paths in the call.
-fn told(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
+fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
     match run {
         Ok(run) => Ok((of_run(&run)?, if run.replayed { Effect::Earlier } else { Effect::Now })),
         Err(Failure::Inputs(mut findings)) => {

@@ -131,7 +131,7 @@ impl WorkloadChange {
     /// Parses the change, or returns all its problems.
     fn read(self) -> Result<WorkloadPatch, ApiError> {
         let mut fields = FieldErrors::default();
-        fields.note(texts(self.name.as_deref(), self.description.as_deref()));
+        fields.note(text_problems(self.name.as_deref(), self.description.as_deref()));
         let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.read(owner(text)));
         let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.read(mode(text)));
         let status = self.status.as_deref().and_then(|text| fields.read(status(text)));
@@ -152,7 +152,7 @@ impl WorkloadChange {
 }
 
 /// The problems of a workload's texts.
-fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
+fn text_problems(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
     let to_problem = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
     };
@@ -198,7 +198,7 @@ pub(crate) async fn create_workload(
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
     let invocation_mode = fields.read(mode(&new.invocation_mode));
-    fields.note(texts(new.name.as_deref(), new.description.as_deref()));
+    fields.note(text_problems(new.name.as_deref(), new.description.as_deref()));
     let workspace_id = fields.read(query.with_body(new.workspace_id));
     let draft = fields.whole(|| {
         Some(WorkloadDraft {

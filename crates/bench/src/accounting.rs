@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use crate::stage::DATABASE;
 
 /// Maximum number of characters kept of a statement's text.
-const SHOWN: i32 = 160;
+const MAX_TEXT_CHARS: i32 = 160;
 
 /// Counts statements, if this build of PostgreSQL supports it.
 pub(crate) struct Accounting {
@@ -50,7 +50,7 @@ impl Accounting {
             // Without preloading, the extension can be created, but its view fails.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
-                    track(admin, "none").await?;
+                    set_tracking(admin, "none").await?;
                     Availability::Possible
                 }
                 Err(_) => Availability::Unavailable,
@@ -65,7 +65,7 @@ impl Accounting {
         match self.counting {
             Availability::Unavailable => Ok(false),
             Availability::Possible => {
-                track(admin, "top").await?;
+                set_tracking(admin, "top").await?;
                 admin.batch_execute("SELECT pg_stat_statements_reset()").await?;
                 Ok(true)
             }
@@ -74,9 +74,9 @@ impl Accounting {
 
     /// Stops the counting, and returns the statements of this many requests.
     pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<Account> {
-        track(admin, "none").await?;
+        set_tracking(admin, "none").await?;
         let sql = format!(
-            "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), {SHOWN}), calls, total_exec_time, wal_bytes::bigint
+            "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), {MAX_TEXT_CHARS}), calls, total_exec_time, wal_bytes::bigint
              FROM pg_stat_statements AS counted
              JOIN pg_database ON pg_database.oid = counted.dbid
              WHERE datname = $1
@@ -102,7 +102,7 @@ impl Accounting {
 }
 
 /// Sets the tracking mode. Sessions apply it at their next statement.
-async fn track(admin: &Client, what: &str) -> Result<()> {
+async fn set_tracking(admin: &Client, what: &str) -> Result<()> {
     admin.batch_execute(&format!("ALTER SYSTEM SET pg_stat_statements.track = '{what}'")).await?;
     admin.batch_execute("SELECT pg_reload_conf()").await?;
     Ok(())

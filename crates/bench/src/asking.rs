@@ -37,9 +37,9 @@ pub(crate) const GATEWAY_KEY: &str = "sk-fairway-bench-of-nobody-else";
 const DELTA: &str = "event: output.delta\n";
 
 /// Minimum throughput as a share of the built-in provider's.
-const SHARE: f64 = 0.7;
+const MIN_SHARE: f64 = 0.7;
 /// Minimum throughput as a multiple of the gateway's.
-const TIMES: f64 = 10.0;
+const MIN_GATEWAY_MULTIPLE: f64 = 10.0;
 /// Maximum p99 latency of a first part.
 const MAX_FIRST_PART_LATENCY: Duration = Duration::from_millis(5);
 
@@ -61,7 +61,7 @@ pub(crate) struct ProviderRates {
 
 /// Clients that run a workload.
 pub(crate) fn running(furniture: &Fixtures, workload: &Workload, clients: usize) -> Vec<Script> {
-    let path: Rc<str> = path_of(workload).into();
+    let path: Rc<str> = execute_path(workload).into();
     let script = |_| {
         let (path, counter) = (Rc::clone(&path), Rc::clone(&furniture.counter));
         let next = move || post(&path, &ticket(counter.replace(counter.get().wrapping_add(1))));
@@ -97,7 +97,7 @@ pub(crate) fn gateway_settings() -> String {
     .to_string()
 }
 
-fn path_of(workload: &Workload) -> String {
+fn execute_path(workload: &Workload) -> String {
     format!("/v1/workloads/by-slug/{}/execute", workload.slug)
 }
 
@@ -107,7 +107,7 @@ fn path_of(workload: &Workload) -> String {
 /// When a run does not complete, or streams no part.
 pub(crate) async fn measure_first_parts(server: &Running, workload: &Workload) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
-    let path = path_of(workload);
+    let path = execute_path(workload);
     let mut on_the_way = histogram()?;
     for number in 0..WARM_UP + SAMPLES {
         let micros = first_part(
@@ -209,15 +209,15 @@ pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
     vec![
         judged(
             format!("{NAME}: share of the same runs by the built-in provider"),
-            format!("at least {SHARE}"),
+            format!("at least {MIN_SHARE}"),
             share.map(|share| format!("{share:.2}")),
-            share.map(|share| share >= SHARE),
+            share.map(|share| share >= MIN_SHARE),
         ),
         judged(
             format!("{NAME}: times the gateway with two workers"),
-            format!("at least {TIMES}"),
+            format!("at least {MIN_GATEWAY_MULTIPLE}"),
             times.map(|times| format!("{times:.1}")),
-            times.map(|times| times >= TIMES),
+            times.map(|times| times >= MIN_GATEWAY_MULTIPLE),
         ),
         judged(
             format!("{FIRST_PART_NAME}: p99 from the provider to the client, including persistence"),

@@ -19,19 +19,19 @@ const MAX_RUN_P99_MICROS: u64 = 25_000;
 /// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
 const MAX_ROUND_TRIPS: f64 = 2.05;
 /// Maximum bytes of write-ahead log of a run.
-const LOG: f64 = 12.0 * 1_024.0;
+const MAX_LOG_BYTES: f64 = 12.0 * 1_024.0;
 /// Maximum ratio between the times of a deep page and the first page, in either direction.
 const MAX_DEPTH_RATIO: f64 = 1.3;
 /// Maximum slowdown of a scenario by a year of runs.
 const MAX_GROWTH_RATIO: f64 = 1.3;
 /// Maximum time of a run as an MCP tool, relative to the plain run.
-const TOOL: f64 = 1.3;
+const MAX_TOOL_RATIO: f64 = 1.3;
 /// Maximum processor time of an empty request, in microseconds.
-const STACK: f64 = 60.0;
+const MAX_STACK_MICROS: f64 = 60.0;
 /// Maximum cold start time.
-const COLD: Duration = Duration::from_millis(300);
+const MAX_COLD_START: Duration = Duration::from_millis(300);
 /// Maximum memory of an idle server.
-const MEMORY: u64 = 60 * 1_024 * 1_024;
+const MAX_IDLE_MEMORY: u64 = 60 * 1_024 * 1_024;
 
 /// A target with its measurement and verdict.
 pub(crate) struct Judged {
@@ -75,13 +75,13 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         if let Some(least) = min_share(row) {
             judged.push(share(row, least, measured));
         }
-        judged.extend(growth(row, findings));
+        judged.extend(growth_result(row, findings));
         match row {
             Row::Execute { .. } => judged.extend(run_results(row, measured, account)),
-            Row::Hello => judged.push(stack(measured)),
-            Row::CallTool => judged.push(tool(findings)),
+            Row::Hello => judged.push(stack_result(measured)),
+            Row::CallTool => judged.push(tool_result(findings)),
             Row::ActiveRelease => judged.push(rights(findings)),
-            Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
+            Row::AssetList { page: Depth::Thousandth } => judged.push(depth_result(findings)),
             Row::VersionCreate
             | Row::Transition
             | Row::Activation
@@ -103,15 +103,15 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),
-        bar: format!("under {} ms", COLD.as_millis()),
+        bar: format!("under {} ms", MAX_COLD_START.as_millis()),
         measured: format!("{} ms", median.as_millis()),
-        verdict: Verdict::of(median < COLD),
+        verdict: Verdict::of(median < MAX_COLD_START),
     });
     judged.push(Judged {
         what: "idle memory".to_owned(),
         bar: "under 60 MiB".to_owned(),
         measured: format!("{:.1} MiB", mebibytes(findings.idle.memory)),
-        verdict: Verdict::of(findings.idle.memory < MEMORY),
+        verdict: Verdict::of(findings.idle.memory < MAX_IDLE_MEMORY),
     });
     judged
 }
@@ -134,18 +134,18 @@ fn min_share(row: Row) -> Option<f64> {
 }
 
 /// The request overhead outside the handler. The measurement includes HTTP parsing and writing.
-fn stack(measured: Option<&Measured>) -> Judged {
+fn stack_result(measured: Option<&Measured>) -> Judged {
     let took = measured.map(|one| one.fairway.processor().0 * 1e3);
     Judged {
         what: "hello: processor time of the server per request, HTTP included".to_owned(),
-        bar: format!("under {STACK:.0} µs"),
+        bar: format!("under {MAX_STACK_MICROS:.0} µs"),
         measured: took.map_or_else(absent, |took| format!("{took:.0} µs")),
-        verdict: took.map_or(Verdict::NotMeasured, |took| Verdict::of(took < STACK)),
+        verdict: took.map_or(Verdict::NotMeasured, |took| Verdict::of(took < MAX_STACK_MICROS)),
     }
 }
 
 /// A scenario with a year of runs relative to the same scenario on a small database.
-fn growth(row: Row, findings: &Findings) -> Option<Judged> {
+fn growth_result(row: Row, findings: &Findings) -> Option<Judged> {
     let beside = findings.beside.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
     let ratio = beside.times();
     Some(Judged {
@@ -179,7 +179,7 @@ fn run_results(row: Row, measured: Option<&Measured>, account: Option<&Account>)
         at_most("commits a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(Account::writing)),
         at_most(
             "write-ahead log a run",
-            LOG,
+            MAX_LOG_BYTES,
             "at most 12 KiB",
             " KiB",
             1_024.0,
@@ -197,7 +197,7 @@ fn run_results(row: Row, measured: Option<&Measured>, account: Option<&Account>)
 
 /// A run as a tool relative to the plain run. Both are normalized by the baselines around them, because they run one
 /// after the other on a shared machine.
-fn tool(findings: &Findings) -> Judged {
+fn tool_result(findings: &Findings) -> Judged {
     let share = |row: Row| {
         let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
         measured.share_of(row.floor())
@@ -206,14 +206,14 @@ fn tool(findings: &Findings) -> Judged {
     let times = plain.zip(share(Row::CallTool)).map(|(plain, called)| plain / called.max(f64::EPSILON));
     Judged {
         what: format!("{}: time against the plain run", Row::CallTool.name()),
-        bar: format!("at most {TOOL} times"),
+        bar: format!("at most {MAX_TOOL_RATIO} times"),
         measured: times.map_or_else(absent, |times| format!("{times:.2}")),
-        verdict: times.map_or(Verdict::NotMeasured, |times| Verdict::of(times <= TOOL)),
+        verdict: times.map_or(Verdict::NotMeasured, |times| Verdict::of(times <= MAX_TOOL_RATIO)),
     }
 }
 
 /// A deep page relative to the first page, with a single client to avoid queueing effects.
-fn flatness(findings: &Findings) -> Judged {
+fn depth_result(findings: &Findings) -> Judged {
     let median = |page: Depth| {
         let of_page = findings.measured.iter().filter(|one| one.row == Row::AssetList { page });
         of_page.min_by_key(|one| one.clients).map(|one| one.fairway.quantile(0.5))

@@ -21,7 +21,7 @@ impl Beside {
     /// The median slowdown by a year of runs. Clients run in a closed loop, so twice the time means half the
     /// requests.
     pub(crate) fn times(&self) -> Option<f64> {
-        middle(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
+        median(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
     }
 
     /// The minimum and the maximum slowdown of all rounds.
@@ -34,14 +34,14 @@ impl Beside {
     /// The median of a value on the small database, and on the large one.
     pub(crate) fn middles(&self, value: impl Fn(&Measurement) -> f64) -> (Option<f64>, Option<f64>) {
         (
-            middle(self.rounds.iter().map(|(young, _)| value(young))),
-            middle(self.rounds.iter().map(|(_, grown)| value(grown))),
+            median(self.rounds.iter().map(|(young, _)| value(young))),
+            median(self.rounds.iter().map(|(_, grown)| value(grown))),
         )
     }
 }
 
 /// The median; `None` without values.
-fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

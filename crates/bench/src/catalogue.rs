@@ -15,7 +15,7 @@ use crate::connection::{Connection, get};
 /// The total number of assets; the list shows two thirds of them.
 const ASSETS: u32 = 100_000;
 /// Rows of a page. The list has more than a thousand pages.
-const PAGE: u32 = 50;
+const PAGE_ROWS: u32 = 50;
 /// The number of the deep page.
 const DEEP_PAGE: u32 = 1_000;
 /// Fixtures that the server's first start creates.
@@ -37,27 +37,27 @@ impl Catalogue {
     /// # Errors
     /// When PostgreSQL or the server refuses, or the list ends before that page.
     pub(crate) async fn make(database: &Client, address: SocketAddr) -> Result<Catalogue> {
-        fill(database).await.context("copying the assets")?;
+        store_assets(database).await.context("copying the assets")?;
         let mut connection = Connection::open(address).await?;
         let list = format!("/v1/assets?workspace_id={WORKSPACE}&asset_kind=memory&lifecycle_state=active");
-        let first = format!("{list}&limit={PAGE}");
+        let first = format!("{list}&limit={PAGE_ROWS}");
         // Larger pages reach the deep page with fewer requests; a cursor does not depend on the page size.
         let stride = 200;
         let mut path = format!("{list}&limit={stride}");
-        for _ in 0..(DEEP_PAGE - 1) * PAGE / stride {
-            path = next(&mut connection, &path).await?;
+        for _ in 0..(DEEP_PAGE - 1) * PAGE_ROWS / stride {
+            path = next_page(&mut connection, &path).await?;
         }
         // The remaining distance is shorter than a large page.
-        let rest = (DEEP_PAGE - 1) * PAGE % stride;
+        let rest = (DEEP_PAGE - 1) * PAGE_ROWS % stride;
         path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
         let thousandth =
-            next(&mut connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE}"));
+            next_page(&mut connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE_ROWS}"));
         Ok(Catalogue { first, thousandth })
     }
 }
 
 /// The path of the next page.
-async fn next(connection: &mut Connection, path: &str) -> Result<String> {
+async fn next_page(connection: &mut Connection, path: &str) -> Result<String> {
     let answer = connection.send(get(path)).await?;
     anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
     let link = answer.link.context("the list ends before its thousandth page")?;
@@ -66,7 +66,7 @@ async fn next(connection: &mut Connection, path: &str) -> Result<String> {
 }
 
 /// Every third asset has another kind or is retired, so that the filters exclude some.
-async fn fill(database: &Client) -> Result<()> {
+async fn store_assets(database: &Client) -> Result<()> {
     let copy = "COPY asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, \
         workspace_id, namespace_id, last_label, revision, created_at, created_by) FROM STDIN";
     let mut sink = pin!(database.copy_in::<_, Bytes>(copy).await?);

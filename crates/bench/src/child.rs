@@ -20,7 +20,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a process's shutdown.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of a log in an error message.
-const SHOWN: usize = 2_000;
+const MAX_LOG_TAIL_BYTES: usize = 2_000;
 
 /// A child process; killed when dropped.
 pub(crate) struct Running {
@@ -64,7 +64,7 @@ impl Running {
 
     /// The end of the process's log.
     pub(crate) fn log_tail(&self) -> String {
-        end_of(&self.log).unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
+        file_tail(&self.log).unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
     }
 
     /// Sends SIGTERM and waits for the process to exit.
@@ -94,9 +94,9 @@ impl Drop for Running {
     }
 }
 
-fn end_of(log: &Path) -> io::Result<String> {
+fn file_tail(log: &Path) -> io::Result<String> {
     let bytes = fs::read(log)?;
-    let start = bytes.len().saturating_sub(SHOWN);
+    let start = bytes.len().saturating_sub(MAX_LOG_TAIL_BYTES);
     let (_, end) = bytes.split_at(start);
     Ok(String::from_utf8_lossy(end).into_owned())
 }
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn log_tail_is_bounded() {
         let path = std::env::temp_dir().join(format!("fairway-bench-log-{}", std::process::id()));
-        fs::write(&path, "x".repeat(SHOWN).to_owned() + "last").unwrap();
-        let end = end_of(&path).unwrap();
+        fs::write(&path, "x".repeat(MAX_LOG_TAIL_BYTES).to_owned() + "last").unwrap();
+        let end = file_tail(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        assert_eq!(end.len(), SHOWN);
+        assert_eq!(end.len(), MAX_LOG_TAIL_BYTES);
         assert!(end.record("last"));
     }
 }

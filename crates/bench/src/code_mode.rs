@@ -20,7 +20,7 @@ pub(crate) const NAME: &str = "code mode hello (Starlark)";
 const SCRIPTS: u64 = 300;
 const WARM_UP: u64 = 20;
 /// Maximum p50 of a script.
-const LONGEST: Duration = Duration::from_millis(15);
+const MAX_P50: Duration = Duration::from_millis(15);
 
 /// The result.
 pub(crate) struct ScriptLatency {
@@ -72,9 +72,9 @@ pub(crate) fn judge(seen: Option<&ScriptLatency>) -> Judged {
     let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
     Judged {
         what: format!("{NAME}: p50, the child's start included"),
-        bar: format!("under {} ms", LONGEST.as_millis()),
+        bar: format!("under {} ms", MAX_P50.as_millis()),
         measured: seen.map_or_else(|| "n/a".to_owned(), |seen| format!("{:.1} ms", seen.millis(0.5))),
-        verdict: median.map_or(Verdict::NotMeasured, |median| Verdict::of(median < LONGEST)),
+        verdict: median.map_or(Verdict::NotMeasured, |median| Verdict::of(median < MAX_P50)),
     }
 }
 

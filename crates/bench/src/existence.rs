@@ -160,7 +160,7 @@ async fn compare(connection: &mut Connection, noun: ResourceKind, hidden: Hidden
             turns.reverse();
         }
         for (path, times) in turns {
-            let took = refused(connection, path, hidden.reader()).await?;
+            let took = time_refusal(connection, path, hidden.reader()).await?;
             if pair >= WARM_UP {
                 times.push(took);
             }
@@ -170,7 +170,7 @@ async fn compare(connection: &mut Connection, noun: ResourceKind, hidden: Hidden
 }
 
 /// The time of a refused read.
-async fn refused(connection: &mut Connection, path: &str, reader: &str) -> Result<Duration> {
+async fn time_refusal(connection: &mut Connection, path: &str, reader: &str) -> Result<Duration> {
     let request = with_header(get(path), "x-actor-ref", reader);
     let since = Instant::now();
     let answer = connection.send(request).await?;

@@ -139,30 +139,30 @@ fn render(row: &tokio_postgres::Row) -> Result<String> {
 }
 
 async fn commit(pool: Data<Pool>) -> actix_web::Result<HttpResponse> {
-    let rows = Rows::new();
+    let rows = NewRows::new();
     rows.commit(&pool).await.map_err(ErrorInternalServerError)?;
     rows.answer()
 }
 
 async fn commit_cte(pool: Data<Pool>) -> actix_web::Result<HttpResponse> {
-    let rows = Rows::new();
+    let rows = NewRows::new();
     rows.commit_in_one_statement(&pool).await.map_err(ErrorInternalServerError)?;
     rows.answer()
 }
 
 /// Two rows to insert.
-struct Rows {
+struct NewRows {
     entry: Uuid,
     line: Uuid,
     subject: Uuid,
     body: &'static str,
 }
 
-impl Rows {
-    fn new() -> Rows {
+impl NewRows {
+    fn new() -> NewRows {
         let body = "two hundred bytes of something that somebody may want to read again one day, which is about what a \
                     small row of a service holds beside its identifiers and its times, so here it stands, once in each";
-        Rows { entry: Uuid::now_v7(), line: Uuid::now_v7(), subject: Uuid::from_u128(7), body }
+        NewRows { entry: Uuid::now_v7(), line: Uuid::now_v7(), subject: Uuid::from_u128(7), body }
     }
 
     async fn commit(&self, pool: &Pool) -> Result<()> {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn new_rows_differ_only_in_their_ids() {
-        let (one, other) = (Rows::new(), Rows::new());
+        let (one, other) = (NewRows::new(), NewRows::new());
         assert!(one.entry != other.entry && one.line != one.entry);
         assert!((180..220).contains(&one.body.len()));
     }

@@ -20,7 +20,7 @@ pub(crate) const WORKLOADS: usize = 100;
 /// The environment of all releases.
 pub(crate) const ENVIRONMENT: &str = "dev";
 /// Number of assets that get versions; more than clients, so that no two clients share one.
-const ASSETS: usize = 64;
+const ASSET_COUNT: usize = 64;
 /// Number of releases that alternate between draft and review; more than clients, for the same reason.
 const DRAFT_COUNT: usize = 128;
 /// Number of release pairs that compete for a lane; more than clients, for the same reason.
@@ -137,8 +137,8 @@ impl Fixtures {
                     .context("creating a workload with its release")?,
             );
         }
-        let mut assets = Vec::with_capacity(ASSETS);
-        for number in 0..ASSETS {
+        let mut assets = Vec::with_capacity(ASSET_COUNT);
+        for number in 0..ASSET_COUNT {
             assets.push(maker.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
         }
         let mut drafts = Vec::with_capacity(DRAFT_COUNT);
@@ -191,10 +191,10 @@ pub(crate) struct Parts {
 struct FixtureBuilder {
     connection: Connection,
     /// The tenant and workspace for fixtures, unless the defaults apply.
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<OtherTenant>,
 }
 
-struct Elsewhere {
+struct OtherTenant {
     tenant: String,
     workspace: String,
 }
@@ -206,7 +206,7 @@ impl FixtureBuilder {
 
     async fn send(&mut self, request: Ready) -> Result<Value> {
         let request = match &self.elsewhere {
-            Some(Elsewhere { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
+            Some(OtherTenant { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
             None => request,
         };
         self.connection.json(request).await
@@ -214,7 +214,7 @@ impl FixtureBuilder {
 
     /// Posts a body that names the workspace, unless it is the default.
     async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
-        if let (Some(Elsewhere { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
+        if let (Some(OtherTenant { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
             fields.insert("workspace_id".to_owned(), json!(workspace));
         }
         self.post(path, body).await
@@ -234,9 +234,9 @@ impl FixtureBuilder {
     async fn switch_to_new_tenant(&mut self) -> Result<()> {
         let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
         let tenant = text(&made, "tenant_id")?;
-        self.elsewhere = Some(Elsewhere { tenant: tenant.clone(), workspace: String::new() });
+        self.elsewhere = Some(OtherTenant { tenant: tenant.clone(), workspace: String::new() });
         let workspace = self.workspace("bench-abroad").await?;
-        self.elsewhere = Some(Elsewhere { tenant, workspace });
+        self.elsewhere = Some(OtherTenant { tenant, workspace });
         Ok(())
     }
 

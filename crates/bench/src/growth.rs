@@ -16,14 +16,14 @@ pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 
 /// Number of runs whose evidence is read.
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
-const PAGE: u32 = 50;
+const PAGE_ROWS: u32 = 50;
 /// The number of the deep page.
 const DEEP_PAGE: u32 = 10_000;
 /// Page size for reaching the deep page, the API's maximum.
 const MAX_PAGE_ROWS: u32 = 200;
 /// The tenant that the first start creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
-const LIST: &str = "/v1/executions";
+const LIST_PATH: &str = "/v1/executions";
 
 /// The amount of data to store.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl StoredRuns {
         );
         let release = database.query_one(&sql, &[]).await.context("no runs were stored")?.try_get(0)?;
         let deep = match walk {
-            Some(address) => Some(walked(address).await.context("following cursors to the deep page")?),
+            Some(address) => Some(deep_page_path(address).await.context("following cursors to the deep page")?),
             None => None,
         };
         Ok(StoredRuns { executions, release, deep })
@@ -91,16 +91,16 @@ impl StoredRuns {
 
     /// The first page of the list of runs.
     pub(crate) fn first() -> String {
-        format!("{LIST}?limit={PAGE}")
+        format!("{LIST_PATH}?limit={PAGE_ROWS}")
     }
 }
 
 /// The path of the deep page, or of the last full page. A cursor does not depend on the page size.
-async fn walked(address: SocketAddr) -> Result<String> {
+async fn deep_page_path(address: SocketAddr) -> Result<String> {
     let mut connection = Connection::open(address).await?;
-    let (mut rows, mut path) = (0, format!("{LIST}?limit={MAX_PAGE_ROWS}"));
-    while rows < (DEEP_PAGE - 1) * PAGE {
-        let wanted = ((DEEP_PAGE - 1) * PAGE - rows).min(MAX_PAGE_ROWS);
+    let (mut rows, mut path) = (0, format!("{LIST_PATH}?limit={MAX_PAGE_ROWS}"));
+    while rows < (DEEP_PAGE - 1) * PAGE_ROWS {
+        let wanted = ((DEEP_PAGE - 1) * PAGE_ROWS - rows).min(MAX_PAGE_ROWS);
         path = path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={wanted}"));
         let answer = connection.send(get(&path)).await?;
         anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
@@ -109,5 +109,5 @@ async fn walked(address: SocketAddr) -> Result<String> {
         path = target.replace(&format!("limit={wanted}"), &format!("limit={MAX_PAGE_ROWS}"));
         rows += wanted;
     }
-    Ok(path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={PAGE}")))
+    Ok(path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={PAGE_ROWS}")))
 }

@@ -14,7 +14,7 @@ use crate::connection::{Answer, Connection, Ready};
 use crate::meter::{Meter, Reading};
 
 /// Maximum recorded latency in microseconds.
-const LONGEST: u64 = 60_000_000;
+const MAX_LATENCY_MICROS: u64 = 60_000_000;
 
 /// The requests of one client, and the expected content of responses.
 pub(crate) struct Script {
@@ -57,7 +57,7 @@ struct Failures {
     first: Option<String>,
 }
 
-struct Seen {
+struct ClientTally {
     total: u64,
     latency: Histogram<u64>,
 }
@@ -74,7 +74,7 @@ pub(crate) async fn run(
 ) -> Result<Tally> {
     let phase = Rc::new(Cell::new(LoadPhase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));
-    let mut clients: Vec<JoinHandle<Result<Seen>>> = Vec::new();
+    let mut clients: Vec<JoinHandle<Result<ClientTally>>> = Vec::new();
     for script in scripts {
         let connection = Connection::open(target).await.context("connecting a client")?;
         clients.push(spawn_local(client(connection, script, Rc::clone(&phase), Rc::clone(&failures))));
@@ -88,7 +88,7 @@ pub(crate) async fn run(
     let elapsed = since.elapsed();
     let after = meter.read(program).await?;
 
-    let mut seen = Seen { total: 0, latency: histogram()? };
+    let mut seen = ClientTally { total: 0, latency: histogram()? };
     for client in clients {
         let own = client.await??;
         seen.total = seen.total.saturating_add(own.total);
@@ -115,8 +115,8 @@ async fn client(
     mut script: Script,
     phase: Rc<Cell<LoadPhase>>,
     failures: Rc<RefCell<Failures>>,
-) -> Result<Seen> {
-    let mut seen = Seen { total: 0, latency: histogram()? };
+) -> Result<ClientTally> {
+    let mut seen = ClientTally { total: 0, latency: histogram()? };
     while phase.get() != LoadPhase::Over {
         let request = (script.next)();
         let since = Instant::now();
@@ -129,7 +129,7 @@ async fn client(
             failures.first.get_or_insert_with(|| answer.to_string());
         }
         if phase.get() == LoadPhase::Measured {
-            seen.latency.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST));
+            seen.latency.saturating_record(u64::try_from(took.as_micros()).unwrap_or(MAX_LATENCY_MICROS));
         }
     }
     Ok(seen)
@@ -142,7 +142,7 @@ fn is_expected_response(answer: &Answer, expects: &str) -> bool {
 
 /// A histogram with three significant digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, LONGEST, 3)?)
+    Ok(Histogram::new_with_bounds(1, MAX_LATENCY_MICROS, 3)?)
 }
 
 #[cfg(test)]
@@ -178,6 +178,6 @@ pub(crate) mod tests {
         assert_eq!(one.value_at_quantile(0.5) / 1_000, 1);
         assert!((50_000..50_100).contains(&one.value_at_quantile(0.95)));
         one.saturating_record(u64::MAX);
-        assert!(one.max() >= LONGEST);
+        assert!(one.max() >= MAX_LATENCY_MICROS);
     }
 }

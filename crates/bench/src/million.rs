@@ -26,7 +26,7 @@ const WARM_UP: u64 = 10;
 /// Number of requested chunks.
 const TOP: usize = 5;
 /// Maximum p95 of a run.
-const LONGEST: Duration = Duration::from_millis(50);
+const MAX_P95: Duration = Duration::from_millis(50);
 
 /// A kind of query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,9 +234,9 @@ pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<Judged> {
     vec![
         Judged {
             what: format!("{NAME}: p95 of a run that looks up the best {TOP}"),
-            bar: format!("under {} ms", LONGEST.as_millis()),
+            bar: format!("under {} ms", MAX_P95.as_millis()),
             measured: p95.map_or_else(|| "n/a".to_owned(), |p95| format!("{:.1} ms", p95.as_secs_f64() * 1e3)),
-            verdict: p95.map_or(Verdict::NotMeasured, |p95| Verdict::of(p95 < LONGEST)),
+            verdict: p95.map_or(Verdict::NotMeasured, |p95| Verdict::of(p95 < MAX_P95)),
         },
         Judged {
             what: format!("{NAME}: evidence says whether candidates were capped"),

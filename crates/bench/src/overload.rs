@@ -30,9 +30,9 @@ use crate::row::ticket;
 /// The name for `--only`.
 pub(crate) const NAME: &str = "overload";
 /// The multiple of the capacity that is requested.
-const TIMES: f64 = 5.0;
+const OVERLOAD_FACTOR: f64 = 5.0;
 /// Number of clients: enough that each has its response before its next request.
-const CROWD: usize = 400;
+const CLIENT_COUNT: usize = 400;
 /// Number of client threads.
 const THREADS: usize = 8;
 /// Duration of the capacity measurement, and of the overload.
@@ -43,16 +43,16 @@ const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
 /// Consecutive successful and fast responses that mark the end of the recovery.
 const RECOVERED_STREAK: u32 = 20;
 /// Timeout of the recovery.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum slowdown of an accepted request.
 const MAX_SLOWDOWN: f64 = 2.0;
 /// Maximum memory in bytes.
-const MEMORY: u64 = 512 << 20;
+const MAX_MEMORY: u64 = 512 << 20;
 /// Maximum recovery time.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
-const OTHERS: f64 = 0.8;
+const MIN_OTHER_CALLER_SHARE: f64 = 0.8;
 
 /// The result.
 pub(crate) struct Overload {
@@ -78,16 +78,16 @@ pub(crate) struct Overload {
 
 /// The request: a run of one workload. All requests are identical bytes, to minimize the clients' work.
 #[derive(Clone)]
-struct Question {
+struct RunRequest {
     path: String,
     body: Bytes,
 }
 
-impl Question {
-    fn of(furniture: &Fixtures) -> Result<Question> {
+impl RunRequest {
+    fn of(furniture: &Fixtures) -> Result<RunRequest> {
         let workload = furniture.workloads.first().context("no workload was created")?;
         let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
-        Ok(Question { path, body: Bytes::from(ticket(0).to_string()) })
+        Ok(RunRequest { path, body: Bytes::from(ticket(0).to_string()) })
     }
 
     fn ask(&self) -> Ready {
@@ -97,7 +97,7 @@ impl Question {
 
 /// A fixed schedule for a group of clients.
 #[derive(Clone)]
-struct Pace {
+struct Schedule {
     /// The indexes of the clients.
     clients: Range<usize>,
     pause: Duration,
@@ -113,7 +113,7 @@ struct Counts {
 }
 
 /// The results of a group of clients.
-struct Tally {
+struct OverloadTally {
     sent: u64,
     refused: u64,
     strange: u64,
@@ -121,7 +121,7 @@ struct Tally {
     accepted: Histogram<u64>,
 }
 
-impl Tally {
+impl OverloadTally {
     /// Merges the results of all threads.
     fn sum(threads: impl IntoIterator<Item = Self>) -> Result<Self> {
         let mut all = Self { sent: 0, refused: 0, strange: 0, closed: 0, accepted: histogram()? };
@@ -137,7 +137,7 @@ impl Tally {
 }
 
 /// Runs work on a separate thread with its own runtime.
-async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         LocalSet::new().block_on(&runtime, work())
@@ -150,30 +150,30 @@ async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send +
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
 pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
-    let question = Question::of(furniture)?;
+    let question = RunRequest::of(furniture)?;
     // The first measurement is a warm-up.
     drop(closed(address, &question).await?);
     let asked = question.clone();
-    let usual = apart(async move || closed(address, &asked).await).await?;
+    let usual = run_on_thread(async move || closed(address, &asked).await).await?;
     let rate = usual.len() as f64 / CAPACITY_DURATION.as_secs_f64();
     let usual_p99 = usual.value_at_quantile(0.99);
 
     let until = Instant::now() + OVERLOAD_DURATION;
-    let pause = Duration::from_secs_f64(CROWD as f64 / (TIMES * rate).max(1.0));
+    let pause = Duration::from_secs_f64(CLIENT_COUNT as f64 / (OVERLOAD_FACTOR * rate).max(1.0));
     let others = spawn_local(others(address, until));
     let threads = (0..THREADS).map(|thread| {
-        let clients = CROWD * thread / THREADS..CROWD * (thread + 1) / THREADS;
-        let (question, pace) = (question.clone(), Pace { clients, pause, until });
-        spawn_local(apart(async move || crowd(address, question, pace).await))
+        let clients = CLIENT_COUNT * thread / THREADS..CLIENT_COUNT * (thread + 1) / THREADS;
+        let (question, pace) = (question.clone(), Schedule { clients, pause, until });
+        spawn_local(run_on_thread(async move || scheduled_clients(address, question, pace).await))
     });
     let mut seen = Vec::new();
     for thread in threads.collect::<Vec<_>>() {
         seen.push(thread.await??);
     }
-    let all = Tally::sum(seen)?;
+    let all = OverloadTally::sum(seen)?;
     let ended = Instant::now();
     let others = others.await??;
-    let recovery = recovered(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
+    let recovery = recovery_time(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
     Ok(Overload {
         usual: (rate, usual_p99),
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
@@ -188,7 +188,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
 }
 
 /// The capacity measurement with closed-loop clients.
-async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u64>> {
+async fn closed(address: SocketAddr, question: &RunRequest) -> Result<Histogram<u64>> {
     let until = Instant::now() + CAPACITY_DURATION;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
     for _ in 0..CLIENTS {
@@ -215,21 +215,21 @@ async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u6
 }
 
 /// The clients of one thread, with staggered start times.
-async fn crowd(address: SocketAddr, question: Question, pace: Pace) -> Result<Tally> {
+async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Schedule) -> Result<OverloadTally> {
     let counts = Rc::new(Counts::default());
     let accepted = Rc::new(RefCell::new(histogram()?));
     let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
     for number in pace.clients.clone() {
         let connection = Connection::open(address).await.context("connecting a client")?;
-        let first = Instant::now() + pace.pause.mul_f64(number as f64 / CROWD as f64);
+        let first = Instant::now() + pace.pause.mul_f64(number as f64 / CLIENT_COUNT as f64);
         let seen = (Rc::clone(&counts), Rc::clone(&accepted));
-        clients.push(spawn_local(paced((address, connection), question.clone(), (first, pace.clone()), seen)));
+        clients.push(spawn_local(scheduled_client((address, connection), question.clone(), (first, pace.clone()), seen)));
     }
     for client in clients {
         client.await??;
     }
     let accepted = accepted.borrow().clone();
-    Ok(Tally {
+    Ok(OverloadTally {
         sent: counts.sent.get(),
         refused: counts.refused.get(),
         strange: counts.strange.get(),
@@ -239,10 +239,10 @@ async fn crowd(address: SocketAddr, question: Question, pace: Pace) -> Result<Ta
 }
 
 /// A client of the overload: sends at its scheduled times, or after its previous response if that is later.
-async fn paced(
+async fn scheduled_client(
     (address, mut connection): (SocketAddr, Connection),
-    question: Question,
-    (first, pace): (Instant, Pace),
+    question: RunRequest,
+    (first, pace): (Instant, Schedule),
     (counts, accepted): (Rc<Counts>, Rc<RefCell<Histogram<u64>>>),
 ) -> Result<()> {
     let mut next = first;
@@ -281,12 +281,12 @@ async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     Ok((asked, got))
 }
 
-async fn recovered(address: SocketAddr, question: &Question, (ended, usual): (Instant, Duration)) -> Result<Duration> {
+async fn recovery_time(address: SocketAddr, question: &RunRequest, (ended, usual): (Instant, Duration)) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
     let (mut well, mut since) = (0, ended);
     while well < RECOVERED_STREAK {
-        if ended.elapsed() > PATIENCE {
-            bail!("the server has not recovered {} s after the overload", PATIENCE.as_secs());
+        if ended.elapsed() > RECOVERY_TIMEOUT {
+            bail!("the server has not recovered {} s after the overload", RECOVERY_TIMEOUT.as_secs());
         }
         let sent = Instant::now();
         let answer = connection.send(question.ask()).await?;
@@ -356,9 +356,9 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
         ),
         judged(
             "memory",
-            format!("under {} MiB", MEMORY >> 20),
+            format!("under {} MiB", MAX_MEMORY >> 20),
             seen.map(|seen| format!("{:.1} MiB", mebibytes(seen.memory))),
-            seen.map(|seen| seen.memory < MEMORY),
+            seen.map(|seen| seen.memory < MAX_MEMORY),
         ),
         judged(
             "recovery",
@@ -368,9 +368,9 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
         ),
         judged(
             "share of another caller's requests that succeed",
-            format!("at least {OTHERS}"),
+            format!("at least {MIN_OTHER_CALLER_SHARE}"),
             seen.map(|seen| format!("{:.2} of {}", seen.other_caller_share(), seen.others.0)),
-            seen.map(|seen| seen.other_caller_share() >= OTHERS),
+            seen.map(|seen| seen.other_caller_share() >= MIN_OTHER_CALLER_SHARE),
         ),
     ]
 }
@@ -417,11 +417,11 @@ mod tests {
             for (micros, count) in times {
                 accepted.record_n(*micros, *count).unwrap();
             }
-            Tally { sent: 2 * accepted.len(), refused: accepted.len(), strange: 0, closed: 0, accepted }
+            OverloadTally { sent: 2 * accepted.len(), refused: accepted.len(), strange: 0, closed: 0, accepted }
         };
         let watched = clients(&[(40_000, 3_200)]);
         let rest = clients(&[(40_000, 36_000), (90_000, 800)]);
-        let all = Tally::sum([watched, rest]).unwrap();
+        let all = OverloadTally::sum([watched, rest]).unwrap();
         let p99 = all.accepted.value_at_quantile(0.99);
         assert!((89_000..=91_000).contains(&p99), "{p99}");
         assert_eq!((all.sent, all.refused), (80_000, 40_000));

@@ -57,10 +57,10 @@ async fn ready() -> HttpResponse {
 }
 
 async fn complete(question: web::Json<Value>) -> HttpResponse {
-    if question.get("stream").and_then(Value::as_bool) == Some(true) { streamed_answer() } else { at_once() }
+    if question.get("stream").and_then(Value::as_bool) == Some(true) { streamed_answer() } else { whole_answer() }
 }
 
-fn at_once() -> HttpResponse {
+fn whole_answer() -> HttpResponse {
     const ANSWER: &str = "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1780000000,\"model\":\"small\",\
         \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"billing\"},\"finish_reason\":\"stop\"}],\
         \"usage\":{\"prompt_tokens\":210,\"completion_tokens\":1,\"total_tokens\":211}}";
@@ -68,14 +68,14 @@ fn at_once() -> HttpResponse {
 }
 
 fn streamed_answer() -> HttpResponse {
-    let parts = stream::unfold(Some(Part::First), async |next| {
+    let parts = stream::unfold(Some(StreamPart::First), async |next| {
         let part = next?;
         let (bytes, next) = match part {
-            Part::First => {
+            StreamPart::First => {
                 let now = OffsetDateTime::now_utc().unix_timestamp_nanos().to_string();
-                (event(&json!({"delta": {"role": "assistant", "content": now}}), None), Some(Part::Rest))
+                (event(&json!({"delta": {"role": "assistant", "content": now}}), None), Some(StreamPart::Rest))
             }
-            Part::Rest => {
+            StreamPart::Rest => {
                 sleep(PAUSE).await;
                 let usage = json!({"prompt_tokens": 210, "completion_tokens": 2});
                 let end = event(&json!({"delta": {}, "finish_reason": "stop"}), Some(&usage));
@@ -89,7 +89,7 @@ fn streamed_answer() -> HttpResponse {
 
 /// The next part of the stream.
 #[derive(Clone, Copy)]
-enum Part {
+enum StreamPart {
     First,
     Rest,
 }

@@ -29,12 +29,12 @@ pub(crate) const WORKERS: usize = 2;
 const SAMPLES: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Poll interval for the end of the last run.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Timeout for draining the queue.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Minimum throughput as a share of the baseline's commits.
-const SHARE: f64 = 0.25;
+const MIN_SHARE: f64 = 0.25;
 /// Maximum queueing time at low load.
 const MAX_QUEUEING: Duration = Duration::from_millis(20);
 /// Maximum delay from a run's end to its follower.
@@ -94,8 +94,8 @@ pub(crate) async fn drained(
     .await?;
     let left = "SELECT EXISTS (SELECT FROM execution_queue) OR EXISTS (SELECT FROM execution_lease)";
     while database.query_one(left, &[]).await?.try_get(0)? {
-        anyhow::ensure!(since.elapsed() < PATIENCE, "runs are still queued");
-        sleep(LOOK).await;
+        anyhow::ensure!(since.elapsed() < DRAIN_TIMEOUT, "runs are still queued");
+        sleep(POLL_INTERVAL).await;
     }
     let took = since.elapsed();
     let all = u64::try_from(clients)?.saturating_mul(runs);
@@ -169,15 +169,15 @@ pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
     vec![
         judged(
             "share of the baseline: commit of two inserts, clients answered at once",
-            format!("at least {SHARE}"),
+            format!("at least {MIN_SHARE}"),
             seen.map(|seen| format!("{:.2}", seen.share(seen.drained))),
-            seen.map(|seen| seen.share(seen.drained) >= SHARE),
+            seen.map(|seen| seen.share(seen.drained) >= MIN_SHARE),
         ),
         judged(
             "share of the baseline: commit of two inserts, clients that wait for the end",
-            format!("at least {SHARE}"),
+            format!("at least {MIN_SHARE}"),
             seen.map(|seen| format!("{:.2}", seen.share(seen.runs.0))),
-            seen.map(|seen| seen.share(seen.runs.0) >= SHARE),
+            seen.map(|seen| seen.share(seen.runs.0) >= MIN_SHARE),
         ),
         judged(
             "p99 queueing time at low load",

@@ -193,18 +193,18 @@ impl Row {
             Row::ActiveRelease => {
                 let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
                 let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
-                let mut paths = Turns::of(paths, client)?;
+                let mut paths = Cycle::of(paths, client)?;
                 Ok(Script { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" })
             }
             Row::VersionCreate => {
                 let own = furniture.assets.iter().skip(client).step_by(clients);
-                let mut paths = Turns::of(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
+                let mut paths = Cycle::of(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
                 let next = move || post(paths.next(), &json!({"content": prompt(number())}));
                 Ok(Script { next: Box::new(next), expects: "\"checksum\":\"blake3:" })
             }
             Row::Transition => {
                 let own = furniture.drafts.iter().skip(client).step_by(clients);
-                let mut drafts = Turns::of(own.cloned().collect(), 0)?;
+                let mut drafts = Cycle::of(own.cloned().collect(), 0)?;
                 let next = move || {
                     let draft = drafts.next();
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
@@ -213,7 +213,7 @@ impl Row {
             }
             Row::Activation => {
                 let own = furniture.rivals.iter().skip(client).step_by(clients);
-                let mut rivals = Turns::of(own.cloned().collect(), 0)?;
+                let mut rivals = Cycle::of(own.cloned().collect(), 0)?;
                 let next = move || {
                     let path = format!("/v1/releases/{}/transition", rivals.next().next());
                     post(&path, &json!({"to_state": "active", "lane": CONTESTED_LANE}))
@@ -238,7 +238,7 @@ impl Row {
                 let grown = grown(furniture)?;
                 // Each client starts at a different run; the order is independent of age.
                 let start = client * grown.executions.len() / clients.max(1);
-                let mut paths = Turns::of(grown.executions.iter().map(path).collect(), start)?;
+                let mut paths = Cycle::of(grown.executions.iter().map(path).collect(), start)?;
                 Ok(Script { next: Box::new(move || get(paths.next())), expects })
             }
             Row::RunList { which } => {
@@ -265,7 +265,7 @@ impl Row {
                 let slug = &furniture.workloads.first().context("no workload was created")?.slug;
                 let tool = format!("run_{}", slug.replace('-', "_"));
                 let next = move || {
-                    let call = json!({"name": tool, "arguments": {"text": said(number())}});
+                    let call = json!({"name": tool, "arguments": {"text": ticket_text(number())}});
                     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
                     let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
                     let request = with_header(request, "accept", "application/json, text/event-stream");
@@ -280,7 +280,7 @@ impl Row {
                 };
                 let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
                 let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
-                let mut paths = Turns::of(paths, client)?;
+                let mut paths = Cycle::of(paths, client)?;
                 let next = move || {
                     let number = number();
                     let request = post(paths.next(), &ticket(number));
@@ -301,10 +301,10 @@ fn grown(furniture: &Fixtures) -> Result<&StoredRuns> {
 
 /// The inputs of every workload in the benchmark.
 pub(crate) fn ticket(number: u64) -> Value {
-    json!({"environment": ENVIRONMENT, "inputs": {"text": said(number)}})
+    json!({"environment": ENVIRONMENT, "inputs": {"text": ticket_text(number)}})
 }
 
-fn said(number: u64) -> String {
+fn ticket_text(number: u64) -> String {
     format!("Ticket {number}: I was charged twice for one invoice and want a refund.")
 }
 
@@ -326,7 +326,7 @@ impl Floor {
     fn script(self, client: usize) -> Result<Script> {
         let (next, expects): (Box<dyn FnMut() -> Ready>, _) = match self {
             Floor::Read => {
-                let mut paths = Turns::of((0..floor::ROWS).map(floor::path_of).collect(), client)?;
+                let mut paths = Cycle::of((0..floor::ROWS).map(floor::path_of).collect(), client)?;
                 (Box::new(move || get(paths.next())), "\"state\":\"active\"")
             }
             Floor::Commit => (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":"),
@@ -337,21 +337,21 @@ impl Floor {
 }
 
 /// An endless cycle of items.
-struct Turns<T> {
+struct Cycle<T> {
     now: T,
     others: VecDeque<T>,
 }
 
-impl<T> Turns<T> {
+impl<T> Cycle<T> {
     /// Starts after the item at `start`.
     ///
     /// # Errors
     /// When there are no items.
-    fn of(things: Vec<T>, start: usize) -> Result<Turns<T>> {
+    fn of(things: Vec<T>, start: usize) -> Result<Cycle<T>> {
         let mut others: VecDeque<T> = things.into();
         others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
         let now = others.pop_front().context("there are more clients than fixtures")?;
-        Ok(Turns { now, others })
+        Ok(Cycle { now, others })
     }
 
     fn next(&mut self) -> &T {
@@ -368,12 +368,12 @@ mod tests {
 
     #[test]
     fn cycle_repeats_items_in_order() {
-        let mut turns = Turns::of(vec![1, 2, 3], 4).unwrap();
+        let mut turns = Cycle::of(vec![1, 2, 3], 4).unwrap();
         let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
         assert_eq!(taken, [3, 1, 2, 3, 1]);
-        let mut one = Turns::of(vec![7], 9).unwrap();
+        let mut one = Cycle::of(vec![7], 9).unwrap();
         assert_eq!([*one.next(), *one.next()], [7, 7]);
-        assert!(Turns::<u8>::of(Vec::new(), 3).is_err());
+        assert!(Cycle::<u8>::of(Vec::new(), 3).is_err());
     }
 
     #[test]

@@ -36,13 +36,13 @@ const WARM_UP_RUNS: u64 = 20;
 /// Queued runs of each client for each second of a scenario.
 const QUEUED_RUNS_PER_SECOND: u64 = 60;
 /// Duration of counting statements for a scenario.
-const COUNTED: Duration = Duration::from_millis(1_500);
+const COUNTING_DURATION: Duration = Duration::from_millis(1_500);
 /// A single client, because concurrent requests share statements.
 const COUNTING_CLIENTS: usize = 1;
 /// Duration of one alternating measurement on each of two databases.
 const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 /// Duration of observing the idle server.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 /// One measurement under load.
 pub(crate) struct Measurement {
@@ -100,7 +100,7 @@ pub(crate) struct Findings {
 /// When a process does not start, a response is unexpected, or a counter cannot be read.
 pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
-    let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
+    let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_selected(*row, plan)).collect();
     let parts = [
         existence::NAME,
         overload::NAME,
@@ -116,14 +116,14 @@ pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Post
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
     let accounting = Accounting::open(meter.client()).await?;
     postgres.create_databases(meter.client()).await?;
-    say("cold starts");
+    report_progress("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_floor(home, postgres).await?;
     let (server, _) = start_server(home, (postgres, DATABASE), &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
-    let idle = Idle { cost: watch(&meter, &server).await?, memory };
-    say("creating workloads and releases");
+    let idle = Idle { cost: idle_cost(&meter, &server).await?, memory };
+    report_progress("creating workloads and releases");
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
@@ -181,12 +181,12 @@ struct SmallDatabase {
 impl SmallDatabase {
     async fn start(home: &RunDirectory, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<SmallDatabase> {
         let (server, _) = start_server(home, (postgres, SMALL_DATABASE), &plan.server).await?;
-        say("creating workloads and releases in the small database");
+        report_progress("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
         let furniture = Fixtures::make(server.address, catalogued).await.with_context(|| server.log_tail())?;
         let mut young = SmallDatabase { server, database, furniture };
-        say("storing the runs of the small database");
+        report_progress("storing the runs of the small database");
         growth::SMALL_HISTORY.store(&young.database).await?;
         young.furniture.grown = Some(StoredRuns::find(&young.database, None).await?);
         Ok(young)
@@ -221,15 +221,15 @@ impl Bench<'_> {
             }
         }
         if is_part_selected(existence::NAME, self.plan) {
-            say("reads of hidden resources");
+            report_progress("reads of hidden resources");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
         }
         if is_part_selected(code_mode::NAME, self.plan) {
-            say("scripts");
+            report_progress("scripts");
             findings.code_mode = Some(code_mode::measure(&self.server, &self.furniture).await?);
         }
         if is_part_selected(overload::NAME, self.plan) {
-            say("five times the capacity");
+            report_progress("five times the capacity");
             let server = (self.server.address, self.server.id());
             findings.overload = Some(overload::measure(server, &self.furniture).await?);
         }
@@ -239,11 +239,11 @@ impl Bench<'_> {
             bail!("the server exited with {ended}");
         }
         if is_part_selected(queued::NAME, self.plan) {
-            say("queued runs");
+            report_progress("queued runs");
             findings.queued = Some(self.queued().await?);
         }
         if [asking::NAME, asking::FIRST_PART_NAME].iter().any(|name| is_part_selected(name, self.plan)) {
-            say("runs with an HTTP model provider");
+            report_progress("runs with an HTTP model provider");
             findings.asking = Some(self.asking().await?);
         }
         // Skipped by default, because storing the chunks takes minutes.
@@ -298,7 +298,7 @@ impl Bench<'_> {
     async fn measure_provider_rounds(&self, server: &Running, workload: &Workload) -> Result<Vec<asking::ProviderRates>> {
         let mut gateway = match &self.plan.gateway {
             Some(python) => {
-                say("starting a gateway");
+                report_progress("starting a gateway");
                 let settings = asking::gateway_settings();
                 Some(start_gateway(self.home, python, (&settings, asking::GATEWAY_WORKERS)).await?)
             }
@@ -325,11 +325,11 @@ impl Bench<'_> {
 
     async fn million(&self) -> Result<RetrievalLatency> {
         let pieces = self.plan.pieces;
-        say(&format!("storing {pieces} document chunks"));
+        report_progress(&format!("storing {pieces} document chunks"));
         let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
         let [fairway, _] = &self.databases;
         let workload = million::fill(&server, &self.furniture, fairway, pieces).await?;
-        say("retrieving documents");
+        report_progress("retrieving documents");
         let million = million::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(million)
@@ -337,7 +337,7 @@ impl Bench<'_> {
 
     /// Stores runs, and selects those to read.
     async fn grow(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
-        say(&format!("storing {} runs of {} days", filling.runs, filling.days));
+        report_progress(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
         filling.store(fairway).await?;
         self.furniture.grown = Some(StoredRuns::find(fairway, walk).await?);
@@ -348,7 +348,7 @@ impl Bench<'_> {
     async fn measured(&self, row: Row) -> Result<Vec<Measured>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_there(&self.furniture)) {
-            say(&format!("{}, {clients} clients", row.name()));
+            report_progress(&format!("{}, {clients} clients", row.name()));
             let measured = self.measure(row, *clients).await;
             all.push(measured.with_context(|| format!("{}, {clients} clients", row.name()))?);
         }
@@ -359,7 +359,7 @@ impl Bench<'_> {
     async fn measure_interleaved(&self, young: &SmallDatabase, row: Row) -> Result<Vec<Beside>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_there(&young.furniture)) {
-            say(&format!("{}, {clients} clients, alternating with the small database", row.name()));
+            report_progress(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
                 let of = |furniture| row.scripts(furniture, *clients);
@@ -411,7 +411,7 @@ impl Bench<'_> {
         if !self.accounting.start(admin).await? {
             return Ok(None);
         }
-        let span = LoadDuration { warm_up: Duration::ZERO, time: COUNTED };
+        let span = LoadDuration { warm_up: Duration::ZERO, time: COUNTING_DURATION };
         let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS)?;
         let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
@@ -419,14 +419,14 @@ impl Bench<'_> {
 }
 
 /// The cost of the server and PostgreSQL while idle.
-async fn watch(meter: &Meter, server: &Running) -> Result<Cost> {
+async fn idle_cost(meter: &Meter, server: &Running) -> Result<Cost> {
     let before = meter.read(server.id()).await?;
-    sleep(IDLE).await;
+    sleep(IDLE_DURATION).await;
     let after = meter.read(server.id()).await?;
     meter.cost(before, after).await
 }
 
-fn is_asked_for(row: Row, plan: &Plan) -> bool {
+fn is_selected(row: Row, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| row.name().contains(part))
 }
 
@@ -436,6 +436,6 @@ fn is_part_selected(name: &str, plan: &Plan) -> bool {
 }
 
 /// Prints progress on standard error; standard output contains only the report.
-fn say(what: &str) {
+fn report_progress(what: &str) {
     eprintln!("bench: {what}");
 }

@@ -167,7 +167,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Diff { slug, from, to } => {
             let asset = named(&server, slug)?;
             let versions = versions(&server, &asset)?;
-            let id = |label: &str| text(version_of(&versions, Some(label))?, "asset_version_id");
+            let id = |label: &str| text(select_version(&versions, Some(label))?, "asset_version_id");
             let (from, to) = (id(from)?, id(to)?);
             let path = ["assets", text(&asset, "asset_id")?, "versions", from, "diff", to];
             let diff = server.get(&path, &[("workspace_id", server.workspace()?)])?;
@@ -178,9 +178,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let path = ["assets", text(&asset, "asset_id")?, "blast-radius"];
             output.one(&server.get(&path, &[("workspace_id", server.workspace()?)])?)
         }
-        Command::Activate { slug } => moved(&server, output, slug, "activate"),
-        Command::Retire { slug } => moved(&server, output, slug, "retire"),
-        Command::Archive { slug } => moved(&server, output, slug, "archive"),
+        Command::Activate { slug } => change_lifecycle(&server, output, slug, "activate"),
+        Command::Retire { slug } => change_lifecycle(&server, output, slug, "retire"),
+        Command::Archive { slug } => change_lifecycle(&server, output, slug, "archive"),
     }
 }
 
@@ -199,7 +199,7 @@ fn add_version(
     output.one(&server.post(&["assets", text(asset, "asset_id")?, "versions"], &body)?)
 }
 
-fn moved(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
+fn change_lifecycle(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
     let asset = named(server, slug)?;
     let body = json!({ "workspace_id": server.workspace()? });
     output.one(&server.post(&["assets", text(&asset, "asset_id")?, verb], &body)?)
@@ -221,12 +221,12 @@ pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Fai
 pub(crate) fn resolve_version(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
     let asset = named(server, slug)?;
-    let version = version_of(&versions(server, &asset)?, label)?.clone();
+    let version = select_version(&versions(server, &asset)?, label)?.clone();
     Ok((asset, version))
 }
 
 /// Selects the version with a label, or the newest without one.
-fn version_of<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
+fn select_version<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
     let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
     let found = versions.iter().find(fits);
     found.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))

@@ -146,11 +146,11 @@ mod tests {
     }
 
     /// Collects each leaf command with the text after its help.
-    fn commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
+    fn collect_commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
         let mut is_one = true;
         for command in of.get_subcommands().filter(|command| command.get_name() != "help") {
             is_one = false;
-            commands(command, &format!("{words} {}", command.get_name()), found);
+            collect_commands(command, &format!("{words} {}", command.get_name()), found);
         }
         if is_one {
             found.push((words.to_owned(), of.get_after_help().map(ToString::to_string).unwrap_or_default()));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// Splits a command line like a shell, and stops at `|`, `>` or `&&`.
-    fn split(line: &str) -> Vec<String> {
+    fn split_shell_words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;
         for letter in line.chars() {
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn every_command_has_an_example_that_parses() {
         let mut found = Vec::new();
-        commands(&CommandLine::command(), "fairway", &mut found);
+        collect_commands(&CommandLine::command(), "fairway", &mut found);
         assert!(found.len() > 40, "{found:?}");
         for (words, help) in found {
             let lines = help.lines().filter_map(|line| line.get(line.find("fairway ")?..));
             let examples: Vec<&str> = lines.filter(|line| line.starts_with(&words)).collect();
             assert!(!examples.is_empty(), "`{words}` has no example: {help}");
             for example in examples {
-                let parsed = CommandLine::try_parse_from(split(example));
+                let parsed = CommandLine::try_parse_from(split_shell_words(example));
                 assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());
             }
         }

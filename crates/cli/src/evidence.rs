@@ -57,7 +57,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let path = ["executions", id, "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::of(&graph));
             match format {
-                Form::Flat => sections(output, &server.get(&path, &[])?),
+                Form::Flat => print_sections(output, &server.get(&path, &[])?),
                 Form::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
                 Form::Mermaid => say(mermaid::drawn(&graph()?).trim_end()),
                 Form::Html => say(&html::page(id, &graph()?)),
@@ -67,9 +67,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 /// Prints each section under its name.
-fn sections(output: Output, flat: &Value) -> Result<(), Failure> {
-    let (true, Value::Object(sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
-    for (name, section) in sections {
+fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
+    let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
+    for (name, section) in print_sections {
         say(&format!("# {}", crate::text::plain(name)))?;
         match section {
             Value::Array(items) if items.is_empty() => say("none")?,
@@ -154,7 +154,7 @@ impl Graph {
 }
 
 /// The fields that provide a node's display name, in order of preference.
-const NAMES: [&str; 10] = [
+const LABEL_FIELDS: [&str; 10] = [
     "slug",
     "asset_slug",
     "obligation_name",
@@ -172,7 +172,7 @@ impl Node {
         let data = node.get("data").unwrap_or(&Value::Null);
         let kind = word(node, "type").to_owned();
         // Bindings of one asset differ by their role.
-        let names = if kind == "binding" { &["role"] } else { NAMES.as_slice() };
+        let names = if kind == "binding" { &["role"] } else { LABEL_FIELDS.as_slice() };
         let named = names.iter().find_map(|name| data.get(*name)?.as_str());
         let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let shown = |value: &Value| match value.as_array() {

@@ -107,7 +107,7 @@ impl Source {
 }
 
 /// Line and column of a byte offset, both from 1; columns count characters.
-fn place_in(text: &str, offset: usize) -> (u32, u32) {
+fn line_column(text: &str, offset: usize) -> (u32, u32) {
     let before = text.get(..offset).unwrap_or(text);
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
@@ -200,7 +200,7 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
     if !found.is_file() {
         return Err(wrong("file_not_regular", "not a regular file; pass `-` for standard input"));
     }
-    text_of(&name, File::open(path).map_err(unreadable)?, longest)
+    decode_text(&name, File::open(path).map_err(unreadable)?, longest)
 }
 
 /// Reads standard input. A second read would return nothing, so it is refused.
@@ -210,10 +210,10 @@ fn read_standard_input(longest: u64) -> Result<Source, Finding> {
         let message = "standard input is read once: pass a file for the other argument";
         return Err(Finding::whole(STANDARD_INPUT, "file_unreadable", message));
     }
-    text_of(STANDARD_INPUT, io::stdin(), longest)
+    decode_text(STANDARD_INPUT, io::stdin(), longest)
 }
 
-fn text_of(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding> {
+fn decode_text(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding> {
     let wrong = |code: &str, message: &str| Finding::whole(name, code, message);
     let mut bytes = Vec::new();
     let read = file.take(longest + 1).read_to_end(&mut bytes);
@@ -223,7 +223,7 @@ fn text_of(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding>
     }
     let at = |offset: usize| {
         let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or_default()).into_owned();
-        Some(place_in(&before, before.len()))
+        Some(line_column(&before, before.len()))
     };
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(wrong("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some((1, 1))));

@@ -83,7 +83,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let body = json!({
                 "slug": slug,
                 "owner_ref": owner,
-                "content_yaml": sound(file)?,
+                "content_yaml": read_valid(file)?,
                 "version_label": version.label,
                 "change_note": version.note,
                 "workspace_id": server.workspace()?,
@@ -92,7 +92,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::AddVersion { slug, file, version } => {
             let body = json!({
-                "content_yaml": sound(file)?,
+                "content_yaml": read_valid(file)?,
                 "version_label": version.label,
                 "change_note": version.note,
                 "workspace_id": server.workspace()?,
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 /// Reads the text of a flow, and refuses it when the flow is invalid.
-fn sound(file: &std::path::Path) -> Result<String, Failure> {
+fn read_valid(file: &std::path::Path) -> Result<String, Failure> {
     let source = Source::open(file)?;
     match problems(&source) {
         found if found.is_empty() => Ok(source.text),

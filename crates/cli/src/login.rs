@@ -12,7 +12,7 @@ use clap::Args;
 use std::io::{self, Read as _};
 
 /// Maximum size of a token in bytes.
-const LONGEST: u64 = 16 << 10;
+const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// The values to store come from the options of every command.
 #[derive(Args)]
@@ -63,9 +63,9 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 
 fn read_token() -> Result<String, Failure> {
     let mut text = String::new();
-    let read = io::stdin().take(LONGEST + 1).read_to_string(&mut text);
+    let read = io::stdin().take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text);
     read.map_err(|_| Failure::Usage("standard input is not UTF-8 text".to_owned()))?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > LONGEST {
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > MAX_TOKEN_BYTES {
         return Err(Failure::Usage("standard input exceeds 16 KiB, the maximum size of a token".to_owned()));
     }
     let token = text.trim();

@@ -74,18 +74,18 @@ impl Output {
     pub(crate) fn value(self, value: &Value) -> Result<(), Failure> {
         match (self.format, value) {
             (Format::Table, Value::String(text)) => say(text),
-            (Format::Table | Format::Json, _) => say(&json(value)?),
+            (Format::Table | Format::Json, _) => say(&to_terminal_json(value)?),
             (Format::Yaml, _) => {
                 let text = serde_yaml::to_string(value).map_err(|error| Failure::Unfit(error.to_string()))?;
                 // JSON is valid YAML, and can escape every control character where the YAML writer cannot.
-                if is_plain(&text) { say(text.trim_end()) } else { say(&json(value)?) }
+                if is_plain(&text) { say(text.trim_end()) } else { say(&to_terminal_json(value)?) }
             }
         }
     }
 }
 
 /// Serializes a value to JSON, and escapes characters that a terminal would interpret.
-fn json(value: &Value) -> Result<String, Failure> {
+fn to_terminal_json(value: &Value) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Unfit(error.to_string()))?;
     Ok(escaped(&text))
 }

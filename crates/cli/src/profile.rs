@@ -67,7 +67,7 @@ impl Configuration {
             Failure::Usage(format!("{}: line {line} is not a valid profile configuration", path.display()))
         };
         let read: Self = toml::from_str(&text).map_err(wrong)?;
-        if read.profiles.values().any(|profile| profile.token.is_some()) && is_open(&path) {
+        if read.profiles.values().any(|profile| profile.token.is_some()) && is_readable_by_others(&path) {
             return Err(Failure::Usage(format!(
                 "{} contains a token and other users can read it: run chmod 600 on it",
                 path.display()
@@ -136,7 +136,7 @@ impl Configuration {
 }
 
 /// Whether other users can read the file.
-fn is_open(path: &std::path::Path) -> bool {
+fn is_readable_by_others(path: &std::path::Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

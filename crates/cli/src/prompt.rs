@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Maximum size of a file whose text is an argument, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_ARGUMENT_BYTES: u64 = 1 << 20;
 
 /// Prompt commands.
 #[derive(Subcommand)]
@@ -52,14 +52,14 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         return Err(Failure::Files(problems));
     }
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
-    let refused = |refusal: PromptRefusal| Failure::file(token(&located, pointer, refusal));
+    let refused = |refusal: PromptRefusal| Failure::file(prompt_finding(&located, pointer, refusal));
     let template = PromptTemplate::parse(content).map_err(refused)?;
     let arguments = arguments(&template, arg, args.as_deref())?;
     let mut bodies = BTreeMap::new();
     for (reference, offset) in template.included() {
         let Some(body) = body(file, reference)? else {
             let message = format!("the included asset `{}` is not in the same folder", reference.slug.as_str());
-            let missing = token(&located, pointer, PromptRefusal::UnknownAsset { offset });
+            let missing = prompt_finding(&located, pointer, PromptRefusal::UnknownAsset { offset });
             return Err(Failure::file(Finding { message, ..missing }));
         };
         let body = body.map_err(|refusal| refused(refusal.at(offset)))?;
@@ -69,7 +69,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     say(sanitize_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
 }
 
-fn token(located: &LocatedValue, pointer: &str, refusal: PromptRefusal) -> Finding {
+fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal) -> Finding {
     let finding = located.finding(&format!("{pointer}/system_prompt"), refusal.code(), refusal.to_string());
     finding.with_offset(refusal.offset()).with_path("content.system_prompt")
 }
@@ -92,13 +92,13 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
         Some(_) => return Err(Failure::Usage("an arguments file must be a mapping of names to values".to_owned())),
     };
     for argument in single {
-        let (name, text) = argument.split_once('=').ok_or_else(misspelled)?;
+        let (name, text) = argument.split_once('=').ok_or_else(malformed_argument)?;
         if let Some(name) = name.strip_suffix(':') {
-            arguments.insert(name.to_owned(), serde_json::from_str(text).map_err(|_| misspelled())?);
+            arguments.insert(name.to_owned(), serde_json::from_str(text).map_err(|_| malformed_argument())?);
             continue;
         }
         if let Some(path) = text.strip_prefix('@') {
-            let text = Source::open_limited(Path::new(path), LONGEST)?.text;
+            let text = Source::open_limited(Path::new(path), MAX_ARGUMENT_BYTES)?.text;
             arguments.insert(name.to_owned(), Value::String(text));
             continue;
         }
@@ -115,6 +115,6 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
     Ok(arguments)
 }
 
-fn misspelled() -> Failure {
+fn malformed_argument() -> Failure {
     Failure::Usage("an argument must be NAME=TEXT, NAME=@FILE or NAME:=JSON".to_owned())
 }

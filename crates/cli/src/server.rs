@@ -20,11 +20,11 @@ use ureq::{
 use url::{Host, Url};
 
 /// Timeout for connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Page size of lists, the server's maximum.
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 /// Maximum size of a response, and of all pages of a list: 200 versions of 4 MiB each, and overhead.
 const LONGEST: u64 = 1 << 30;
 /// Maximum number of pages of a list: a million items.
@@ -146,11 +146,11 @@ impl Server {
     pub(crate) fn list_first(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
-        url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE).to_string());
+        url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE_SIZE).to_string());
         let mut room = LONGEST;
         for _ in 0..MAX_PAGES {
             let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
-            let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_of);
+            let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_link);
             let (page, length) = self.read_limited(answer, room)?;
             let Value::Array(page) = page else { return Err(self.strange()) };
             room = room.saturating_sub(length);
@@ -290,7 +290,7 @@ fn agent(base: &Url) -> Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .user_agent(concat!("fairway/", env!("CARGO_PKG_VERSION")))
-        .timeout_connect(Some(CONNECT))
+        .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_global(Some(PATIENCE));
     if base.scheme() == "https" {
         let found = rustls_native_certs::load_native_certs().certs;
@@ -318,7 +318,7 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 /// The URL of the next page in a `Link` header.
-fn next_of(link: &str) -> Option<String> {
+fn next_link(link: &str) -> Option<String> {
     let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;
     Some(rest.split_once('>')?.0.to_owned())
@@ -390,8 +390,8 @@ mod tests {
 
     #[test]
     fn finds_next_link_among_several() {
-        assert_eq!(next_of("</v1/a?cursor=x>; rel=\"next\"").as_deref(), Some("/v1/a?cursor=x"));
-        assert_eq!(next_of("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
-        assert_eq!(next_of("</a>; rel=\"prev\""), None);
+        assert_eq!(next_link("</v1/a?cursor=x>; rel=\"next\"").as_deref(), Some("/v1/a?cursor=x"));
+        assert_eq!(next_link("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
+        assert_eq!(next_link("</a>; rel=\"prev\""), None);
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
-            let Planned { wanted, estate, plan } = planned(&server, directory, Rest::of(*prune))?;
+            let PlannedSync { wanted, estate, plan } = make_plan(&server, directory, Rest::of(*prune))?;
             let plan = plan.with_diffs(&wanted, &estate);
             if let Some(path) = out {
                 let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Unfit(error.to_string()))?;
@@ -89,7 +89,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Apply { directory, prune, plan } => {
             let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
-            let Planned { wanted, estate, mut plan } = planned(&server, directory, Rest::of(*prune))?;
+            let PlannedSync { wanted, estate, mut plan } = make_plan(&server, directory, Rest::of(*prune))?;
             if let Some(agreed) = agreed {
                 plan = plan.with_diffs(&wanted, &estate);
                 plan.refuse_if_different(&agreed)?;
@@ -99,13 +99,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Pull { directory } => pull::pull(&server, output, directory),
         Command::Status { directory } => {
-            let Planned { plan, .. } = planned(&server, directory, Rest::Left)?;
-            status(output, &plan)
+            let PlannedSync { plan, .. } = make_plan(&server, directory, Rest::Left)?;
+            print_status(output, &plan)
         }
     }
 }
 
-fn status(output: Output, plan: &Plan) -> Result<(), Failure> {
+fn print_status(output: Output, plan: &Plan) -> Result<(), Failure> {
     if plan.is_done() {
         return if output.is_for_people() { say("in sync") } else { show::plan(output, plan) };
     }
@@ -129,16 +129,16 @@ impl Rest {
 }
 
 /// A plan and its inputs.
-struct Planned {
+struct PlannedSync {
     wanted: Directory,
     estate: RemoteState,
     plan: Plan,
 }
 
-fn planned(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<Planned, Failure> {
+fn make_plan(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<PlannedSync, Failure> {
     // Files are validated before the first request.
     let wanted = Directory::read(directory)?;
     let estate = RemoteState::read(server, &wanted)?;
     let plan = plan::plan(server, &wanted, &estate, rest)?;
-    Ok(Planned { wanted, estate, plan })
+    Ok(PlannedSync { wanted, estate, plan })
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _};
 
 /// Replaces line breaks and every character that a terminal would interpret, in text from servers and files.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if is_terminal_control(letter) { ' ' } else { letter }).collect()
 }
 
 /// Maximum number of characters of a message.
@@ -23,7 +23,7 @@ pub(crate) fn brief(text: &str) -> Cow<'_, str> {
 
 /// Like [`plain`], but keeps line breaks and tabs.
 pub(crate) fn sanitize_lines(text: &str) -> String {
-    text.chars().map(|letter| if obeyed(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if is_terminal_control(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
 }
 
 /// Escapes characters of a JSON document that a terminal would interpret; the value stays the same. Outside strings,
@@ -31,7 +31,7 @@ pub(crate) fn sanitize_lines(text: &str) -> String {
 pub(crate) fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for letter in json.chars() {
-        if obeyed(letter) && letter != '\n' {
+        if is_terminal_control(letter) && letter != '\n' {
             // All such characters are below U+10000. Writing to a string cannot fail.
             let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
         } else {
@@ -43,11 +43,11 @@ pub(crate) fn escaped(json: &str) -> String {
 
 /// Whether the text contains only characters that a terminal displays.
 pub(crate) fn is_plain(text: &str) -> bool {
-    !text.chars().any(|letter| obeyed(letter) && letter != '\n')
+    !text.chars().any(|letter| is_terminal_control(letter) && letter != '\n')
 }
 
 /// Control characters, and bidirectional controls, which could disguise a name.
-fn obeyed(letter: char) -> bool {
+fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,

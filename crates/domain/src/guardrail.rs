@@ -137,7 +137,7 @@ impl Guardrail {
 
 /// A guardrail as written in content.
 #[derive(Deserialize)]
-struct Said {
+struct GuardrailContent {
     id: String,
     detector: String,
     pattern: Option<String>,
@@ -156,7 +156,7 @@ struct Said {
 
 #[derive(Deserialize)]
 struct ConfigContent {
-    guardrails: Vec<Said>,
+    guardrails: Vec<GuardrailContent>,
 }
 
 /// The content is not a guardrail configuration.
@@ -171,7 +171,7 @@ impl Guardrails {
     /// Returns an error when the content is not a guardrail configuration.
     pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), Malformed> {
         let asset: Arc<str> = asset.into();
-        for config in said(content)? {
+        for config in parse_config(content)? {
             self.rails.extend(rail(&asset, config));
         }
         Ok(())
@@ -221,7 +221,7 @@ impl Guardrails {
 /// Returns an error when the content is not a guardrail configuration.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     let mut pointers = Vec::new();
-    for (index, config) in said(content)?.into_iter().enumerate().filter(|(_, config)| config.is_active()) {
+    for (index, config) in parse_config(content)?.into_iter().enumerate().filter(|(_, config)| config.is_active()) {
         let pointer = |field: &str| format!("/guardrails/{index}/{field}");
         match config.detector() {
             Detector::Unavailable { field } => pointers.push(pointer(field)),
@@ -236,7 +236,7 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     Ok(pointers)
 }
 
-impl Said {
+impl GuardrailContent {
     /// Whether the guardrail is active.
     fn is_active(&self) -> bool {
         self.default_on != Some(false)
@@ -265,12 +265,12 @@ impl Said {
     }
 }
 
-fn said(content: &Value) -> Result<Vec<Said>, Malformed> {
+fn parse_config(content: &Value) -> Result<Vec<GuardrailContent>, Malformed> {
     ConfigContent::deserialize(content).map(|config| config.guardrails).map_err(|_| Malformed)
 }
 
 /// Builds a guardrail; `None` for an inactive one.
-fn rail(asset: &Arc<str>, config: Said) -> Option<Guardrail> {
+fn rail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardrail> {
     if !config.is_active() {
         return None;
     }

@@ -139,7 +139,7 @@ enum Condition {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct HookContent {
     event: Event,
     matcher: Option<String>,
     #[serde(rename = "if")]
@@ -185,7 +185,7 @@ impl Hook {
     /// # Errors
     /// Returns an error when the content is not a hook.
     pub fn of(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, Malformed> {
-        let definition = Said::deserialize(content).map_err(|_| Malformed)?;
+        let definition = HookContent::deserialize(content).map_err(|_| Malformed)?;
         let handler = match (definition.handler.kind.as_str(), policy, definition.handler.reference.as_str()) {
             ("policy", Some(policy), _) => Handler::Policy(Box::new(policy)),
             ("http", _, Some(address)) => Handler::Http(address.to_owned()),
@@ -302,7 +302,7 @@ impl Hooks {
 /// # Errors
 /// Returns an error when the content is not a hook.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
-    let definition = Said::deserialize(content).map_err(|_| Malformed)?;
+    let definition = HookContent::deserialize(content).map_err(|_| Malformed)?;
     let mut pointers = Vec::new();
     match (definition.handler.kind.as_str(), &definition.handler.reference) {
         ("policy", Value::Object(_)) | ("http", Value::String(_)) => {}

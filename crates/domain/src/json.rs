@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
 
 /// Maximum nesting of arrays and objects.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Maximum number of values; members and items count at every depth.
 const MAX_VALUES: usize = 100_000;
 /// Maximum memory of the values, in bytes. A value takes many times the length of its text, `{"a":1}` a hundred times,
@@ -54,8 +54,8 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let left =
-        Allowance { values: Cell::new(MAX_VALUES), room: Cell::new(MAX_HEAP_BYTES), may_be_rounded: Cell::new(false) };
-    let value = Strict { depth: DEEPEST, left: &left }
+        Budget { values: Cell::new(MAX_VALUES), room: Cell::new(MAX_HEAP_BYTES), may_be_rounded: Cell::new(false) };
+    let value = StrictVisitor { depth: MAX_DEPTH, left: &left }
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
@@ -70,7 +70,7 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
 fn contains_wide_integer(text: &str) -> bool {
     let mut quoted = false;
     for piece in text.split('"') {
-        if !quoted && numbers(piece).any(is_wide_integer) {
+        if !quoted && number_tokens(piece).any(is_wide_integer) {
             return true;
         }
         // A quotation mark after an odd number of backslashes belongs to the string.
@@ -80,7 +80,7 @@ fn contains_wide_integer(text: &str) -> bool {
     false
 }
 
-fn numbers(text: &str) -> impl Iterator<Item = &str> {
+fn number_tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !matches!(letter, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).filter(|one| !one.is_empty())
 }
 
@@ -93,14 +93,14 @@ fn is_wide_integer(number: &str) -> bool {
 }
 
 /// Remaining budget of a document.
-struct Allowance {
+struct Budget {
     values: Cell<usize>,
     room: Cell<usize>,
     /// Whether a float was parsed that may have been an integer.
     may_be_rounded: Cell<bool>,
 }
 
-impl Allowance {
+impl Budget {
     fn is_spent(&self) -> bool {
         self.values.get() == 0 || self.room.get() == 0
     }
@@ -114,12 +114,12 @@ impl Allowance {
 
 /// Parses a value that may nest `depth` levels deep, within the budget.
 #[derive(Clone, Copy)]
-struct Strict<'c> {
+struct StrictVisitor<'c> {
     depth: usize,
-    left: &'c Allowance,
+    left: &'c Budget,
 }
 
-impl Strict<'_> {
+impl StrictVisitor<'_> {
     fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("nested too deeply"))?;
         Ok(Self { depth, ..self })
@@ -130,7 +130,7 @@ fn reject_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
     if text.contains('\0') { Err(E::custom("a text contains NUL")) } else { Ok(()) }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for StrictVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -139,7 +139,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
-impl<'de> RuntimeClient<'de> for Strict<'_> {
+impl<'de> RuntimeClient<'de> for StrictVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -298,10 +298,10 @@ mod tests {
     #[test]
     fn bounds_nesting_depth() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(read(nested(DEEPEST).as_bytes()).is_ok());
-        assert!(read(nested(DEEPEST + 1).as_bytes()).is_err());
+        assert!(read(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(read(nested(MAX_DEPTH + 1).as_bytes()).is_err());
         assert!(read(nested(100_000).as_bytes()).is_err());
-        let objects = format!("{}1{}", "{\"a\":".repeat(DEEPEST + 1), "}".repeat(DEEPEST + 1));
+        let objects = format!("{}1{}", "{\"a\":".repeat(MAX_DEPTH + 1), "}".repeat(MAX_DEPTH + 1));
         assert!(read(objects.as_bytes()).is_err());
     }
 }

@@ -56,19 +56,19 @@ mod tests {
         assert_eq!(value.to_string(), r#"{"a":[5,-2,0.5,1e+300,0],"b":"5.0"}"#);
     }
 
-    fn read(text: &str) -> Option<u64> {
+    fn parse_whole(text: &str) -> Option<u64> {
         whole(&serde_json::from_str(text).unwrap())
     }
 
     #[test]
     fn reads_whole_numbers_in_any_notation() {
         for text in ["500", "500.0", "5e2", "5E+2", "5000e-1", "0.5e3"] {
-            assert_eq!(read(text), Some(500), "{text}");
+            assert_eq!(parse_whole(text), Some(500), "{text}");
         }
-        assert_eq!([read("0"), read("-0"), read("-0.0"), read("0e9")], [Some(0); 4]);
-        assert_eq!(read("9007199254740991.0"), Some(LARGEST_EXACT));
+        assert_eq!([parse_whole("0"), parse_whole("-0"), parse_whole("-0.0"), parse_whole("0e9")], [Some(0); 4]);
+        assert_eq!(parse_whole("9007199254740991.0"), Some(LARGEST_EXACT));
         for text in ["0.5", "-1", "-1.0", "1e16", "1e300", "500.0000001"] {
-            assert_eq!(read(text), None.or(text.parse::<u64>().ok()), "{text}");
+            assert_eq!(parse_whole(text), None.or(text.parse::<u64>().ok()), "{text}");
         }
     }
 }

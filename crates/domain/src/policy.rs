@@ -260,7 +260,7 @@ fn combine(matched: &[&Rule], failed: bool) -> PolicyDecision {
     let mut obligations = Vec::new();
     if outcome == Outcome::AllowWithObligations {
         for rule in matched {
-            unite(&mut obligations, &rule.obligations);
+            append_missing(&mut obligations, &rule.obligations);
         }
     }
     PolicyDecision {
@@ -271,7 +271,7 @@ fn combine(matched: &[&Rule], failed: bool) -> PolicyDecision {
     }
 }
 
-fn unite<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
+fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
     for item in more {
         if !all.contains(item) {
             all.push(item.clone());
@@ -284,9 +284,9 @@ fn unite<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
 pub fn strictest(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };
     if stricter.outcome == Outcome::AllowWithObligations {
-        unite(&mut stricter.obligations, &milder.obligations);
+        append_missing(&mut stricter.obligations, &milder.obligations);
     }
-    unite(&mut stricter.matched_rules, &milder.matched_rules);
+    append_missing(&mut stricter.matched_rules, &milder.matched_rules);
     stricter
 }
 

@@ -185,10 +185,10 @@ impl PromptTemplate {
     /// allowed.
     pub fn parse(content: &Value) -> Result<Self, PromptRefusal> {
         let text = content.get("system_prompt").and_then(Value::as_str).ok_or(PromptRefusal::NotATemplate)?;
-        let variables = declared(content)?;
+        let variables = parse_variables(content)?;
         let commands: BTreeSet<&str> = match content.get("allowed_commands") {
             None => BTreeSet::new(),
-            Some(list) => strings(list).ok_or(PromptRefusal::NotATemplate)?,
+            Some(list) => string_set(list).ok_or(PromptRefusal::NotATemplate)?,
         };
         let pieces = grammar::scan(text)?;
         let names: BTreeSet<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
@@ -236,7 +236,7 @@ impl PromptTemplate {
     }
 }
 
-fn declared(content: &Value) -> Result<Vec<Variable>, PromptRefusal> {
+fn parse_variables(content: &Value) -> Result<Vec<Variable>, PromptRefusal> {
     let Some(list) = content.get("variables") else { return Ok(Vec::new()) };
     let list = list.as_array().ok_or(PromptRefusal::NotATemplate)?;
     list.iter().map(|entry| variable(entry).ok_or(PromptRefusal::NotATemplate)).collect()
@@ -251,7 +251,7 @@ fn variable(entry: &Value) -> Option<Variable> {
     Some(Variable { name, kind })
 }
 
-fn strings(list: &Value) -> Option<BTreeSet<&str>> {
+fn string_set(list: &Value) -> Option<BTreeSet<&str>> {
     list.as_array()?.iter().map(Value::as_str).collect()
 }
 

@@ -162,18 +162,18 @@ impl Redactor {
         // The normalized form comes first: in the raw form a hidden character may leave the start of an address before
         // its mask. A hidden character may also separate two matches, so masking the raw form can expose another match.
         let seen = match is_disguised {
-            true => Cow::Owned(self.pass(text, Sight::Undisguised, &mut found)),
+            true => Cow::Owned(self.pass(text, View::Undisguised, &mut found)),
             false => Cow::Borrowed(text),
         };
-        let mut text = self.pass(&seen, Sight::AsWritten, &mut found);
+        let mut text = self.pass(&seen, View::AsWritten, &mut found);
         if is_disguised {
-            text = self.pass(&text, Sight::UndisguisedAgain, &mut found);
+            text = self.pass(&text, View::UndisguisedAgain, &mut found);
         }
         Redaction { text, found }
     }
 
     /// Masks the matches in one view of a text.
-    fn pass(&self, text: &str, sight: Sight, found: &mut Counts) -> String {
+    fn pass(&self, text: &str, sight: View, found: &mut Counts) -> String {
         let seen = sight.of(text);
         let mut rewriting = Replacer::of(text, &seen);
         email::find(&seen, |range| self.take((Class::Email, range), sight, &mut rewriting, found));
@@ -189,16 +189,16 @@ impl Redactor {
     fn take(
         &self,
         (class, range): (Class, Range<usize>),
-        sight: Sight,
+        sight: View,
         rewriting: &mut Replacer<'_>,
         found: &mut Counts,
     ) {
         let mask = (!self.spared.contains(&class)).then(|| class.mask());
         let is_disguised = rewriting.replace(range, mask);
         let counts = match sight {
-            Sight::Undisguised => is_disguised,
-            Sight::AsWritten => true,
-            Sight::UndisguisedAgain => false,
+            View::Undisguised => is_disguised,
+            View::AsWritten => true,
+            View::UndisguisedAgain => false,
         };
         if mask.is_some() || counts {
             found.count(class);
@@ -311,13 +311,13 @@ impl Redactor {
 
 /// A view of a text.
 #[derive(Clone, Copy, Debug)]
-enum Sight {
+enum View {
     Undisguised,
     AsWritten,
     UndisguisedAgain,
 }
 
-impl Sight {
+impl View {
     fn of(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::AsWritten => Cow::Borrowed(text),

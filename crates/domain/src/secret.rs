@@ -87,10 +87,10 @@ impl SecretRef {
     /// # Errors
     /// Returns an error when the text has another form.
     pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
-        match parts(text)? {
+        match split_scheme(text)? {
             ("env", name) if is_variable_name(name) => Ok(Self::Env(name.to_owned())),
-            ("file", name) if is_segment(name, is_first_of_file) => Ok(Self::File(name.to_owned())),
-            ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
+            ("file", name) if is_segment(name, is_file_start) => Ok(Self::File(name.to_owned())),
+            ("vault", place) => parse_entry(place).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
         }
     }
@@ -114,16 +114,16 @@ impl ServerSecretRef {
     /// Returns an error when the text has another form.
     pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
         let is_name = |name: &str| !name.is_empty() && !name.contains(['\0', '=']);
-        match parts(text)? {
+        match split_scheme(text)? {
             ("env", name) if is_name(name) => Ok(Self::Env(name.to_owned())),
             ("file", path) if !path.is_empty() && !path.contains('\0') => Ok(Self::File(path.to_owned())),
-            ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
+            ("vault", place) => parse_entry(place).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
         }
     }
 }
 
-fn parts(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
+fn split_scheme(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
     let fits = text.chars().count() <= MAX_SECRET_REF_CHARS;
     text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
 }
@@ -137,27 +137,27 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 /// Parses the path and the field of a vault entry.
-fn entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
+fn parse_entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
     let (path, key) = place.split_once('#').ok_or(SecretRefRefusal)?;
-    let is_path = path.split('/').all(|segment| is_segment(segment, is_first_of_entry));
-    let is_key = !key.is_empty() && key.bytes().all(is_inner);
+    let is_path = path.split('/').all(|segment| is_segment(segment, is_entry_start));
+    let is_key = !key.is_empty() && key.bytes().all(is_segment_byte);
     if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
 }
 
 /// Whether a path segment is valid. No segment starts with a dot, so none leads upwards.
 fn is_segment(segment: &str, is_first: fn(u8) -> bool) -> bool {
-    segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_inner)
+    segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_segment_byte)
 }
 
-const fn is_inner(byte: u8) -> bool {
+const fn is_segment_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-const fn is_first_of_file(byte: u8) -> bool {
+const fn is_file_start(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
 }
 
-const fn is_first_of_entry(byte: u8) -> bool {
+const fn is_entry_start(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use regex::Regex;
     use serde_json::Value;
 
-    const GOOD: [&str; 9] = [
+    const VALID_REFERENCES: [&str; 9] = [
         "env:KEY",
         "env:OPENAI_KEY_2",
         "env:A1_2B",
@@ -225,7 +225,7 @@ mod tests {
         "vault:_a/-b/c.d#.e-f",
         "vault:a/b#0",
     ];
-    const BAD: [&str; 32] = [
+    const INVALID_REFERENCES: [&str; 32] = [
         "",
         "env:",
         "env:key",
@@ -266,10 +266,10 @@ mod tests {
         let described = &schema["$defs"]["secret_ref"];
         assert_eq!(described["maxLength"], MAX_SECRET_REF_CHARS);
         let pattern = Regex::new(described["pattern"].as_str().unwrap()).unwrap();
-        for good in GOOD {
+        for good in VALID_REFERENCES {
             assert!(SecretRef::parse(good).is_ok() && pattern.is_match(good), "{good}");
         }
-        for bad in BAD {
+        for bad in INVALID_REFERENCES {
             assert!(SecretRef::parse(bad).is_err() && !pattern.is_match(bad), "{bad:?}");
         }
         let long = format!("file:{}", "a".repeat(MAX_SECRET_REF_CHARS - 5));

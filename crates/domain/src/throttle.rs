@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The IPv6 prefix length that identifies a client, because one client controls all addresses of such a network.
-const NETWORK: u32 = 64;
+const IPV6_PREFIX_BITS: u32 = 64;
 
 /// The rate limiting identity of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,7 +24,7 @@ impl ClientAddress {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
-                let network = u128::from(address) & (u128::MAX << (u128::BITS - NETWORK));
+                let network = u128::from(address) & (u128::MAX << (u128::BITS - IPV6_PREFIX_BITS));
                 IpAddr::V6(Ipv6Addr::from(network))
             }
         })

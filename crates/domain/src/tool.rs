@@ -87,13 +87,13 @@ impl BuiltinTool {
 }
 
 /// A compiled schema; `None` when it does not compile.
-type Schema = Option<PublishedSchema>;
+type CompiledSchema = Option<PublishedSchema>;
 
-static EXECUTE_FLOW: LazyLock<Schema> =
+static EXECUTE_FLOW: LazyLock<CompiledSchema> =
     LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/execute_flow.json")));
-static QUERY_KNOWLEDGE_BASE: LazyLock<Schema> =
+static QUERY_KNOWLEDGE_BASE: LazyLock<CompiledSchema> =
     LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/query_knowledge_base.json")));
-static INSPECT_EVIDENCE: LazyLock<Schema> =
+static INSPECT_EVIDENCE: LazyLock<CompiledSchema> =
     LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/inspect_evidence.json")));
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use url::Url;
 
 /// How long an idle connection is kept: shorter than load balancers keep theirs, so that few requests meet a closed
 /// connection.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of response headers; the HTTP client limits their total size.
 const MAX_HEADERS: usize = 100;
 /// The user agent of every request.
@@ -90,7 +90,7 @@ impl Endpoint {
             .http1_only()
             .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .timeout(limits.time)
             .build()
             .map_err(|error| {

@@ -100,14 +100,14 @@ impl AllowedTarget {
         }
         // Numbers in other notations are addresses to URL parsers, and not host names.
         match Host::parse(text) {
-            Ok(Host::Domain(name)) if !text.contains(':') => Some(Self::Host(spelled(&name).to_owned())),
+            Ok(Host::Domain(name)) if !text.contains(':') => Some(Self::Host(without_trailing_dot(&name).to_owned())),
             Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
         }
     }
 }
 
 /// The host name without a trailing dot.
-fn spelled(name: &str) -> &str {
+fn without_trailing_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
@@ -221,7 +221,7 @@ impl Guard {
             return Err(EgressRefusal::Scheme);
         }
         let named = match &origin.host {
-            Host::Domain(name) => self.names(spelled(name), origin.port),
+            Host::Domain(name) => self.names(without_trailing_dot(name), origin.port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
         };
         let demand = Demand {

@@ -14,7 +14,7 @@ use std::{
 use tokio::net::lookup_host;
 
 /// Maximum number of addresses of one name. Large services have a dozen; thousands indicate an attack.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 
 /// Resolves names to addresses.
 #[async_trait]
@@ -31,7 +31,7 @@ pub struct System;
 impl Resolver for System {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         // One more than the limit, so that an excess is detected instead of truncated.
-        Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).take(MOST.saturating_add(1)).collect())
+        Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).take(MAX_ADDRESSES.saturating_add(1)).collect())
     }
 }
 
@@ -49,7 +49,7 @@ impl Resolve for Checked {
             if found.is_empty() {
                 return Err(EgressError::Unresolved.into());
             }
-            if found.len() > MOST {
+            if found.len() > MAX_ADDRESSES {
                 return Err(EgressError::Refused(EgressRefusal::TooManyAddresses).into());
             }
             // A name with allowed and refused addresses is an attack, or becomes one with the next connection.

@@ -10,10 +10,10 @@ static TLS_CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
 /// A TLS configuration that trusts the public authorities and those of the operating system, for private
 /// authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the latter.
 pub(crate) fn tls() -> Result<ClientConfig, EgressError> {
-    TLS_CONFIG.get_or_init(read).clone().ok_or(EgressError::Unreachable)
+    TLS_CONFIG.get_or_init(load).clone().ok_or(EgressError::Unreachable)
 }
 
-fn read() -> Option<ClientConfig> {
+fn load() -> Option<ClientConfig> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let own = rustls_native_certs::load_native_certs();
     if !own.errors.is_empty() {

@@ -102,7 +102,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         let of_key = of_group.keys.entry(key.clone()).or_default();
         of_key.share.catch_up(of_group.now);
         // While a permit is free, all waiting requests are blocked by limits of their own keys.
-        if can_enter(self.free, self.limits, of_key) {
+        if can_admit(self.free, self.limits, of_key) {
             self.grant(group, key);
             return Entry::Admitted;
         }
@@ -158,7 +158,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     fn next(&self) -> Option<(G, K)> {
         let waiting = self.groups.iter().flat_map(|(group, of_group)| {
             of_group.keys.iter().filter_map(move |(key, of_key)| {
-                let first = of_key.queue.front().filter(|_| can_enter(self.free, self.limits, of_key))?;
+                let first = of_key.queue.front().filter(|_| can_admit(self.free, self.limits, of_key))?;
                 Some(((of_group.share.rank(), of_key.share.rank(), first.ticket), (group, key)))
             })
         });
@@ -195,7 +195,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     }
 }
 
-const fn can_enter(free: usize, limits: Limits, key: &Key) -> bool {
+const fn can_admit(free: usize, limits: Limits, key: &Key) -> bool {
     let held = key.share.held;
     let kept = if held == 0 { 0 } else { limits.permits_for_idle_keys };
     free > kept && held < limits.permits_per_key

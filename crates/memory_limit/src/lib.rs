@@ -30,7 +30,7 @@ const SETTLING: Duration = Duration::from_millis(300);
 /// Minimum interval between two warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Page size of `/proc/self/statm` on all supported systems.
-const PAGE: usize = 4 << 10;
+const PAGE_BYTES: usize = 4 << 10;
 
 static PROCESS: OnceLock<MemoryLimit> = OnceLock::new();
 
@@ -78,7 +78,7 @@ pub fn is_exhausted() -> bool {
 /// Resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
 fn resident() -> Option<usize> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
-    pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE)
+    pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE_BYTES)
 }
 
 /// Admitted work. It counts by its estimate until the measurement contains it ([`SETTLING`]), or until it is dropped.

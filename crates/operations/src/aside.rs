@@ -17,7 +17,7 @@ const MAX_WAITING: usize = 64;
 
 /// One permit per processor: more threads finish no sooner and slow down the serving threads. Tenants with waiting
 /// work take turns.
-static PROCESSORS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
+static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
 
 fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
@@ -57,7 +57,7 @@ impl Processor {
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
     pub(crate) async fn acquire((scope, deadline): (TenantScope, WorkDeadline)) -> Result<Self, Failure> {
-        PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
+        PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
     /// Runs the work on the blocking pool.
@@ -129,7 +129,7 @@ mod tests {
         let mut held = Vec::new();
         for at in 0..processors() {
             let holder = if at == 0 && processors() > 1 { tenant(100) } else { scope };
-            held.push(PROCESSORS.acquire(holder.tenant(), LONG).await.unwrap());
+            held.push(PROCESSOR_PERMITS.acquire(holder.tenant(), LONG).await.unwrap());
         }
         held
     }
@@ -152,7 +152,7 @@ mod tests {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(aside(request(1), || ()));
-            while PROCESSORS.waiting(&tenant(1).tenant()) < waiting {
+            while PROCESSOR_PERMITS.waiting(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -161,7 +161,7 @@ mod tests {
             panic!("{refused:?}")
         };
         assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
-        assert_eq!(PROCESSORS.waiting(&tenant(1).tenant()), MAX_WAITING);
+        assert_eq!(PROCESSOR_PERMITS.waiting(&tenant(1).tenant()), MAX_WAITING);
     }
 
     #[tokio::test]
@@ -171,9 +171,9 @@ mod tests {
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
             let done = done.clone();
             let scope = tenant(number);
-            let before = PROCESSORS.waiting(&scope.tenant());
+            let before = PROCESSOR_PERMITS.waiting(&scope.tenant());
             tokio::spawn(aside((scope, WorkDeadline::Run), move || done.send(number).unwrap()));
-            while PROCESSORS.waiting(&scope.tenant()) == before {
+            while PROCESSOR_PERMITS.waiting(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }
         }

@@ -17,7 +17,7 @@ const BATCH_WINDOW: Duration = Duration::from_millis(25);
 /// Poll interval without a wakeup: facts of other processes are sequenced too.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure.
-const REST: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl Services {
     /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, workspace
@@ -60,7 +60,7 @@ pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeu
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying");
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }

@@ -20,10 +20,10 @@ use fairway_domain::{
 };
 
 /// The self-approval rule of a local server without settings: one approval, also by the author.
-const LOCAL: SelfApproval = SelfApproval::Allowed;
+const LOCAL_SELF_APPROVAL: SelfApproval = SelfApproval::Allowed;
 
-fn unsaid(environment: &Slug) -> EnvironmentSettings {
-    EnvironmentSettings::unsaid(environment, LOCAL)
+fn default_settings(environment: &Slug) -> EnvironmentSettings {
+    EnvironmentSettings::unsaid(environment, LOCAL_SELF_APPROVAL)
 }
 
 /// The settings of an environment, configured or default.
@@ -50,7 +50,7 @@ impl Services {
         let scope = gate::enter(caller, Operation::ReadEnvironmentSettings, &place)?;
         let stored = self.stores.environments.find(scope, workspace, environment).await?;
         Ok(Asked {
-            settings: stored.as_ref().map_or_else(|| unsaid(environment), |stored| stored.settings),
+            settings: stored.as_ref().map_or_else(|| default_settings(environment), |stored| stored.settings),
             revision: stored.map(|stored| stored.revision),
         })
     }
@@ -101,7 +101,7 @@ impl Services {
         environment: &Slug,
     ) -> Result<EnvironmentSettings, Failure> {
         let stored = self.stores.environments.find(scope, workspace, environment).await?;
-        Ok(stored.map_or_else(|| unsaid(environment), |stored| stored.settings))
+        Ok(stored.map_or_else(|| default_settings(environment), |stored| stored.settings))
     }
 
     /// The approval rule of a release: the stricter of its environment's and its workload profile's.

@@ -112,7 +112,7 @@ impl Services {
                 let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let version_content = VersionContent { change_note, ..said(canonical, &content_yaml) };
+                let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                 let change = Asset::create_flow(new, id, version_label, version_content, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 self.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
@@ -149,7 +149,7 @@ impl Services {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
                 let (canonical, content_yaml) = read(scope, content_yaml).await?;
                 let version_id: AssetVersionId = self.id();
-                let version_content = VersionContent { change_note, ..said(canonical, &content_yaml) };
+                let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, version_content, &self.stamp(caller))?;
                 self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed(key, 201, version_id.uuid());
@@ -198,7 +198,7 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_from(caller, operation, id, from).await.and_then(only_flows)
+        self.asset_from(caller, operation, id, from).await.and_then(ensure_flow)
     }
 
     async fn flow_from_optional(
@@ -208,7 +208,7 @@ impl Services {
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_from_optional(caller, operation, id, from).await.and_then(only_flows)
+        self.asset_from_optional(caller, operation, id, from).await.and_then(ensure_flow)
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
@@ -228,10 +228,10 @@ impl Services {
 
 /// The content of a flow version with its source text. Flows refer to bindings by role, never by slug, so they hold
 /// no references.
-fn said(canonical: Canonical, content_yaml: &str) -> VersionContent {
+fn with_source(canonical: Canonical, content_yaml: &str) -> VersionContent {
     VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }
 
-fn only_flows((scope, asset): (TenantScope, Asset)) -> Result<(TenantScope, Asset), Failure> {
+fn ensure_flow((scope, asset): (TenantScope, Asset)) -> Result<(TenantScope, Asset), Failure> {
     if asset.kind == AssetKind::OrchestrationFlow { Ok((scope, asset)) } else { Err(Failure::NotFound) }
 }

@@ -135,7 +135,7 @@ impl Services {
             | Status::Unknown => return Err(GenerateRefusal::Unavailable(Some(generation_id)).into()),
         }
         let (content, offline) = answered(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
-        let content = checked(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
         if offline {
             warnings.push(ContentWarning {
@@ -159,8 +159,8 @@ impl Services {
         let actor = ActorRef::system(ACTOR);
         let claims = Claims { actor, groups: Vec::new(), tenant: Some(caller.tenant) };
         let wanted = ExecuteRequest {
-            slug: named(SLUG)?,
-            environment: named(ENVIRONMENT)?,
+            slug: builtin_slug(SLUG)?,
+            environment: builtin_slug(ENVIRONMENT)?,
             // The model gets only the message, neither the requester nor the workspace.
             asks: Asks::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(description.as_str())),
@@ -211,7 +211,7 @@ const fn is_missing(failure: &Failure) -> bool {
     )
 }
 
-fn named(slug: &'static str) -> Result<Slug, Failure> {
+fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
     Slug::parse(slug).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))
 }
 
@@ -229,7 +229,7 @@ fn is_too_large(run: &Execution) -> bool {
 
 /// The content if it is valid for a version, validated like any submitted content. References are refused: the model
 /// chose them, and they would be resolved with the caller's rights.
-async fn checked(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
+async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
     let judgement = match judged(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),
         judgement => judgement?,

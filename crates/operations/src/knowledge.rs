@@ -41,7 +41,7 @@ pub struct KnowledgeSettings {
 }
 
 /// Normalized vectors, with their tokens and cost.
-struct Vectors {
+struct EmbeddedTexts {
     vectors: Vec<Vec<f32>>,
     tokens_in: u64,
     cost_micros: Option<u64>,
@@ -55,8 +55,8 @@ impl Services {
     }
 
     /// Embeds texts, in their order.
-    async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<Vectors, ProviderError> {
-        let mut all = Vectors { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
+    async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
+        let mut all = EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for portion in texts.chunks(MAX_TEXTS_PER_CALL) {
             let call = EmbeddingCall { route: Self::embedding_route(model), texts: portion.to_vec() };
             let answer = self.provider.embed(&call).await.map_err(|failure| failure.error)?;

@@ -4,7 +4,7 @@ use crate::{Failure, Services, asset::CollectionReport};
 use std::time::Duration;
 
 /// Interval between retention runs.
-const EVERY: Duration = Duration::from_secs(60 * 60);
+const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Deletes expired data, forever. Any number of processes may run it concurrently.
 pub async fn run_retention(services: Services) {
@@ -49,7 +49,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 

@@ -18,15 +18,15 @@ use tokio::{
 };
 
 /// Interval between messages under load. Wakeups in between share a message.
-const EVERY: Duration = Duration::from_millis(4);
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(4);
 /// Messages that are sent without delay after an idle period.
-const AT_ONCE: u32 = 4;
+const BURST: u32 = 4;
 /// Maximum number of wakeups in one message.
-const ROOM: usize = 150;
+const MAX_PER_MESSAGE: usize = 150;
 /// Maximum number of wakeups that wait to be sent. The receivers' polling covers the rest.
-const MOST: usize = 4_096;
+const MAX_OUTGOING: usize = 4_096;
 /// Delay before receiving again after a failure.
-const BROKEN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Subscribers of this process, and wakeups to send to other processes.
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ impl Signals {
     pub(crate) fn give(&self, signal: Wakeup, live: &ActiveRuns) {
         self.heard(signal, live);
         let mut outgoing = self.outgoing();
-        if outgoing.len() < MOST {
+        if outgoing.len() < MAX_OUTGOING {
             outgoing.insert(signal);
             self.told.notify_one();
         }
@@ -133,10 +133,10 @@ impl Signals {
 
     fn next_message(&self) -> Vec<Wakeup> {
         let mut outgoing = self.outgoing();
-        if outgoing.len() <= ROOM {
+        if outgoing.len() <= MAX_PER_MESSAGE {
             return mem::take(&mut *outgoing).into_iter().collect();
         }
-        let message: Vec<Wakeup> = outgoing.iter().copied().take(ROOM).collect();
+        let message: Vec<Wakeup> = outgoing.iter().copied().take(MAX_PER_MESSAGE).collect();
         outgoing.retain(|signal| !message.contains(signal));
         message
     }
@@ -156,11 +156,11 @@ async fn run_publisher(signals: &Signals, line: &dyn WakeupBus) {
             signals.told.notified().await;
             continue;
         }
-        budget_time = budget_time.max(Instant::now()) + EVERY;
+        budget_time = budget_time.max(Instant::now()) + MESSAGE_INTERVAL;
         if let Err(error) = line.tell(&message).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish wakeups; receivers will poll");
         }
-        sleep_until(budget_time.checked_sub(EVERY * AT_ONCE).unwrap_or(budget_time)).await;
+        sleep_until(budget_time.checked_sub(MESSAGE_INTERVAL * BURST).unwrap_or(budget_time)).await;
     }
 }
 
@@ -170,7 +170,7 @@ async fn run_receiver(signals: &Signals, live: &ActiveRuns, line: &dyn WakeupBus
             Ok(heard) => heard.into_iter().for_each(|signal| signals.heard(signal, live)),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "failed to receive wakeups; retrying");
-                sleep(BROKEN).await;
+                sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn messages_are_bounded_and_send_each_wakeup_once() {
         let (signals, live) = (Signals::default(), ActiveRuns::default());
-        for number in 0..(ROOM as u128 + 10) {
+        for number in 0..(MAX_PER_MESSAGE as u128 + 10) {
             signals.give(Wakeup::Progress(Uuid::from_u128(number).into()), &live);
             signals.give(Wakeup::Work, &live);
         }
-        assert_eq!(signals.next_message().len(), ROOM);
+        assert_eq!(signals.next_message().len(), MAX_PER_MESSAGE);
         assert_eq!(signals.next_message().len(), 11);
         assert_eq!(signals.next_message().len(), 0);
     }

@@ -14,10 +14,10 @@ use moka::sync::Cache;
 use std::time::{Duration, Instant};
 
 /// Maximum lifetime of a cached refusal: longer than the wait of a quota of one request per minute.
-const LONGEST: Duration = Duration::from_secs(61);
+const MAX_REFUSAL: Duration = Duration::from_secs(61);
 
 /// How often the access mode of a workload is read again while its clients are refused.
-const LOOK: Duration = Duration::from_millis(500);
+const ACCESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Cached refusals with their expiry. The cache refuses no request that the store would admit.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ impl Refused {
     pub(crate) fn new() -> Self {
         Self {
             // For a client beyond the capacity, the store decides.
-            clients: weighed(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(LONGEST).build(),
-            looked: weighed(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(LOOK).build(),
+            clients: weighed(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
+            looked: weighed(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(ACCESS_CHECK_INTERVAL).build(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Refused {
     }
 
     fn remember(&self, counted: Counted, throttled: Throttled) {
-        self.clients.insert(counted, (Instant::now() + throttled.wait.min(LONGEST), throttled.quota));
+        self.clients.insert(counted, (Instant::now() + throttled.wait.min(MAX_REFUSAL), throttled.quota));
     }
 }
 

@@ -37,7 +37,7 @@ use tempfile::TempDir;
 pub struct TestApp {
     client: Client,
     services: Services,
-    running: Option<Running>,
+    running: Option<ServerThread>,
     database: Arc<TestDatabase>,
     home: Arc<TempDir>,
     /// Forwards the connections to the database while the server runs.
@@ -45,7 +45,7 @@ pub struct TestApp {
 }
 
 /// The server's thread with its own runtime, so that a test that blocks or ends does not interrupt background tasks.
-struct Running {
+struct ServerThread {
     handle: fairway_api::serve::ServerHandle,
     thread: JoinHandle<anyhow::Result<()>>,
 }
@@ -200,7 +200,7 @@ impl Builder {
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
         let works = if self.works_not { Works::No } else { Works::Yes };
-        let running = Running::start((settings, works), process, listener).context("starting the listener")?;
+        let running = ServerThread::start((settings, works), process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
@@ -212,7 +212,7 @@ impl Builder {
     }
 }
 
-impl Running {
+impl ServerThread {
     fn start((settings, works): (Settings, Works), process: Process, listener: TcpListener) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {

@@ -108,7 +108,7 @@ struct FaultyListing<'a> {
 impl ObjectListing for FaultyListing<'_> {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         if !self.store.settled().await.answers() {
-            return Err(away());
+            return Err(unavailable());
         }
         let walk = match self.inner.take() {
             Some(walk) => walk,
@@ -118,11 +118,11 @@ impl ObjectListing for FaultyListing<'_> {
     }
 }
 
-fn half(bytes: &[u8]) -> Vec<u8> {
+fn first_half(bytes: &[u8]) -> Vec<u8> {
     bytes.get(..bytes.len() / 2).unwrap_or_default().to_vec()
 }
 
-fn away() -> ArtifactError {
+fn unavailable() -> ArtifactError {
     ArtifactError::Unavailable("injected fault".into())
 }
 
@@ -132,12 +132,12 @@ impl ArtifactStore for FaultyArtifacts {
         self.puts.fetch_add(1, Ordering::Relaxed);
         self.given().entry(path.clone()).or_insert_with(|| bytes.clone());
         match self.settled().await {
-            ArtifactFault::TruncatedPut => self.inner()?.put_if_absent(path, half(&bytes)).await,
+            ArtifactFault::TruncatedPut => self.inner()?.put_if_absent(path, first_half(&bytes)).await,
             ArtifactFault::FailsAfterPut => {
                 self.inner()?.put_if_absent(path, bytes).await?;
-                Err(away())
+                Err(unavailable())
             }
-            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
+            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(unavailable()),
             ArtifactFault::None
             | ArtifactFault::WrongBytes
             | ArtifactFault::TruncatedRead
@@ -150,13 +150,13 @@ impl ArtifactStore for FaultyArtifacts {
         let fault = self.settled().await;
         let stored = || self.given().get(path).cloned();
         let damaged = match fault {
-            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(away()),
+            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(unavailable()),
             ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::TruncatedPut => {
                 return self.inner()?.read(path, expected_len).await;
             }
             ArtifactFault::StaleRead => None,
             ArtifactFault::WrongBytes => stored().map(|bytes| [bytes.as_slice(), b" "].concat()),
-            ArtifactFault::TruncatedRead => stored().map(|bytes| half(&bytes)),
+            ArtifactFault::TruncatedRead => stored().map(|bytes| first_half(&bytes)),
             ArtifactFault::OtherObject => {
                 self.given().iter().find(|(other, _)| *other != path).map(|(_, bytes)| bytes.clone())
             }
@@ -170,14 +170,14 @@ impl ArtifactStore for FaultyArtifacts {
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
         if !self.settled().await.answers() {
-            return Err(away());
+            return Err(unavailable());
         }
         self.inner()?.remove(path).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
         if !self.settled().await.answers() {
-            return Err(away());
+            return Err(unavailable());
         }
         self.inner()?.ready().await
     }

@@ -16,7 +16,7 @@ const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
 /// The program that it runs.
 const SERVER: &str = include_str!("bucket/server.py");
 /// Timeout of the server's start.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The access key. The server accepts any credentials, but the client sends no request without one.
 pub const ACCESS_KEY: &str = "fairway-tests";
 
@@ -40,7 +40,7 @@ impl S3Server {
         let stderr = child.stderr.take().context("the S3 server's standard error")?;
         // From here on, a failed start stops the server.
         let mut server = Self { child, endpoint: String::new() };
-        server.endpoint = announced(stderr).context("failed to start the S3 server")?;
+        server.endpoint = wait_for_address(stderr).context("failed to start the S3 server")?;
         Ok(server)
     }
 
@@ -70,7 +70,7 @@ impl S3Server {
 }
 
 /// Waits for the line with the address. The thread continues to drain the pipe.
-fn announced(stderr: ChildStderr) -> anyhow::Result<String> {
+fn wait_for_address(stderr: ChildStderr) -> anyhow::Result<String> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -80,7 +80,7 @@ fn announced(stderr: ChildStderr) -> anyhow::Result<String> {
             }
         }
     })?;
-    Ok(receiver.recv_timeout(START)?)
+    Ok(receiver.recv_timeout(START_TIMEOUT)?)
 }
 
 impl Drop for S3Server {

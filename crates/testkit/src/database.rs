@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
 /// The URL of the server that `cargo xtask test` started for the whole test run.
-const SERVER: &str = "FAIRWAY_TEST_POSTGRES_URL";
+const SERVER_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
 /// The advisory lock for creating the template; any fixed number works.
 const TEMPLATE_LOCK: i64 = 0x7E57;
 
@@ -80,7 +80,7 @@ impl Drop for TestDatabase {
 }
 
 fn server_url() -> anyhow::Result<String> {
-    if let Ok(url) = env::var(SERVER) {
+    if let Ok(url) = env::var(SERVER_VARIABLE) {
         return Ok(url);
     }
     if let Some(server) = OWN_SERVER.get() {

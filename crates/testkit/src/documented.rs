@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Response headers that must be documented. The others belong to HTTP or to operations.
-const TOLD: [&str; 12] = [
+const DOCUMENTED_HEADERS: [&str; 12] = [
     "content-location",
     "etag",
     "idempotency-replayed",
@@ -98,7 +98,7 @@ pub fn assert_documented(method: &str, path: &str, status: u16, headers: &Header
         let Some(documented) = operation.statuses.get(&status.to_string()) else {
             panic!("{method} {path} answered {status}, which the OpenAPI document does not list")
         };
-        for name in TOLD.into_iter().filter(|name| headers.contains_key(*name)) {
+        for name in DOCUMENTED_HEADERS.into_iter().filter(|name| headers.contains_key(*name)) {
             assert!(
                 documented.contains(name),
                 "{method} {path} answered {status} with `{name}`, which the document does not list"

@@ -80,7 +80,7 @@ impl FaultyEndpoint {
             asked: watch::RequestContext::new(0),
             released: Semaphore::new(0),
         });
-        let task = tokio::spawn(listen(listener, Arc::clone(&shared)));
+        let task = tokio::spawn(accept_connections(listener, Arc::clone(&shared)));
         Self { address, shared, task }
     }
 
@@ -134,24 +134,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn listen(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept_connections(listener: TcpListener, shared: Arc<Shared>) {
     let mut connection = 0;
     while let Ok((stream, _)) = listener.accept().await {
         connection += 1;
         // An error ends only this connection.
-        tokio::spawn(converse(stream, connection, Arc::clone(&shared)));
+        tokio::spawn(serve_connection(stream, connection, Arc::clone(&shared)));
     }
 }
 
 /// Answers the requests of one connection.
-async fn converse(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> io::Result<()> {
+async fn serve_connection(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
-    while let Some(request) = read(&mut stream, connection).await? {
+    while let Some(request) = read_request(&mut stream, connection).await? {
         lock(&shared.requests).push(request);
         let script = next(&shared);
         shared.asked.send_modify(|count| *count += 1);
-        match speak(&mut stream, &script, &shared).await? {
+        match write_response(&mut stream, &script, &shared).await? {
             End::Whole => {}
             End::BrokenOff => return stream.shutdown().await,
             End::Reset => return stream.get_ref().set_zero_linger(),
@@ -168,7 +168,7 @@ fn next(shared: &Shared) -> Script {
 }
 
 /// Reads one request; `None` at the end of the connection.
-async fn read(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Result<Option<Asked>> {
+async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Result<Option<Asked>> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -198,7 +198,7 @@ async fn read(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Resul
     Ok(Some(request))
 }
 
-async fn speak(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shared) -> io::Result<End> {
+async fn write_response(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shared) -> io::Result<End> {
     if !script.says_nothing() {
         stream.write_all(script.head().as_bytes()).await?;
     }

@@ -19,7 +19,7 @@ const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 /// The gateway's configuration. `PORT` is its own port, because one model forwards to another by the other protocol.
 const SETTINGS: &str = include_str!("gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The gateway's API key.
 pub const GATEWAY_KEY: &str = "sk-fairway-tests";
 
@@ -53,7 +53,7 @@ impl Gateway {
         let stderr = child.stderr.take().context("the gateway's standard error")?;
         // From here on, a failed start stops the gateway.
         let gateway = Self { child, port, _home: home };
-        wait(stderr).context("failed to start the gateway")?;
+        wait_until_ready(stderr).context("failed to start the gateway")?;
         Ok(gateway)
     }
 
@@ -65,7 +65,7 @@ impl Gateway {
 }
 
 /// Waits for the line that reports readiness. The thread continues to drain the pipe.
-fn wait(stderr: ChildStderr) -> anyhow::Result<()> {
+fn wait_until_ready(stderr: ChildStderr) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -75,7 +75,7 @@ fn wait(stderr: ChildStderr) -> anyhow::Result<()> {
             }
         }
     })?;
-    Ok(receiver.recv_timeout(START)?)
+    Ok(receiver.recv_timeout(START_TIMEOUT)?)
 }
 
 impl Drop for Gateway {

@@ -70,7 +70,7 @@ pub struct Made {
 pub struct FaultyLine {
     url: String,
     shared: Arc<Shared>,
-    _running: Running,
+    _running: ProxyThread,
 }
 
 struct Shared {
@@ -86,12 +86,12 @@ struct Shared {
 }
 
 /// The proxy's thread with its own runtime, because tests block theirs.
-struct Running {
+struct ProxyThread {
     over: Option<watch::RequestContext<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for ProxyThread {
     fn drop(&mut self) {
         drop(self.over.take());
         if let Some(thread) = self.thread.take() {
@@ -150,7 +150,7 @@ impl FaultyLine {
             let shared = Arc::clone(&shared);
             move || runtime.block_on(shared.forward_connections(listener, until))
         })?;
-        let running = Running { over: Some(over), thread: Some(thread) };
+        let running = ProxyThread { over: Some(over), thread: Some(thread) };
         Ok(Self { url: url.replace(&from, &to), shared, _running: running })
     }
 
@@ -233,11 +233,11 @@ impl Shared {
                             }
                             Some(Cut::Behind) => {
                                 server.write(&sent).await?;
-                                return swallow(&mut client, &mut server, asked - answered).await;
+                                return drop_last_response(&mut client, &mut server, asked - answered).await;
                             }
                             Some(Cut::Withheld) => {
                                 server.write(&sent).await?;
-                                swallow(&mut client, &mut server, asked - answered).await?;
+                                drop_last_response(&mut client, &mut server, asked - answered).await?;
                                 while client.fill().await? {}
                                 return Ok(());
                             }
@@ -309,7 +309,7 @@ impl Shared {
 }
 
 /// Forwards the responses to earlier requests, drops the last one, and ends the connection.
-async fn swallow(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
+async fn drop_last_response(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
     loop {
         while let Some(frame) = server.next() {
             if open > 1 {

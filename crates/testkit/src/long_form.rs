@@ -3,7 +3,7 @@
 //! INVARIANT: this file has no dependencies, because the domain's tests include it without the testkit.
 
 /// The variable that requests long forms.
-const VARIABLE: &str = "FAIRWAY_TEST_LONG";
+const LONG_FORM_VARIABLE: &str = "FAIRWAY_TEST_LONG";
 /// The tests with a long form, one name on each line. `cargo xtask model` runs exactly these.
 const LONG_FORMS: &str = include_str!("long_forms.txt");
 
@@ -20,7 +20,7 @@ pub(crate) fn is_long(arguments: impl Iterator<Item = String>, is_set: impl FnOn
             "`{test}` has a long form that `cargo xtask model` skips: list it in crates/testkit/src/long_forms.txt"
         );
     }
-    is_set(VARIABLE)
+    is_set(LONG_FORM_VARIABLE)
 }
 
 /// The single test of a nextest process: `program --exact name --nocapture`.

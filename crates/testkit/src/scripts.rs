@@ -101,21 +101,21 @@ impl CodeGateway for StubGateway {
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
         self.0.prepared.fetch_add(1, Ordering::SeqCst);
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        Box::new(Prepared(Arc::clone(&self.0)))
+        Box::new(PreparedStub(Arc::clone(&self.0)))
     }
 }
 
 /// A prepared stub, waiting for one script.
-struct Prepared(Arc<StubState>);
+struct PreparedStub(Arc<StubState>);
 
-impl Drop for Prepared {
+impl Drop for PreparedStub {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 #[async_trait]
-impl PreparedGateway for Prepared {
+impl PreparedGateway for PreparedStub {
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let stub = Arc::clone(&self.0);
         drop(self);

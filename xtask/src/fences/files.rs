@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 /// Maximum number of lines of a source file.
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 /// Maximum number of lines of a test file.
 const MAX_TEST_LINES: usize = 800;
 
@@ -66,7 +66,7 @@ fn name_violation(path: &Path) -> Option<String> {
 
 fn length_violation(path: &Path, lines: usize) -> Option<String> {
     let is_test = path.iter().any(|part| part == "tests");
-    let most = if is_test { MAX_TEST_LINES } else { MOST_LINES };
+    let most = if is_test { MAX_TEST_LINES } else { MAX_LINES };
     (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
 }
 

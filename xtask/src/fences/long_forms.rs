@@ -34,14 +34,14 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
         if text.contains(VARIABLE) && !ALLOWED.iter().any(|allowed| relative == Path::new(allowed)) {
             found.push(format!("{}: use `is_long()` of crates/testkit/src/long_form.rs", relative.display()));
         }
-        missing.retain(|test| !holds(relative, &text, test));
+        missing.retain(|test| !contains_test(relative, &text, test));
     }
     found.extend(missing.into_iter().map(|test| format!("{LIST}: there is no test `{test}`")));
     Ok(found)
 }
 
 /// Whether a file contains a test with this name (`module::submodule::function`), judged by its path and functions.
-fn holds(path: &Path, text: &str, test: &str) -> bool {
+fn contains_test(path: &Path, text: &str, test: &str) -> bool {
     let Some((module, function)) = test.rsplit_once("::") else { return false };
     let is_module = path.with_extension("").record(module.replace("::", "/"));
     is_module && path.iter().any(|part| part == "tests") && text.contains(&format!("fn {function}("))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 /// Names that open connections: HTTP, bucket and collector clients, and sockets.
-const CLIENTS: &[&str] = &[
+const CLIENT_NAMES: &[&str] = &[
     "reqwest",
     "hyper::client",
     "hyper_util",
@@ -43,7 +43,7 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
     for source in sources {
         let relative = source.strip_prefix(root).unwrap_or(source);
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", relative.display()))?;
-        found.extend(breach(relative, &text));
+        found.extend(violation(relative, &text));
     }
     for door in EXEMPT_PATHS {
         if !root.join(door).exists() {
@@ -53,20 +53,20 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
     Ok(found)
 }
 
-fn breach(path: &Path, text: &str) -> Option<String> {
+fn violation(path: &Path, text: &str) -> Option<String> {
     let is_product = path.starts_with("crates") || path.starts_with("adapters");
     let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches");
     if !is_product || is_test || EXEMPT_PATHS.iter().any(|door| path.starts_with(door)) {
         return None;
     }
     let named =
-        |client: &&&str| text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && names(line, client));
-    let client = CLIENTS.iter().find(named)?;
+        |client: &&&str| text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && contains_word(line, client));
+    let client = CLIENT_NAMES.iter().find(named)?;
     Some(format!("{}: `{client}` opens connections without the guard of crates/egress", path.display()))
 }
 
 /// Whether the line contains the name as a separate word.
-fn names(line: &str, client: &str) -> bool {
+fn contains_word(line: &str, client: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(client).any(|(start, _)| {
         let before = line.get(..start).and_then(|before| before.chars().next_back());
@@ -89,7 +89,7 @@ mod tests {
             ("crates/operations/src/delivery.rs", "use {awc::Client, std::fmt};"),
             ("crates/cli/src/sync/apply.rs", "use ureq::Agent;"),
         ] {
-            assert!(breach(Path::new(path), text).is_some(), "{path}: {text}");
+            assert!(violation(Path::new(path), text).is_some(), "{path}: {text}");
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
             ("adapters/providers/src/connection.rs", "// Not by reqwest itself."),
             ("crates/api/src/serve.rs", "fn accepted(stream: TcpStream) -> MyTcpSocketAddress {}"),
         ] {
-            assert_eq!(breach(Path::new(path), text), None, "{path}: {text}");
+            assert_eq!(violation(Path::new(path), text), None, "{path}: {text}");
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
         if root.is_dir() {
             walk(&root, &mut Vec::new(), &mut |modules, source| {
                 let file = file_part(part, modules);
-                for test in declared(source) {
+                for test in declared_tests(source) {
                     into.insert(
                         [package, &file, test]
                             .into_iter()
@@ -61,7 +61,7 @@ fn file_part(part: &str, modules: &[String]) -> String {
 }
 
 /// The test functions of a source file, except ignored ones.
-fn declared(source: &str) -> Vec<&str> {
+fn declared_tests(source: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut is_test, mut is_ignored) = (false, false);
     for line in source.lines().map(str::trim) {
@@ -100,7 +100,7 @@ mod tests {
             #[test]\n#[ignore]\nfn left_out() {}\n\
             proptest! {\n    /// Draws.\n    #[test]\n    fn drawn(text in \".*\") {}\n}\n\
             #[expect(clippy::panic, reason = \"a test\")]\n#[actix_web::test]\nasync fn served() {}\n";
-        assert_eq!(declared(source), ["plain", "of_a_runtime", "drawn", "served"]);
+        assert_eq!(declared_tests(source), ["plain", "of_a_runtime", "drawn", "served"]);
     }
 
     #[test]

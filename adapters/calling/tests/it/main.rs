@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
 /// A store with one secret of one tenant.
-struct Known;
+struct OneSecret;
 
 #[async_trait]
-impl SecretReader for Known {
+impl SecretReader for OneSecret {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
         match (tenant.as_str(), reference) {
             ("acme", SecretRef::Env(name)) if name == "KEY" => Ok(Secret::new("s3cret".to_owned())),
@@ -35,7 +35,7 @@ impl SecretReader for Known {
 
 fn caller(allowances: &[&str]) -> ToolClient {
     let allowances = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-    ToolClient::new(Guard::new(Reach::Local, allowances), Arc::new(Known))
+    ToolClient::new(Guard::new(Reach::Local, allowances), Arc::new(OneSecret))
 }
 
 fn call(address: String) -> OutwardCall {

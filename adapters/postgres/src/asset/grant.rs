@@ -41,11 +41,11 @@ fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
     })
 }
 
-fn names(principals: &[ActorRef]) -> Vec<String> {
+fn principal_names(principals: &[ActorRef]) -> Vec<String> {
     principals.iter().map(ToString::to_string).collect()
 }
 
-fn answer(row: Option<Row>) -> Result<bool, StoreError> {
+fn read_found(row: Option<Row>) -> Result<bool, StoreError> {
     row.map_or(Ok(false), |row| row.column("found"))
 }
 
@@ -98,14 +98,14 @@ impl AssetGrantStore for Database {
         let assets: Vec<Uuid> = assets.iter().map(|id| id.uuid()).collect();
         let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
         let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
-        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &assets, &names(principals), &workspaces, &namespaces];
+        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &assets, &principal_names(principals), &workspaces, &namespaces];
         self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
     async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {
         const SQL: &str =
             "SELECT EXISTS (SELECT FROM asset_grant WHERE tenant_id = $1 AND principal = ANY($2)) AS found";
-        answer(self.read_one(SQL, &[&scope.tenant().uuid(), &names(principals)]).await?)
+        read_found(self.read_one(SQL, &[&scope.tenant().uuid(), &principal_names(principals)]).await?)
     }
 
     async fn commit_grant(

@@ -19,9 +19,9 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Interval between two sweeps of the artifact store, across all processes.
-const EVERY: &str = "6 hours";
+const SWEEP_INTERVAL: &str = "6 hours";
 
-fn booked(row: &Row) -> Result<VersionKey, StoreError> {
+fn version_key(row: &Row) -> Result<VersionKey, StoreError> {
     Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
 }
 
@@ -33,7 +33,7 @@ impl ArtifactIndex for Database {
         // No row has the nil UUID, so it sorts before the first row.
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
-        self.read(SQL, &[&tenant, &version, &i64::from(most)]).await?.iter().map(booked).collect()
+        self.read(SQL, &[&tenant, &version, &i64::from(most)]).await?.iter().map(version_key).collect()
     }
 
     async fn row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError> {
@@ -87,7 +87,7 @@ impl ArtifactIndex for Database {
 
     async fn claim_sweep(&self) -> Result<bool, StoreError> {
         let sql = format!(
-            "UPDATE chore SET due_at = fairway_now() + interval '{EVERY}'
+            "UPDATE chore SET due_at = fairway_now() + interval '{SWEEP_INTERVAL}'
              WHERE name = 'sweep_artifacts' AND due_at <= fairway_now() RETURNING name"
         );
         Ok(!self.write_idempotent(&sql, &[]).await?.is_empty())

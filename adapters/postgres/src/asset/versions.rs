@@ -138,7 +138,7 @@ pub(super) async fn alone(
 /// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version whose asset is
 /// missing or archived is skipped; the others are inserted. Assets are locked in one order, so that concurrent batches
 /// do not deadlock.
-const SQL: &str = concat!(
+const INSERT_BATCH: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
     fact_placeholders!(),
@@ -214,7 +214,7 @@ impl Commit for VersionCommitter {
             &batch.made,
             &batch.makers,
         ];
-        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, INSERT_BATCH, &batch.facts.with(&own)).await? else { return Ok(None) };
         let made: HashMap<Uuid, &Row> =
             rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
         let answer = |pending: &&PendingVersion| match made.get(&pending.change.fact.fact_id.uuid()) {

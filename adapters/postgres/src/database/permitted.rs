@@ -13,13 +13,13 @@ use tokio::{
 use tokio_postgres::Row;
 
 /// A statement that PostgreSQL may still execute, with its connection and its permit.
-struct InFlight<P: Send + 'static> {
+struct HeldStatement<P: Send + 'static> {
     held: Option<(Object, P)>,
     /// Deadline of the statement.
     until: Instant,
 }
 
-impl<P: Send + 'static> Drop for InFlight<P> {
+impl<P: Send + 'static> Drop for HeldStatement<P> {
     fn drop(&mut self) {
         let (Some((connection, permit)), Ok(runtime)) = (self.held.take(), Handle::try_current()) else { return };
         let until = self.until;
@@ -43,7 +43,7 @@ pub(super) async fn attempt<P: Send + 'static>(
     params: &[Param<'_>],
 ) -> Result<(Result<Vec<Row>, tokio_postgres::Error>, P), StoreError> {
     let until = Instant::now() + answer;
-    let mut in_flight = InFlight { held: Some((connection(pool, until).await?, permit)), until };
+    let mut in_flight = HeldStatement { held: Some((connection(pool, until).await?, permit)), until };
     let sent = async {
         let (connection, _) = in_flight.held.as_ref()?;
         Some(send(connection, sql, params).await)

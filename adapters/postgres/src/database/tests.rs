@@ -42,7 +42,7 @@ fn pages() -> [PageRequest; 3] {
     [Start::Skip(0), Start::Skip(7), Start::Behind(Cursor::new(7))].map(|start| PageRequest { limit: 2, start })
 }
 
-fn either<T: Clone>(value: T) -> [Option<T>; 2] {
+fn none_and_some<T: Clone>(value: T) -> [Option<T>; 2] {
     [None, Some(value)]
 }
 
@@ -51,11 +51,11 @@ async fn limits_prepared_statements_of_lists() {
     let (_database, store) = store().await;
     let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
     let mut most = 0;
-    for workspace in either(DEFAULT_WORKSPACE.into()) {
-        for workload in either(Uuid::nil().into()) {
-            for environment in either(Slug::parse("dev").unwrap()) {
-                for state in either(StateName::Draft) {
-                    for reach in either(reach.clone()) {
+    for workspace in none_and_some(DEFAULT_WORKSPACE.into()) {
+        for workload in none_and_some(Uuid::nil().into()) {
+            for environment in none_and_some(Slug::parse("dev").unwrap()) {
+                for state in none_and_some(StateName::Draft) {
+                    for reach in none_and_some(reach.clone()) {
                         let environment = environment.clone();
                         let filter = ReleaseFilter { workspace, workload, environment, state, reach };
                         for page in pages() {
@@ -79,9 +79,9 @@ async fn limits_prepared_statements_of_lists_by_month() {
     let mut most = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
         for (since, until) in [(None, None), (Some(moment), None), (None, Some(moment)), (Some(moment), Some(moment))] {
-            for workload in either(Uuid::nil().into()) {
-                for release in either(Uuid::nil().into()) {
-                    for reach in either(reach.clone()) {
+            for workload in none_and_some(Uuid::nil().into()) {
+                for release in none_and_some(Uuid::nil().into()) {
+                    for reach in none_and_some(reach.clone()) {
                         let filter = ExecutionFilter { workload, release, status, since, until, reach };
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();

@@ -68,7 +68,7 @@ struct QueryBody {
     query: String,
 }
 
-fn decisions(asked: Asked) -> String {
+fn decisions(asked: RunSelector) -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
@@ -77,7 +77,7 @@ fn decisions(asked: Asked) -> String {
     )
 }
 
-fn artifacts(asked: Asked) -> String {
+fn artifacts(asked: RunSelector) -> String {
     format!(
         "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at,
@@ -89,14 +89,14 @@ fn artifacts(asked: Asked) -> String {
 
 /// How a statement addresses its runs.
 #[derive(Clone, Copy)]
-enum Asked {
+enum RunSelector {
     /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
     One,
     /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
     Each,
 }
 
-impl Asked {
+impl RunSelector {
     /// The condition that a row of `table` belongs to the run.
     fn condition(self, table: &str) -> String {
         match self {
@@ -126,7 +126,7 @@ fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec
 }
 
 /// The evidence of a run, as columns of its row.
-fn columns(asked: Asked) -> String {
+fn columns(asked: RunSelector) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, {CHAIN_COLUMN},
             {}, {}, {HAS_NOTES_COLUMN}",
@@ -151,7 +151,7 @@ impl Look for Evidence {
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
         let rows = match keys {
             [(tenant, run)] => {
-                let (columns, of) = (columns(Asked::One), Asked::One.condition("execution"));
+                let (columns, of) = (columns(RunSelector::One), RunSelector::One.condition("execution"));
                 read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
             _ => {
@@ -160,8 +160,8 @@ impl Look for Evidence {
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
                         SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
-                    columns(Asked::Each),
-                    Asked::Each.condition("execution"),
+                    columns(RunSelector::Each),
+                    RunSelector::Each.condition("execution"),
                 );
                 read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
             }

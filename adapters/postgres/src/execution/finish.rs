@@ -96,7 +96,7 @@ macro_rules! finish_sql {
 }
 
 /// For runs that completed, had no obligations, and made no further policy decision.
-const SQL: &str = finish_sql!("");
+const FINISH: &str = finish_sql!("");
 
 /// The last events of runs.
 macro_rules! kept {
@@ -210,7 +210,7 @@ impl Commit for FinishCommitter {
 
     async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
-        let (sql, params) = statement(pending, &batch);
+        let (sql, params) = select_statement(pending, &batch);
         let Some(rows) = commit_batch(&self.0, sql, &params).await? else { return Ok(None) };
         let ended: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
         let stored = |pending: &&Asking| ended.contains(&pending.ending.execution_id.uuid());
@@ -219,7 +219,7 @@ impl Commit for FinishCommitter {
 
     async fn alone(&self, pending: &Asking) -> Result<(), CommitError> {
         let batch = BatchColumns::of(&[pending]);
-        let (sql, params) = statement(&[pending], &batch);
+        let (sql, params) = select_statement(&[pending], &batch);
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
@@ -234,7 +234,7 @@ pub(super) fn bytes(ending: &Ending) -> usize {
     output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
-fn statement<'m>(pending: &[&Asking], batch: &'m BatchColumns<'_>) -> (&'static str, Vec<Param<'m>>) {
+fn select_statement<'m>(pending: &[&Asking], batch: &'m BatchColumns<'_>) -> (&'static str, Vec<Param<'m>>) {
     if pending.iter().any(|pending| pending.ending.memory.is_some()) {
         (FINISH_WITH_MEMORY, batch.with_memory())
     } else if pending.iter().any(|pending| pending.has_more()) {
@@ -242,6 +242,6 @@ fn statement<'m>(pending: &[&Asking], batch: &'m BatchColumns<'_>) -> (&'static 
     } else if pending.iter().any(|pending| pending.ending.progress.is_some()) {
         (FINISH_WITH_EVENTS, batch.with_events())
     } else {
-        (SQL, batch.params())
+        (FINISH, batch.params())
     }
 }

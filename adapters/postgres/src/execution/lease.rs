@@ -18,7 +18,7 @@ use fairway_domain::{
 use uuid::Uuid;
 
 /// Maximum number of expired leases that one statement takes over.
-const BATCH: i64 = 20;
+const MAX_RECLAIMED: i64 = 20;
 
 pub(super) async fn renew(
     database: &Database,
@@ -77,7 +77,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: LapsedF
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );
-    let rows = database.write_idempotent(&sql, &[&lease, &BATCH, &every]).await?;
+    let rows = database.write_idempotent(&sql, &[&lease, &MAX_RECLAIMED, &every]).await?;
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;

@@ -58,7 +58,7 @@ pub(crate) struct Asked {
 /// The range of run identifiers (`$8`, `$9`) lets PostgreSQL prune monthly partitions.
 pub(crate) struct LineageLoader(pub(crate) Pool);
 
-fn sql() -> String {
+fn page_sql() -> String {
     let of = |table: &str| {
         format!(
             "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
@@ -109,7 +109,7 @@ impl Look for LineageLoader {
         let offsets: Vec<i64> = keys.iter().map(|key| key.offset).collect();
         let (first, last) = (runs.iter().min(), runs.iter().max());
         let params: [Param<'_>; 9] = [&tenants, &runs, &origins, &roles, &classes, &limits, &offsets, &first, &last];
-        let rows = read(&self.0, &sql(), &params).await?;
+        let rows = read(&self.0, &page_sql(), &params).await?;
         let found = rows.iter().map(|row| {
             let number = usize::try_from(row.column::<i64>("number")?).ok();
             let key = number.and_then(|number| keys.get(number.checked_sub(1)?));

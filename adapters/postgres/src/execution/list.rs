@@ -23,7 +23,7 @@ const KEY: Key = Key::Id("entry.execution_id", "listed_id");
 
 /// The table that a list scans.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Walk {
+enum ScanTable {
     /// All runs.
     Runs,
     /// Runs that ended without completing.
@@ -36,7 +36,7 @@ enum Walk {
     Reviews,
 }
 
-impl Walk {
+impl ScanTable {
     const fn of(status: Option<Status>) -> Self {
         match status {
             None | Some(Status::Completed) => Self::Runs,
@@ -101,24 +101,24 @@ pub(super) async fn list(
 }
 
 fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
-    let walk = Walk::of(filter.status);
+    let walk = ScanTable::of(filter.status);
     let run = walk.run();
     let mut values = Values::default();
     let mut conditions = vec![format!("entry.tenant_id = {}", values.bind(scope.tenant().uuid()))];
     if let Some(since) = filter.since {
-        conditions.push(format!("entry.execution_id >= {}", values.bind(floor(since))));
+        conditions.push(format!("entry.execution_id >= {}", values.bind(uuid_floor(since))));
     }
     if let Some(until) = filter.until {
-        conditions.push(format!("entry.execution_id < {}", values.bind(floor(until))));
+        conditions.push(format!("entry.execution_id < {}", values.bind(uuid_floor(until))));
     }
     if let Some(status) = filter.status.filter(|_| !walk.is_of_one_status()) {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
     let mut from = format!("FROM {} AS entry", walk.table());
-    if matches!(walk, Walk::Leases | Walk::Line) {
+    if matches!(walk, ScanTable::Leases | ScanTable::Line) {
         from.push_str(RUN_OF_ENTRY);
     }
-    let (with, branches) = seen(filter, &from, run, conditions, &mut values);
+    let (with, branches) = visible_list_arms(filter, &from, run, conditions, &mut values);
     let beside = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
@@ -139,7 +139,7 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
 /// The arms for the filters and the caller's visibility. With a release or workload filter, all of its runs are
 /// visible or none. One subquery decides that, because a check on each run would scan all runs for a caller who may
 /// see none.
-fn seen(
+fn visible_list_arms(
     filter: &ExecutionFilter,
     from: &str,
     run: &str,
@@ -155,12 +155,12 @@ fn seen(
     let Some((noun, id)) = asked else {
         return match &filter.reach {
             None => one(String::new(), conditions),
-            Some(reach) if run == Walk::Runs.run() => {
+            Some(reach) if run == ScanTable::Runs.run() => {
                 within(reach, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
             }
             Some(reach) => {
                 let with = visible_workspaces_cte(reach, values);
-                conditions.push(reached(reach, run, values));
+                conditions.push(visible_condition(reach, run, values));
                 one(with, conditions)
             }
         };
@@ -173,7 +173,7 @@ fn seen(
     }
     let with = filter.reach.as_ref().map(|reach| {
         let with = visible_workspaces_cte(reach, values);
-        settled.push(reached(reach, noun, values));
+        settled.push(visible_condition(reach, noun, values));
         with
     });
     if settled.len() > 2 {
@@ -182,14 +182,14 @@ fn seen(
     one(with.unwrap_or_default(), conditions)
 }
 
-fn reached(reach: &Reach, of: &str, values: &mut Values) -> String {
+fn visible_condition(reach: &Reach, of: &str, values: &mut Values) -> String {
     let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind(workloads);
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
 
 /// The smallest UUIDv7 of a time, like `fairway_uuid_floor`. Times before 1970 map to the nil UUID.
-fn floor(moment: Timestamp) -> Uuid {
+fn uuid_floor(moment: Timestamp) -> Uuid {
     let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
@@ -212,9 +212,9 @@ mod tests {
     fn scans_the_table_that_holds_each_status() {
         for status in Status::ALL {
             let text = text(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
-            let table = Walk::of(Some(status)).table();
+            let table = ScanTable::of(Some(status)).table();
             assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
-            assert_eq!(text.contains("status = $2"), !Walk::of(Some(status)).is_of_one_status(), "{text}");
+            assert_eq!(text.contains("status = $2"), !ScanTable::of(Some(status)).is_of_one_status(), "{text}");
         }
         assert_eq!(text(&ExecutionFilter::default()), "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None");
     }
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn maps_a_time_to_the_smallest_uuid_of_its_millisecond() {
         let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
-        assert_eq!(floor(at(0)), Uuid::nil());
-        assert_eq!(floor(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
+        assert_eq!(uuid_floor(at(0)), Uuid::nil());
+        assert_eq!(uuid_floor(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
         let moment = 1_780_000_000_123_999_000;
         let made = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
-        assert!(floor(at(moment)) < made);
+        assert!(uuid_floor(at(moment)) < made);
         let before = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
-        assert!(before < floor(at(moment)));
+        assert!(before < uuid_floor(at(moment)));
     }
 }

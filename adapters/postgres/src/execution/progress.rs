@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 /// The lease is renewed first: its row lock serializes this write with a reclaim of the run, and the later one of both
 /// finds no matching token.
-const SQL: &str = "WITH asked AS MATERIALIZED (
+const WRITE_PROGRESS: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[])
             AS asked (tenant_id, execution_id, token, position, answer, events)
     ),
@@ -112,7 +112,7 @@ pub(super) async fn events(
     let mut pieces = Vec::with_capacity(rows.len());
     for row in &rows {
         match row.column("events")? {
-            Some(events) => pieces.push(told(row, events)?),
+            Some(events) => pieces.push(decode_events(row, events)?),
             None if pieces.is_empty() => {
                 let piece = (row.column("position")?, row.column("bytes")?);
                 pieces.extend(read_large_chunk(database, scope, id, piece).await?);
@@ -142,10 +142,10 @@ async fn read_large_chunk(
     let large = LargeRead::acquire(scope, bytes).await?;
     let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &position, &kept];
     let (rows, _permit) = large.rows(database, READ_CHUNK, &params).await?;
-    rows.first().map(|row| told(row, row.column("events")?)).transpose()
+    rows.first().map(|row| decode_events(row, row.column("events")?)).transpose()
 }
 
-fn told(row: &Row, events: &str) -> Result<Progress, StoreError> {
+fn decode_events(row: &Row, events: &str) -> Result<Progress, StoreError> {
     let mut events: Vec<RunEvent> = parsed(events)?;
     if !row.column("kept")? {
         events.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
@@ -195,14 +195,14 @@ impl Commit for ProgressCommitter {
 
     async fn together(&self, pending: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
-        let Some(rows) = commit_batch(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS, &batch.params()).await? else { return Ok(None) };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
         let kept = |pending: &&Telling| held.contains(&pending.held.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
     async fn alone(&self, pending: &Telling) -> Result<(), CommitError> {
-        let rows: Vec<Row> = commit(&self.0, SQL, &BatchColumns::of(&[pending]).params()).await?;
+        let rows: Vec<Row> = commit(&self.0, WRITE_PROGRESS, &BatchColumns::of(&[pending]).params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
 }

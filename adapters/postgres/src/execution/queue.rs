@@ -26,7 +26,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Maximum number of tenants that one claim visits.
-const TENANTS: i32 = 16;
+const MAX_TENANTS: i32 = 16;
 
 /// Claims runs for a worker: first expired leases, oldest first; then queued runs, tenant by tenant in round-robin
 /// order, oldest first within a tenant. Rows locked by another transaction are skipped. Scripts are skipped, because a
@@ -124,7 +124,7 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         &most_of_one,
         &after,
         &sated,
-        &TENANTS,
+        &MAX_TENANTS,
         &claim.lost,
         &claim.takes_large,
         &no_large_of,
@@ -136,12 +136,12 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     }
     let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
     let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
-    read(database, (&of("tenant_id")?, &of("execution_id")?, &turns), (claim.lease, max_input_bytes)).await
+    read_claimed(database, (&of("tenant_id")?, &of("execution_id")?, &turns), (claim.lease, max_input_bytes)).await
 }
 
 /// Reads the data of claimed runs. Runs that another worker reclaimed meanwhile are missing, and so are rows that this
 /// version cannot decode.
-async fn read(
+async fn read_claimed(
     database: &Database,
     (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
     (lease, max_input_bytes): (Uuid, i32),
@@ -174,48 +174,48 @@ async fn read(
     // The range of identifiers lets PostgreSQL prune monthly partitions.
     let (first, last) = (runs.iter().min(), runs.iter().max());
     let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last, &max_input_bytes]).await?;
-    Ok(rows.iter().filter_map(|row| readable(row, lease)).collect())
+    Ok(rows.iter().filter_map(|row| decode_claimed(row, lease)).collect())
 }
 
 /// Decodes a claimed run. If this version cannot decode its resume data, the run is returned without them, and the
 /// worker ends it.
-fn readable(row: &Row, lease: Uuid) -> Option<Claimed> {
-    let error = match claimed(row, lease, Carried::of) {
+fn decode_claimed(row: &Row, lease: Uuid) -> Option<Claimed> {
+    let error = match claimed(row, lease, ResumeData::of) {
         Ok(claimed) => return Some(claimed),
         Err(error) => error,
     };
     let execution_id: Option<Uuid> = row.column("execution_id").ok();
     tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "failed to decode claimed run; ending it");
-    claimed(row, lease, |_| Ok(Carried::default())).ok()
+    claimed(row, lease, |_| Ok(ResumeData::default())).ok()
 }
 
 /// The data with which another process resumes a run.
 #[derive(Default)]
-struct Carried {
+struct ResumeData {
     sender: Option<RequestContext>,
     decisions: Vec<RecordedDecision>,
     progress: Vec<Progress>,
 }
 
-impl Carried {
+impl ResumeData {
     fn of(row: &Row) -> Result<Self, StoreError> {
         let decisions: Vec<DecisionBody> =
             row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
         Ok(Self {
             sender: row.column::<Option<&str>>("sender")?.map(parsed).transpose()?,
-            decisions: decisions.into_iter().map(decision).collect::<Result<_, _>>()?,
+            decisions: decisions.into_iter().map(recorded_decision).collect::<Result<_, _>>()?,
             progress: pieces(row.column("progress")?)?,
         })
     }
 }
 
-fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<Carried, StoreError>) -> Result<Claimed, StoreError> {
+fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<ResumeData, StoreError>) -> Result<Claimed, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
         known(name, row.column::<&[u8]>(name)?.try_into().ok())
     };
     let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| known("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
-    let Carried { sender, decisions, progress } = carried(row)?;
+    let ResumeData { sender, decisions, progress } = carried(row)?;
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     let time_left: f64 = row.column("time_left")?;
     Ok(Claimed {
@@ -240,7 +240,7 @@ fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<Carried, StoreErr
     })
 }
 
-fn decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
+fn recorded_decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
     Ok(RecordedDecision {
         decision_id: body.decision_id.into(),
         outcome: known("decisions", Outcome::parse(&body.outcome))?,

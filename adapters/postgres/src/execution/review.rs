@@ -25,12 +25,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// Maximum number of overdue reviews per pass.
-const BATCH: i64 = 20;
+const MAX_OVERDUE: i64 = 20;
 
 /// Ends a review. For a run that does not complete, it erases the output and everything that may repeat it: evidence
 /// payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are erased too, so the
 /// remaining digests reveal nothing.
-const END: &str = concat!(
+const END_REVIEW: &str = concat!(
     "WITH taken AS (
         DELETE FROM execution_review
         WHERE tenant_id = $1 AND execution_id = $13 AND ($14 OR lapses_at > fairway_now())
@@ -119,7 +119,7 @@ impl ReviewStore for Database {
             &run, &whenever, &status, &outcome, &code, &message, &at, &fulfilled, &id, &kind, &path, &body, &salt,
             &said,
         ];
-        self.commit(END, &tail.with(&own)).await.map(|_| ())
+        self.commit(END_REVIEW, &tail.with(&own)).await.map(|_| ())
     }
 
     async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
@@ -140,7 +140,7 @@ impl ReviewStore for Database {
     }
 
     async fn overdue(&self) -> Result<Vec<Overdue>, StoreError> {
-        let rows = self.read(OVERDUE, &[&BATCH]).await?;
+        let rows = self.read(OVERDUE, &[&MAX_OVERDUE]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Overdue {

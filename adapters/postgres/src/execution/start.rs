@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 /// The lease is renewed in the same statement. Its row lock serializes the start with a reclaim of the run, and the
 /// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed.
-const SQL: &str = "WITH asked AS MATERIALIZED (
+const START: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],
             $8::bigint[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::text[], $14::text[], $15::jsonb[],
             $16::timestamptz[], $17::smallint[], $18::text[], $19::uuid[])
@@ -101,23 +101,23 @@ impl Commit for StartCommitter {
 
     async fn together(&self, pending: &[&PendingStart]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
-        let Some(rows) = commit_batch(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
-        let held: HashMap<Uuid, bool> = rows.iter().map(verdict).collect::<Result<_, _>>()?;
-        let answer = |pending: &&PendingStart| started(held.get(&pending.telling.held.execution_id.uuid()).copied());
+        let Some(rows) = commit_batch(&self.0, START, &batch.params()).await? else { return Ok(None) };
+        let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
+        let answer = |pending: &&PendingStart| start_outcome(held.get(&pending.telling.held.execution_id.uuid()).copied());
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
     async fn alone(&self, pending: &PendingStart) -> Result<Started, CommitError> {
-        let rows = commit(&self.0, SQL, &BatchColumns::of(&[pending]).params()).await?;
-        started(rows.first().map(verdict).transpose()?.map(|(_, gone)| gone))
+        let rows = commit(&self.0, START, &BatchColumns::of(&[pending]).params()).await?;
+        start_outcome(rows.first().map(start_result).transpose()?.map(|(_, gone)| gone))
     }
 }
 
-fn verdict(row: &Row) -> Result<(Uuid, bool), StoreError> {
+fn start_result(row: &Row) -> Result<(Uuid, bool), StoreError> {
     Ok((row.column("execution_id")?, row.column("gone")?))
 }
 
-fn started(gone: Option<bool>) -> Result<Started, CommitError> {
+fn start_outcome(gone: Option<bool>) -> Result<Started, CommitError> {
     match gone {
         Some(true) => Ok(Started::Yes),
         Some(false) => Ok(Started::Moved),

@@ -11,7 +11,7 @@ struct NumberedBatches {
     permits: Semaphore,
 }
 
-fn numbered() -> Arc<Coalescer<NumberedBatches>> {
+fn new_coalescer() -> Arc<Coalescer<NumberedBatches>> {
     Coalescer::over(NumberedBatches { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &Waiting::default())
 }
 
@@ -29,13 +29,13 @@ impl Batch for NumberedBatches {
     }
 }
 
-fn ask(gather: &Arc<Coalescer<NumberedBatches>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
+fn spawn_submit(gather: &Arc<Coalescer<NumberedBatches>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
     let gather = Arc::clone(gather);
     tokio::spawn(async move { gather.ask(item).await })
 }
 
 /// Yields until every task that needs no permit has run.
-async fn settle() {
+async fn run_until_idle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -43,12 +43,12 @@ async fn settle() {
 
 #[tokio::test]
 async fn batch_starts_after_all_its_requests_arrived() {
-    let gather = numbered();
-    let first = ask(&gather, 1);
-    settle().await;
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
     // The first batch is in flight, so its reads may be older than these requests.
-    let later: Vec<_> = (2..5).map(|item| ask(&gather, item)).collect();
-    settle().await;
+    let later: Vec<_> = (2..5).map(|item| spawn_submit(&gather, item)).collect();
+    run_until_idle().await;
     assert_eq!(gather.batch.statements.load(Ordering::SeqCst), 1);
     gather.batch.permits.add_permits(2);
     assert_eq!(first.await.unwrap(), Some((1, 1)));
@@ -56,17 +56,17 @@ async fn batch_starts_after_all_its_requests_arrived() {
         assert_eq!(asked.await.unwrap(), Some((2, item)));
     }
     gather.batch.permits.add_permits(1);
-    assert_eq!(ask(&gather, 9).await.unwrap(), Some((3, 9)));
+    assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Some((3, 9)));
 }
 
 #[tokio::test]
 async fn splits_more_than_the_maximum_into_several_batches() {
-    let gather = numbered();
-    let first = ask(&gather, 0);
-    settle().await;
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 0);
+    run_until_idle().await;
     let many = u64::try_from(MOST).unwrap() + 1;
-    let later: Vec<_> = (0..many).map(|item| ask(&gather, item)).collect();
-    settle().await;
+    let later: Vec<_> = (0..many).map(|item| spawn_submit(&gather, item)).collect();
+    run_until_idle().await;
     gather.batch.permits.add_permits(3);
     first.await.unwrap().unwrap();
     let mut numbers = Vec::new();
@@ -78,11 +78,11 @@ async fn splits_more_than_the_maximum_into_several_batches() {
 
 #[tokio::test]
 async fn cancelled_leader_leaves_followers_their_results() {
-    let gather = numbered();
-    let first = ask(&gather, 1);
-    settle().await;
-    let second = ask(&gather, 2);
-    settle().await;
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
+    let second = spawn_submit(&gather, 2);
+    run_until_idle().await;
     first.abort();
     gather.batch.permits.add_permits(2);
     assert_eq!(second.await.unwrap(), Some((2, 2)));
@@ -90,22 +90,22 @@ async fn cancelled_leader_leaves_followers_their_results() {
 
 #[tokio::test]
 async fn cancelled_requests_are_not_executed() {
-    let gather = numbered();
-    let first = ask(&gather, 1);
-    settle().await;
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
     // Running this item would panic and fail its whole batch.
-    let second = ask(&gather, u64::MAX);
-    let third = ask(&gather, 3);
-    settle().await;
+    let second = spawn_submit(&gather, u64::MAX);
+    let third = spawn_submit(&gather, 3);
+    run_until_idle().await;
     second.abort();
-    settle().await;
+    run_until_idle().await;
     gather.batch.permits.add_permits(2);
     assert_eq!((first.await.unwrap(), third.await.unwrap()), (Some((1, 1)), Some((2, 3))));
 }
 
 #[test]
 fn fails_requests_whose_batch_task_never_ran() {
-    let gather = numbered();
+    let gather = new_coalescer();
     let (ended, lives) = (runtime(), runtime());
     let handle = ended.handle().clone();
     ended.shutdown_background();
@@ -130,13 +130,13 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[tokio::test]
 async fn fails_queued_requests_when_the_batch_task_panics() {
-    let gather = numbered();
-    let first = ask(&gather, u64::MAX);
-    settle().await;
-    let second = ask(&gather, 2);
-    settle().await;
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, u64::MAX);
+    run_until_idle().await;
+    let second = spawn_submit(&gather, 2);
+    run_until_idle().await;
     gather.batch.permits.add_permits(1);
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (None, None));
     gather.batch.permits.add_permits(1);
-    assert_eq!(ask(&gather, 3).await.unwrap(), Some((2, 3)));
+    assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Some((2, 3)));
 }

@@ -22,11 +22,11 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use uuid::Uuid;
 
 /// Maximum counted occurrences of a word in a chunk. More occurrences do not change its rank.
-const COUNTED: u32 = 16;
+const MAX_WORD_COUNT: u32 = 16;
 
 /// Adds documents under the index revision that the decision used. Word counts come from the snapshot at statement
 /// start, so a concurrent ingest into the same index makes this one fail and retry.
-const SQL: &str = concat!(
+const INGEST: &str = concat!(
     "WITH head AS (
         INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
         SELECT $1, asset_id, 1, $15 FROM asset
@@ -92,7 +92,7 @@ pub(super) async fn commit(
     let Change { next, decided_on, fact } = change;
     let tail = Tail::new(scope, fact, key);
     let lexemes = Lexemes::of(scope.tenant(), next.asset_id);
-    let (mut documents, mut chunks) = (Documents::default(), Chunks::default());
+    let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
         documents.push(document)?;
         let marks: String =
@@ -147,7 +147,7 @@ pub(super) async fn commit(
         &words,
         &counts,
     ];
-    let rows = database.commit_ingest(scope, SQL, &tail.with(&own)).await?;
+    let rows = database.commit_ingest(scope, INGEST, &tail.with(&own)).await?;
     let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
     Ok(IndexRevision::new(known("revision", revision)?))
 }
@@ -158,7 +158,7 @@ fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
 
 /// The documents of an ingest, one vector for each column.
 #[derive(Default)]
-struct Documents<'a> {
+struct DocumentColumns<'a> {
     entries: Vec<Uuid>,
     names: Vec<&'a str>,
     digests: Vec<&'a str>,
@@ -170,7 +170,7 @@ struct Documents<'a> {
     texts: Vec<&'a str>,
 }
 
-impl<'a> Documents<'a> {
+impl<'a> DocumentColumns<'a> {
     fn push(&mut self, document: &'a NewDocument) -> Result<(), StoreError> {
         let metadata = Canonical::of(&Value::Object(document.metadata.clone()));
         let metadata = metadata.map_err(|refusal| failure::broken(Box::new(refusal)))?;
@@ -189,7 +189,7 @@ impl<'a> Documents<'a> {
 
 /// The chunks of an ingest, one vector for each column, and the number of chunks that contain each word.
 #[derive(Default)]
-struct Chunks<'a> {
+struct ChunkColumns<'a> {
     ids: Vec<Uuid>,
     entries: Vec<Uuid>,
     names: Vec<&'a str>,
@@ -204,7 +204,7 @@ struct Chunks<'a> {
     words: BTreeMap<&'a str, i64>,
 }
 
-impl<'a> Chunks<'a> {
+impl<'a> ChunkColumns<'a> {
     fn push(
         &mut self,
         lexemes: &Lexemes,
@@ -238,7 +238,7 @@ fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) 
     for (word, count) in words {
         text.push(' ');
         text.push_str(&lexemes.word(word));
-        for place in 1..=(*count).min(COUNTED) {
+        for place in 1..=(*count).min(MAX_WORD_COUNT) {
             let before = if place == 1 { ':' } else { ',' };
             // Writing to a string cannot fail.
             let _ = write!(text, "{before}{place}");

@@ -28,14 +28,14 @@ use tokio_postgres::Row;
 
 /// Maximum number of concurrent vector searches. Each may hold the maximum bytes of compared vectors in memory, or
 /// occupy a processor of the database server.
-const AT_ONCE: usize = 2;
+const MAX_SEARCHES: usize = 2;
 /// Maximum number of vectors that PostgreSQL compares for one query.
-const COMPARED: u32 = 100_000;
+const MAX_COMPARED: u32 = 100_000;
 /// Maximum bytes of vectors that PostgreSQL reads for one query.
 const MAX_COMPARED_BYTES: usize = 128 << 20;
 
 /// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
-static TURNS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(AT_ONCE)));
+static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(MAX_SEARCHES)));
 
 /// The chunks of a revision that a search compares.
 struct Candidates<'a> {
@@ -60,17 +60,17 @@ pub(super) async fn by_meaning(
 ) -> Result<Found, StoreError> {
     let candidates = Candidates::of(scope, within);
     // The permit is acquired before any read.
-    let permit = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    let permit = SEARCH_PERMITS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vectors(database).await? {
-        return there(database, &candidates, vector, permit).await;
+        return search_in_database(database, &candidates, vector, permit).await;
     }
     let most = comparable(vector.len());
-    let (rows, permit) = fetched(database, &candidates, most, permit).await?;
+    let (rows, permit) = fetch_candidates(database, &candidates, most, permit).await?;
     let (vector, best) = (vector.to_vec(), within.most);
     // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
     // request is cancelled.
     let compared = spawn_blocking(move || {
-        let found = compare(&vector, &rows, most);
+        let found = rank_candidates(&vector, &rows, most);
         drop((rows, permit));
         found
     });
@@ -88,7 +88,7 @@ async fn has_vectors(database: &Database) -> Result<bool, StoreError> {
 }
 
 /// Searches in PostgreSQL. All vectors have unit length, so the inner product equals the cosine similarity.
-async fn there(
+async fn search_in_database(
     database: &Database,
     candidates: &Candidates<'_>,
     vector: &[f32],
@@ -115,7 +115,7 @@ async fn there(
         &within.revision.get(),
         filter,
         &i64::from(most).saturating_add(1),
-        &spelled(vector),
+        &to_pgvector_text(vector),
         &i64::from(within.most),
     ];
     let (rows, _permit) = database.read_with_permit(permit, SQL, &params).await?;
@@ -128,7 +128,7 @@ async fn there(
 /// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
 fn max_compared_in_database(parts: usize) -> u32 {
     let room = MAX_COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
-    u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED))
+    u32::try_from(room).map_or(MAX_COMPARED, |vectors| vectors.min(MAX_COMPARED))
 }
 
 /// The share of matching chunks that a search compares. The count stops one above the limit, so it is fast for any
@@ -163,7 +163,7 @@ pub(super) async fn coverage(
 }
 
 /// Renders a vector in PostgreSQL's text format.
-fn spelled(vector: &[f32]) -> String {
+fn to_pgvector_text(vector: &[f32]) -> String {
     let mut text = String::from("[");
     for (place, part) in vector.iter().enumerate() {
         let before = if place == 0 { "" } else { "," };
@@ -174,7 +174,7 @@ fn spelled(vector: &[f32]) -> String {
     text
 }
 
-async fn fetched(
+async fn fetch_candidates(
     database: &Database,
     candidates: &Candidates<'_>,
     most: u32,
@@ -197,7 +197,7 @@ async fn fetched(
 }
 
 /// Computes the similarity of a vector to at most `most` rows.
-fn compare(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError> {
+fn rank_candidates(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());
     for row in rows.iter().take(most) {
@@ -227,15 +227,15 @@ mod tests {
         let tenant = |number| TenantScope::for_relay(Uuid::from_u128(number).into());
         let (mine, theirs) = (tenant(1), tenant(2));
         let mut held = Vec::new();
-        for _ in 0..AT_ONCE {
-            held.push(TURNS.acquire(mine.tenant(), LONG).await.unwrap());
+        for _ in 0..MAX_SEARCHES {
+            held.push(SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap());
         }
         for waiting in 1..=8 {
             tokio::spawn(async move {
-                let _permit = TURNS.acquire(mine.tenant(), LONG).await.unwrap();
+                let _permit = SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap();
                 std::future::pending::<()>().await;
             });
-            while TURNS.waiting(&mine.tenant()) < waiting {
+            while SEARCH_PERMITS.waiting(&mine.tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -246,7 +246,7 @@ mod tests {
         let asset = Uuid::from_u128(3).into();
         let within = Within { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
         let freed = async {
-            while TURNS.waiting(&theirs.tenant()) == 0 {
+            while SEARCH_PERMITS.waiting(&theirs.tenant()) == 0 {
                 tokio::task::yield_now().await;
             }
             drop(held.pop());
@@ -279,8 +279,8 @@ mod tests {
                 let (database, within) = (database.clone(), within.clone());
                 tokio::spawn(async move { by_meaning(&database, scope, &within, &[1.0]).await.map(|_| ()) })
             };
-            let searches: Vec<_> = (0..AT_ONCE).map(|_| search()).collect();
-            let at_once = i64::try_from(AT_ONCE).unwrap();
+            let searches: Vec<_> = (0..MAX_SEARCHES).map(|_| search()).collect();
+            let at_once = i64::try_from(MAX_SEARCHES).unwrap();
             while owner.query_one(BLOCKED, &[]).await.unwrap().get::<_, i64>(0) < at_once
                 && !searches.iter().any(tokio::task::JoinHandle::is_finished)
             {
@@ -291,7 +291,7 @@ mod tests {
                 // The search was cancelled, or its lock wait timed out.
                 let _ = search.await;
             }
-            let mut next = pin!(TURNS.acquire(scope.tenant(), LONG));
+            let mut next = pin!(SEARCH_PERMITS.acquire(scope.tenant(), LONG));
             let has_waited = tokio::select! {
                 biased;
                 _ = &mut next => false,

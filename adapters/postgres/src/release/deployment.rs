@@ -146,7 +146,7 @@ fn takes_lanes(change: &DeploymentChange) -> bool {
 /// Commits a batch of lane changes that supersede no release, return none and belong to no rollout, as most
 /// single-lane changes do. The CTE `locked` checks and locks all rows first, so a change is applied as a whole or not
 /// at all. Deployments are locked in one order, so that concurrent batches do not deadlock.
-const SQL: &str = concat!(
+const COMMIT_BATCH: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
     fact_placeholders!(),
@@ -241,7 +241,7 @@ impl Commit for LaneChangeCommitter {
         for pending in pending {
             batch.push(pending);
         }
-        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, COMMIT_BATCH, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
         let answer = |pending: &&PendingLaneChange| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)

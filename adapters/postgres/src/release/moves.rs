@@ -79,7 +79,7 @@ pub(super) async fn alone(
 
 /// Commits a batch of transitions without idempotency keys and references. A release whose revision changed is
 /// skipped; the others are committed. Rows are locked in one order, so that concurrent batches do not deadlock.
-const SQL: &str = concat!(
+const TRANSITION_BATCH: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
     fact_placeholders!(),
@@ -137,7 +137,7 @@ impl Commit for TransitionCommitter {
         }
         let own: [Param<'_>; 6] =
             [&batch.releases, &batch.seen, &batch.states, &batch.digests, &batch.revisions, &batch.moments];
-        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, TRANSITION_BATCH, &batch.facts.with(&own)).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
         let answer = |pending: &&PendingTransition| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)

@@ -55,13 +55,13 @@ impl Counts {
 }
 
 /// A proxy that counts the client's turns.
-struct Turns {
+struct CountingProxy {
     began: Instant,
     url: String,
     counts: Arc<Counts>,
 }
 
-impl Turns {
+impl CountingProxy {
     async fn before(server: &ManagedServer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, server_port) = (listener.local_addr().unwrap().port(), server.port());
@@ -74,8 +74,8 @@ impl Turns {
                 let server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
                 let (from_server, to_server) = server.into_split();
                 let answered = Arc::new(AtomicBool::new(true));
-                tokio::spawn(pass(from_client, to_server, Arc::clone(&answered), Some(Arc::clone(&counted))));
-                tokio::spawn(pass(from_server, to_client, answered, None));
+                tokio::spawn(forward(from_client, to_server, Arc::clone(&answered), Some(Arc::clone(&counted))));
+                tokio::spawn(forward(from_server, to_client, answered, None));
             }
         });
         Self { began: Instant::now(), url, counts }
@@ -91,7 +91,7 @@ impl Turns {
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answered: Arc<AtomicBool>, counts: Option<Arc<Counts>>) {
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answered: Arc<AtomicBool>, counts: Option<Arc<Counts>>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
@@ -137,7 +137,7 @@ async fn commits_of(
     (placed, on): (&ReleaseWithDeployment, AcceptedOn),
 ) -> i64 {
     let before = commits(elsewhere).await;
-    let turns = Turns::before(server).await;
+    let turns = CountingProxy::before(server).await;
     let store = open(&turns.url, 1);
     runs(&store, placed, on, number).await;
     drop(store);
@@ -156,7 +156,7 @@ async fn run_costs_two_round_trips_two_commits_and_under_12_kib_of_wal() {
     let (workload, placed) = world.active().await;
     let on = world.accepted_on(&workload, &placed).await;
 
-    let turns = Turns::before(&server).await;
+    let turns = CountingProxy::before(&server).await;
     let store = open(&turns.url, 1);
     runs(&store, &placed, on, 3).await;
     let before = turns.counts.turns();

@@ -23,7 +23,7 @@ async fn approved(stage: &Stage, workload: &Workload) -> Vec<Release> {
 }
 
 /// Checks the invariants: each lane's history is one path that ends at its holder, and exactly the holders are active.
-async fn is_sound(stage: &Stage, workload: &Workload) {
+async fn assert_invariants(stage: &Stage, workload: &Workload) {
     let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
         WHERE workload_id = $1 ORDER BY revision";
     let rows = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
@@ -82,7 +82,7 @@ async fn one_of_concurrent_changes_on_one_revision_commits() {
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
     let stale = results.iter().filter(|result| matches!(result, Err(CommitError::Stale))).count();
     assert_eq!(stale, MOVERS - 1, "{results:?}");
-    is_sound(&stage, &workload).await;
+    assert_invariants(&stage, &workload).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,5 +123,5 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
     }
     let moved: usize = movers.join_all().await.into_iter().sum();
     assert!(moved >= ROUNDS, "{moved} lane changes were committed");
-    is_sound(&stage, &workload).await;
+    assert_invariants(&stage, &workload).await;
 }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 /// The duration of leases, in seconds.
 const LEASE: i64 = crate::stage::LEASE.as_secs().cast_signed();
-const FAMILIES: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
+const COUNT_ALL_ROWS: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
     + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
     + (SELECT count(*) FROM idempotency_key) + (SELECT count(*) FROM fact WHERE kind LIKE 'execution.%')";
 
@@ -49,7 +49,7 @@ async fn renewed(stage: &Stage, run: &Acceptance) -> LeaseState {
 }
 
 /// The end that recovery writes for a run whose expired lease it took.
-fn interrupted(run: &Acceptance, lease: Uuid) -> Ending {
+fn interrupted_ending(run: &Acceptance, lease: Uuid) -> Ending {
     Ending {
         lease,
         status: Status::Failed,
@@ -238,7 +238,7 @@ async fn batched_accepts_and_ends_return_independent_results() {
 async fn second_of_two_concurrent_ends_is_stale() {
     let stage = Stage::new().await;
     let (one, other) = (accepted(&stage).await, accepted(&stage).await);
-    let end = |run: &Acceptance| interrupted(run, lease_of(run));
+    let end = |run: &Acceptance| interrupted_ending(run, lease_of(run));
     let (first, second, between) = (end(&one), end(&one), end(&other));
     let store = &stage.store;
     let (first, between, second) =
@@ -289,7 +289,7 @@ async fn rejected_accepts_write_no_rows() {
     let stage = Stage::new().await;
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
-    let before = stage.number(FAMILIES).await;
+    let before = stage.number(COUNT_ALL_ROWS).await;
     let moved = |on: AcceptedOn| {
         [
             AcceptedOn { deployment: on.deployment.next(), ..on },
@@ -304,7 +304,7 @@ async fn rejected_accepts_write_no_rows() {
     }
     stage.run("UPDATE workload SET status = 'suspended'").await;
     assert_eq!(stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(), Accepted::Moved);
-    assert_eq!(stage.number(FAMILIES).await, before);
+    assert_eq!(stage.number(COUNT_ALL_ROWS).await, before);
 }
 
 #[tokio::test]
@@ -332,7 +332,7 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     assert_eq!(stage.number("SELECT count(*) FROM execution_result").await, 0);
     assert_eq!(terminal_facts(&stage, &run).await, 0);
 
-    stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
+    stage.store.finish(scope(), &interrupted_ending(&run, recovery)).await.unwrap();
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
     assert!(matches!(late, CommitError::Stale));
     let found = read(&stage, &run).await;
@@ -384,7 +384,7 @@ async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
         [],
         "the former holder must not release the new lease"
     );
-    stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
+    stage.store.finish(scope(), &interrupted_ending(&run, recovery)).await.unwrap();
     assert_eq!(terminal_facts(&stage, &run).await, 1);
 }
 
@@ -414,7 +414,7 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
                 for lapsed in taken {
                     let mut all = runs.iter();
                     let run = all.find(|run| run.execution_id == lapsed.execution.execution_id).unwrap();
-                    stage.store.finish(scope(), &interrupted(run, lapsed.lease)).await.unwrap();
+                    stage.store.finish(scope(), &interrupted_ending(run, lapsed.lease)).await.unwrap();
                     ended += 1;
                 }
             }

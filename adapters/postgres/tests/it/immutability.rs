@@ -31,10 +31,10 @@ const APPEND_ONLY: [&str; 19] = [
     "withdrawn_route",
 ];
 /// SQLSTATE that the triggers raise.
-const REFUSED: &str = "FW003";
+const REFUSED_SQLSTATE: &str = "FW003";
 
 /// A database in which every append-only table has rows.
-async fn filled() -> Stage {
+async fn stage_with_history() -> Stage {
     let stage = Stage::new().await;
     for commit in COMMITS {
         (commit.decide(&stage).await.send)(None).await.unwrap();
@@ -77,7 +77,7 @@ async fn code(client: &Client, sql: &str) -> String {
 
 #[tokio::test]
 async fn service_and_owner_cannot_change_or_delete_history() {
-    let stage = filled().await;
+    let stage = stage_with_history().await;
     let service = service(&stage).await;
     for table in APPEND_ONLY {
         assert!(stage.number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
@@ -93,7 +93,7 @@ async fn service_and_owner_cannot_change_or_delete_history() {
         ] {
             assert_eq!(code(&service, &sql).await, SqlState::INSUFFICIENT_PRIVILEGE.code(), "service: {sql}");
             if rows > 0 || !needs_row {
-                assert_eq!(code(&stage.owner, &sql).await, REFUSED, "owner: {sql}");
+                assert_eq!(code(&stage.owner, &sql).await, REFUSED_SQLSTATE, "owner: {sql}");
             }
         }
         assert_eq!(stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
@@ -111,7 +111,7 @@ async fn append_only_list_matches_the_triggers_in_the_schema() {
 
 #[tokio::test]
 async fn new_partitions_of_history_are_append_only() {
-    let stage = filled().await;
+    let stage = stage_with_history().await;
     stage.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
     assert!(fairway_postgres::prepare_partitions(&stage.database.url()).await.unwrap() > 0);
     let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
@@ -125,7 +125,7 @@ async fn new_partitions_of_history_are_append_only() {
 
 #[tokio::test]
 async fn service_role_cannot_change_the_schema() {
-    let stage = filled().await;
+    let stage = stage_with_history().await;
     let service = service(&stage).await;
     let denied = SqlState::INSUFFICIENT_PRIVILEGE;
     for sql in [

@@ -29,7 +29,7 @@ use std::{
 use tokio_postgres::Row;
 
 /// PostgreSQL may read smaller tables sequentially.
-const BIG: i64 = 2_000;
+const LARGE_TABLE_ROWS: i64 = 2_000;
 
 /// Maximum blocks, of table and indexes, to find or write one row. A full index scan reads more than fifty.
 pub(crate) const FEW: i64 = 10;
@@ -210,7 +210,7 @@ pub(crate) async fn counted(database: TestDatabase) -> (TestDatabase, BTreeMap<S
             (heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
         FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid, relname)
         WHERE relid IN (SELECT oid FROM pg_class WHERE reltuples > $1)";
-    let rows = client.query(sql, &[&(BIG as f32)]).await.unwrap();
+    let rows = client.query(sql, &[&(LARGE_TABLE_ROWS as f32)]).await.unwrap();
     let count = |row: &Row| (row.get(0), Asked { whole: row.get(1), touches: row.get(2), blocks: row.get(3) });
     let counts: BTreeMap<String, Asked> = rows.iter().map(count).collect();
     (database, counts)

@@ -12,7 +12,7 @@ use fairway_domain::{
 };
 use serde_json::{Value, json};
 
-async fn shown(stage: &Stage, document: &Value) -> fairway_domain::workload::Workload {
+async fn workload_with_interface(stage: &Stage, document: &Value) -> fairway_domain::workload::Workload {
     let workload = stage.workload().await;
     let config = InterfaceConfig::read(document).unwrap();
     let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
@@ -33,7 +33,7 @@ async fn reads_back_the_committed_interface() {
         ],
         "rollout_config": { "error_threshold": 0.30 },
     });
-    let workload = shown(&stage, &document).await;
+    let workload = workload_with_interface(&stage, &document).await;
     let read = WorkloadStore::find(&*stage.store, scope(), workload.workload_id).await.unwrap().unwrap();
     assert_eq!(read, workload);
     assert_eq!(WorkloadStore::find_by_slug(&*stage.store, scope(), &workload.slug).await.unwrap(), Some(workload));
@@ -42,7 +42,7 @@ async fn reads_back_the_committed_interface() {
 #[tokio::test]
 async fn words_find_workloads_within_one_tenant() {
     let stage = Stage::new().await;
-    let workload = shown(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
+    let workload = workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
         let page = PageRequest::first(10);

@@ -33,13 +33,13 @@ use uuid::Uuid;
 pub(crate) async fn base(stage: &World) -> (Asset, String) {
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let contract = slug().to_string();
-    let content = Canonical::of(&contracted(&contract, false)).unwrap();
+    let content = Canonical::of(&content_with_contract(&contract, false)).unwrap();
     let change = asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
     stage.store.commit_version(scope(), change, None).await.unwrap();
     (asset, contract)
 }
 
-fn contracted(contract: &str, revoked: bool) -> Value {
+fn content_with_contract(contract: &str, revoked: bool) -> Value {
     json!({ "source_type": "inline", "access_contract": {
         "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_workspaces": [],
         "allowed_access_modes": [], "revoked": revoked,
@@ -347,7 +347,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     let change = ContractRevocation::say(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
     stage.store.commit_revocation(scope(), change.clone(), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
-    let mut over = contracted(&by_version, true);
+    let mut over = content_with_contract(&by_version, true);
     over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
     let change_of = |asset: &Asset, content: &Value| {
         asset.add_version(fresh(), None, Canonical::of(content).unwrap().into(), &stamp()).unwrap()
@@ -355,7 +355,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
     // A revocation is final, and the first one is kept.
-    let restored = stage.store.commit_version(scope(), change_of(&one, &contracted(&by_row, false)), None).await;
+    let restored = stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
     let again = ContractRevocation::say(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// A queued run.
-async fn waiting(stage: &Stage) -> ExecutionId {
+async fn queued_run(stage: &Stage) -> ExecutionId {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = queued(&placed);
@@ -44,17 +44,17 @@ async fn queue_runs_of(stage: &Stage, tenants: &[u128], each: usize) {
     }
 }
 
-const LINE: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
+const QUEUED_RUNS: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
 
 /// The tenants of the runs that a claim dequeues, in order.
-async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -> Vec<u128> {
+async fn dequeued_tenants(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -> Vec<u128> {
     let token = fresh();
     let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
-    let before = stage.owner.query(LINE, &[]).await.unwrap();
+    let before = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
     let claim = Claim { lease: token, most, most_of_one, after, ..claim() };
     // The dequeued runs have no execution rows, so the claim returns none.
     assert!(taken(stage, &claim).await.is_empty());
-    let left = stage.owner.query(LINE, &[]).await.unwrap();
+    let left = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
     let run = |row: &tokio_postgres::Row| (row.get::<_, Uuid>(0), row.get::<_, Uuid>(1));
     let left: Vec<(Uuid, Uuid)> = left.iter().map(run).collect();
     before.iter().map(run).filter(|run| !left.contains(run)).map(|(tenant, _)| tenant.as_u128()).collect()
@@ -64,15 +64,15 @@ async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -
 async fn claims_tenants_round_robin_after_the_last_one() {
     let stage = Stage::new().await;
     queue_runs_of(&stage, &[1, 2, 3], 5).await;
-    assert_eq!(took(&stage, 4, 2, None).await, [1, 1, 2, 2]);
+    assert_eq!(dequeued_tenants(&stage, 4, 2, None).await, [1, 1, 2, 2]);
     assert_eq!(
-        took(&stage, 4, 2, Some(2)).await,
+        dequeued_tenants(&stage, 4, 2, Some(2)).await,
         [1, 1, 3, 3],
         "after the second tenant come the third and then the first"
     );
-    assert_eq!(took(&stage, 9, 2, Some(1)).await, [1, 2, 2, 3, 3]);
-    assert_eq!(took(&stage, 9, 9, Some(3)).await, [2, 3]);
-    assert_eq!(took(&stage, 9, 9, Some(3)).await, [0_u128; 0]);
+    assert_eq!(dequeued_tenants(&stage, 9, 2, Some(1)).await, [1, 2, 2, 3, 3]);
+    assert_eq!(dequeued_tenants(&stage, 9, 9, Some(3)).await, [2, 3]);
+    assert_eq!(dequeued_tenants(&stage, 9, 9, Some(3)).await, [0_u128; 0]);
 }
 
 #[tokio::test]
@@ -80,14 +80,14 @@ async fn every_claim_serves_a_single_tenant() {
     let stage = Stage::new().await;
     queue_runs_of(&stage, &[7], 5).await;
     for _ in 0..2 {
-        assert_eq!(took(&stage, 4, 2, Some(7)).await, [7, 7]);
+        assert_eq!(dequeued_tenants(&stage, 4, 2, Some(7)).await, [7, 7]);
     }
 }
 
 #[tokio::test]
 async fn saturated_tenants_get_no_queued_and_no_expired_runs() {
     let stage = Stage::new().await;
-    let run = waiting(&stage).await;
+    let run = queued_run(&stage).await;
     let sated = Claim { sated: vec![scope().tenant()], ..claim() };
     assert!(taken(&stage, &sated).await.is_empty());
     assert_eq!(taken(&stage, &claim()).await.len(), 1);
@@ -100,7 +100,7 @@ async fn saturated_tenants_get_no_queued_and_no_expired_runs() {
 #[tokio::test]
 async fn released_leases_do_not_count_as_reclaims() {
     let stage = Stage::new().await;
-    waiting(&stage).await;
+    queued_run(&stage).await;
     let first = taken(&stage, &claim()).await;
     stage.store.hand_back(scope(), held(&first[0])).await.unwrap();
     let second = taken(&stage, &claim()).await;
@@ -115,7 +115,7 @@ async fn released_leases_do_not_count_as_reclaims() {
 #[tokio::test]
 async fn next_claim_finds_the_runs_of_a_lost_claim() {
     let stage = Stage::new().await;
-    let (first, second) = (waiting(&stage).await, waiting(&stage).await);
+    let (first, second) = (queued_run(&stage).await, queued_run(&stage).await);
     let runs = |claimed: &[Claimed]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
     let lost = Claim { most: 1, ..claim() };
     assert_eq!(runs(&taken(&stage, &lost).await), [first]);
@@ -139,7 +139,7 @@ async fn next_claim_finds_the_runs_of_a_lost_claim() {
 #[tokio::test]
 async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
     let stage = Stage::new().await;
-    let run = waiting(&stage).await;
+    let run = queued_run(&stage).await;
     let stop = Taken {
         held: Held { execution_id: run, lease: fresh() },
         lease_for: Duration::from_secs(30),
@@ -155,7 +155,7 @@ async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
 #[tokio::test]
 async fn next_claim_finds_a_claim_that_arrived_late() {
     let stage = Stage::new().await;
-    let run = waiting(&stage).await;
+    let run = queued_run(&stage).await;
     let late = Claim { most: 1, ..claim() };
     // The worker names the claim before it arrives at the database.
     assert!(taken(&stage, &Claim { most: 0, lost: vec![late.lease], ..claim() }).await.is_empty());
@@ -167,7 +167,7 @@ async fn next_claim_finds_a_claim_that_arrived_late() {
 #[tokio::test]
 async fn unreadable_run_does_not_block_the_claim_of_others() {
     let stage = Stage::new().await;
-    let (bad, good) = (waiting(&stage).await, waiting(&stage).await);
+    let (bad, good) = (queued_run(&stage).await, queued_run(&stage).await);
     stage
         .run(&format!("UPDATE execution_input SET sender = 'from another version' WHERE execution_id = '{bad}'"))
         .await;
@@ -180,7 +180,7 @@ async fn unreadable_run_does_not_block_the_claim_of_others() {
 #[tokio::test]
 async fn cancel_during_a_concurrent_claim_can_be_retried() {
     let stage = Stage::new().await;
-    let run = waiting(&stage).await;
+    let run = queued_run(&stage).await;
     let stop = Taken {
         held: Held { execution_id: run, lease: fresh() },
         lease_for: Duration::from_secs(30),
@@ -207,7 +207,7 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
 }
 
 /// Inputs with a JSON text of `bytes` bytes.
-fn text_of(bytes: usize) -> Payload {
+fn inputs_of_size(bytes: usize) -> Payload {
     Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)), salt: [7; 16] }
 }
 
@@ -232,20 +232,20 @@ fn inputs_of(claimed: &[Claimed], id: ExecutionId) -> &ClaimedInputs {
 async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let (small, large) = (queued_run_with(&stage, text_of(max)).await, queued_run_with(&stage, text_of(max + 1)).await);
-    let erased = queued_run_with(&stage, text_of(max + 1)).await;
+    let (small, large) = (queued_run_with(&stage, inputs_of_size(max)).await, queued_run_with(&stage, inputs_of_size(max + 1)).await);
+    let erased = queued_run_with(&stage, inputs_of_size(max + 1)).await;
     stage.run(&format!("DELETE FROM execution_input WHERE execution_id = '{erased}'")).await;
     let all = taken(&stage, &claim()).await;
-    assert_eq!(inputs_of(&all, small), &ClaimedInputs::Read(text_of(max)));
+    assert_eq!(inputs_of(&all, small), &ClaimedInputs::Read(inputs_of_size(max)));
     assert_eq!(inputs_of(&all, large), &ClaimedInputs::Unread);
     assert_eq!(inputs_of(&all, erased), &ClaimedInputs::Erased);
     let read = async |id| stage.store.inputs(scope(), id).await.unwrap();
-    assert_eq!(read(large).await, Some(text_of(max + 1)));
+    assert_eq!(read(large).await, Some(inputs_of_size(max + 1)));
     assert_eq!(read(erased).await, None);
     // A reclaim reads inputs in the same way.
     expire_leases(&stage).await;
     let again = taken(&stage, &claim()).await;
-    assert_eq!(inputs_of(&again, small), &ClaimedInputs::Read(text_of(max)));
+    assert_eq!(inputs_of(&again, small), &ClaimedInputs::Read(inputs_of_size(max)));
     assert_eq!(inputs_of(&again, large), &ClaimedInputs::Unread);
 }
 
@@ -253,8 +253,8 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
 async fn claim_without_large_runs_takes_later_small_ones() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let large = queued_run_with(&stage, text_of(max + 1)).await;
-    let small = [queued_run_with(&stage, text_of(max)).await, waiting(&stage).await];
+    let large = queued_run_with(&stage, inputs_of_size(max + 1)).await;
+    let small = [queued_run_with(&stage, inputs_of_size(max)).await, queued_run(&stage).await];
     // The large run is the oldest, and does not count against the limit of the claim.
     let without = Claim { takes_large: false, most: 2, most_of_one: 2, ..claim() };
     assert_eq!(ids(&taken(&stage, &without).await), small);
@@ -267,8 +267,8 @@ async fn claim_without_large_runs_takes_later_small_ones() {
 async fn claim_skips_large_runs_of_named_tenants_only() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let large = queued_run_with(&stage, text_of(max + 1)).await;
-    let small = waiting(&stage).await;
+    let large = queued_run_with(&stage, inputs_of_size(max + 1)).await;
+    let small = queued_run(&stage).await;
     // A large run of another tenant without an execution row.
     queue_runs_of(&stage, &[9], 1).await;
     stage
@@ -300,7 +300,7 @@ async fn claim_skips_large_runs_of_named_tenants_only() {
 #[tokio::test]
 async fn claim_without_large_runs_reclaims_expired_large_runs() {
     let stage = Stage::new().await;
-    let large = queued_run_with(&stage, text_of(claim().max_input_bytes + 1)).await;
+    let large = queued_run_with(&stage, inputs_of_size(claim().max_input_bytes + 1)).await;
     assert_eq!(ids(&taken(&stage, &claim()).await), [large]);
     expire_leases(&stage).await;
     let without = Claim { takes_large: false, no_large_of: vec![scope().tenant()], ..claim() };

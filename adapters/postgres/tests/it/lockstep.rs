@@ -32,28 +32,28 @@ use tokio::task::JoinSet;
 const SHORT: u64 = 1_500;
 const LONG: u64 = 100_000;
 /// Number of concurrent histories, each with its own workload.
-const AT_ONCE: usize = 6;
+const CONCURRENT_HISTORIES: usize = 6;
 /// More lane changes than a history has.
 const ALL_MOVES: u32 = 200;
 
 /// Versions that every history binds.
-struct Bound {
+struct BoundVersions {
     policy: BindableVersion,
     knowledge: BindableVersion,
 }
 
 /// A workload, and the releases of a history by number.
-struct Kept<'a> {
+struct StoredHistory<'a> {
     stage: &'a Stage,
-    bound: &'a Bound,
+    bound: &'a BoundVersions,
     workload: WorkloadId,
     releases: Vec<ReleaseId>,
     /// The state at the last read. No other history changes this workload.
     seen: Option<Seen>,
 }
 
-impl<'a> Kept<'a> {
-    async fn new(stage: &'a Stage, bound: &'a Bound, history: &History) -> Self {
+impl<'a> StoredHistory<'a> {
+    async fn new(stage: &'a Stage, bound: &'a BoundVersions, history: &History) -> Self {
         let workload = stage.workload().await;
         let mut releases = Vec::new();
         for target in &history.targets {
@@ -147,8 +147,8 @@ impl<'a> Kept<'a> {
     }
 }
 
-async fn run(stage: &Stage, bound: &Bound, history: &History) -> Result<(), String> {
-    let mut kept = Kept::new(stage, bound, history).await;
+async fn run(stage: &Stage, bound: &BoundVersions, history: &History) -> Result<(), String> {
+    let mut kept = StoredHistory::new(stage, bound, history).await;
     let mut model = Model::new(&history.targets);
     kept.compare(&model, None).await?;
     for (number, step) in history.steps.iter().enumerate() {
@@ -163,10 +163,10 @@ async fn stored_state_conforms_to_the_model() {
     let wanted = if is_long() { LONG } else { SHORT };
     let stage = Arc::new(Stage::new().await);
     let knowledge = stage.bindable_as(AssetKind::KnowledgeBase).await;
-    let bound = Arc::new(Bound { policy: stage.bindable().await, knowledge });
+    let bound = Arc::new(BoundVersions { policy: stage.bindable().await, knowledge });
     let (next, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut workers = JoinSet::new();
-    for _ in 0..AT_ONCE {
+    for _ in 0..CONCURRENT_HISTORIES {
         let (stage, bound) = (Arc::clone(&stage), Arc::clone(&bound));
         let (next, done) = (Arc::clone(&next), Arc::clone(&done));
         workers.spawn(async move {

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 const ASSET: Uuid = Uuid::from_u128(7);
 /// Maximum blocks for each row that a statement finds or writes. A scan of all turns of the owner reads hundreds.
-const FEW: i64 = 10;
+const MAX_BLOCKS_PER_ROW: i64 = 10;
 
 /// Inserts turns of the actor in the workload: their number, and SQL expressions for session, contract and expiry.
 async fn fill(stage: &Stage, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
@@ -80,7 +80,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     // The end of a run deletes a bounded number of turns, so most remain.
     let turns = &counts["memory_turn"];
     assert!(turns.blocks <= 40 * 1_000, "too many blocks were read: {turns:?}");
-    assert!(turns.blocks_per_access() <= FEW, "too many blocks were read for each row: {turns:?}");
+    assert!(turns.blocks_per_access() <= MAX_BLOCKS_PER_ROW, "too many blocks were read for each row: {turns:?}");
 }
 
 #[tokio::test]

@@ -12,12 +12,12 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 /// An empty database on the server of a clone.
-struct Empty {
+struct EmptyDatabase {
     name: String,
     beside: TestDatabase,
 }
 
-impl Empty {
+impl EmptyDatabase {
     async fn create() -> Self {
         let beside = TestDatabase::create().await.unwrap();
         let name = format!("empty_{}", Uuid::now_v7().simple());
@@ -43,7 +43,7 @@ impl Empty {
 }
 
 /// The whole schema as text: columns, constraints, indexes, functions, triggers and rights.
-async fn schema(client: &Client) -> Vec<String> {
+async fn schema_text(client: &Client) -> Vec<String> {
     let sql = "
         SELECT format('%s %s %s %s', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
             WHERE table_schema = 'public'
@@ -59,9 +59,9 @@ async fn schema(client: &Client) -> Vec<String> {
     client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-async fn whole() -> Vec<String> {
+async fn migrated_schema() -> Vec<String> {
     let clone = TestDatabase::create().await.unwrap();
-    schema(&clone.owner().await.unwrap()).await
+    schema_text(&clone.owner().await.unwrap()).await
 }
 
 #[tokio::test]
@@ -69,35 +69,35 @@ async fn a_second_run_changes_nothing() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.owner().await.unwrap();
     let rows = "SELECT count(*) FROM tenant, namespace, workspace, fact_log";
-    let (before, count): (_, i64) = (schema(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
+    let (before, count): (_, i64) = (schema_text(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
     let applied = "SELECT max(applied_on) FROM refinery_schema_history";
     let when: String = owner.query_one(applied, &[]).await.unwrap().get(0);
     migrate(&clone.url()).await.unwrap();
-    assert_eq!(schema(&owner).await, before);
+    assert_eq!(schema_text(&owner).await, before);
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), count);
     assert_eq!(owner.query_one(applied, &[]).await.unwrap().get::<_, String>(0), when);
 }
 
 #[tokio::test]
 async fn concurrent_servers_migrate_one_database() {
-    let empty = Empty::create().await;
+    let empty = EmptyDatabase::create().await;
     let url = empty.url();
     let results = tokio::join!(migrate(&url), migrate(&url), migrate(&url));
     results.0.unwrap();
     results.1.unwrap();
     results.2.unwrap();
-    assert_eq!(schema(&empty.client().await).await, whole().await);
+    assert_eq!(schema_text(&empty.client().await).await, migrated_schema().await);
     empty.drop_database().await;
 }
 
 #[tokio::test]
 async fn migrates_two_databases_of_one_cluster_concurrently() {
-    let (one, other) = (Empty::create().await, Empty::create().await);
+    let (one, other) = (EmptyDatabase::create().await, EmptyDatabase::create().await);
     let (one_url, other_url) = (one.url(), other.url());
     let results = tokio::join!(migrate(&one_url), migrate(&other_url));
     results.0.unwrap();
     results.1.unwrap();
-    assert_eq!(schema(&one.client().await).await, schema(&other.client().await).await);
+    assert_eq!(schema_text(&one.client().await).await, schema_text(&other.client().await).await);
     one.drop_database().await;
     other.drop_database().await;
 }
@@ -109,10 +109,10 @@ async fn refuses_a_newer_schema_without_changes() {
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
         VALUES (9999, 'from_the_future', '2030-01-01T00:00:00Z', '1')";
     owner.batch_execute(newer).await.unwrap();
-    let before = schema(&owner).await;
+    let before = schema_text(&owner).await;
     let refused = migrate(&clone.url()).await.unwrap_err();
     assert!(matches!(refused, MigrationError::Schema(_)), "{refused:?}");
-    assert_eq!(schema(&owner).await, before);
+    assert_eq!(schema_text(&owner).await, before);
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn refuses_an_edited_applied_migration() {
 /// PostgreSQL's messages quote names and rows, so the error contains only their SQLSTATE.
 #[tokio::test]
 async fn reports_sqlstate_of_a_failed_migration_without_its_message() {
-    let empty = Empty::create().await;
+    let empty = EmptyDatabase::create().await;
     empty.client().await.batch_execute("CREATE TABLE tenant (canary text)").await.unwrap();
     let failed = migrate(&empty.url()).await.unwrap_err();
     let chain: Vec<String> = std::iter::successors(Some(&failed as &dyn std::error::Error), |error| error.source())
@@ -152,8 +152,8 @@ const KILLED_AT: [&str; 8] = [
 
 #[tokio::test]
 async fn next_start_completes_a_killed_migration() {
-    let expected = whole().await;
-    let empty = Empty::create().await;
+    let expected = migrated_schema().await;
+    let empty = EmptyDatabase::create().await;
     let owner = empty.client().await;
     for killed_at in KILLED_AT {
         // The migrating connection is killed at the statement that creates this object, inside its transaction.
@@ -176,13 +176,13 @@ async fn next_start_completes_a_killed_migration() {
         assert!(undone, "{killed_at} survived the rollback of its transaction");
     }
     migrate(&empty.url()).await.unwrap();
-    assert_eq!(schema(&owner).await, expected);
+    assert_eq!(schema_text(&owner).await, expected);
     drop(owner);
     empty.drop_database().await;
 }
 
 /// The migrations in numeric order: V10 comes after V9.
-fn scripts() -> BTreeMap<u32, String> {
+fn migration_scripts() -> BTreeMap<u32, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let script = |path: PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -196,7 +196,7 @@ fn scripts() -> BTreeMap<u32, String> {
 /// migrations.
 #[tokio::test]
 async fn numbers_older_versions_in_their_listed_order() {
-    let empty = Empty::create().await;
+    let empty = EmptyDatabase::create().await;
     let client = empty.client().await;
     let version = |number: u32, state: &str| {
         let route = format!(r#"{{"provider_route":{{"route_id":"primary","state":"{state}"}}}}"#);
@@ -214,7 +214,7 @@ async fn numbers_older_versions_in_their_listed_order() {
             FROM namespace;
         INSERT INTO asset SELECT tenant_id, gen_random_uuid(), 'models', 'model_policy', 'team:x', 'active',
             'workspace', workspace_id, namespace_id, 0, 1, now(), 'user:eve' FROM workspace";
-    for (number, script) in scripts() {
+    for (number, script) in migration_scripts() {
         client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
         let meanwhile = match number {
             60 => vec![tenant.to_owned(), version(5, "retired"), version(3, "approved")],
@@ -243,7 +243,7 @@ async fn numbers_older_versions_in_their_listed_order() {
 /// Chunks from before models were counted for each revision, and the next ingest.
 #[tokio::test]
 async fn counts_models_of_older_chunks() {
-    let empty = Empty::create().await;
+    let empty = EmptyDatabase::create().await;
     let client = empty.client().await;
     let piece = |model: &str, from: i64, until: &str| {
         format!(
@@ -253,7 +253,7 @@ async fn counts_models_of_older_chunks() {
                 gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', {from}, {until}, '{model}', '', 'x', '\\x00000000')"
         )
     };
-    for (number, script) in scripts() {
+    for (number, script) in migration_scripts() {
         if number == 115 {
             for (model, from, until) in [("old", 1, "3"), ("old", 1, "NULL"), ("new", 3, "NULL"), ("old", 3, "4")] {
                 client.batch_execute(&piece(model, from, until)).await.unwrap();
@@ -273,14 +273,14 @@ async fn counts_models_of_older_chunks() {
 
 #[tokio::test]
 async fn abandoned_transaction_leaves_no_migration_behind() {
-    let empty = Empty::create().await;
+    let empty = EmptyDatabase::create().await;
     let client = empty.client().await;
     client.batch_execute("BEGIN").await.unwrap();
-    for (_, script) in scripts().iter().take(3) {
+    for (_, script) in migration_scripts().iter().take(3) {
         client.batch_execute(script).await.unwrap();
     }
     drop(client);
     migrate(&empty.url()).await.unwrap();
-    assert_eq!(schema(&empty.client().await).await, whole().await);
+    assert_eq!(schema_text(&empty.client().await).await, migrated_schema().await);
     empty.drop_database().await;
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Two identifiers in ascending order.
-fn two() -> (AssetVersionId, AssetVersionId) {
+fn ascending_ids() -> (AssetVersionId, AssetVersionId) {
     let (one, other): (AssetVersionId, AssetVersionId) = (fresh(), fresh());
     (one.min(other), one.max(other))
 }
@@ -56,7 +56,7 @@ async fn last_committed_version_is_the_newest() {
     let stage = Stage::new().await;
     for beside in [false, true] {
         let asset = stage.asset(AssetKind::Skill).await;
-        let (smaller, bigger) = two();
+        let (smaller, bigger) = ascending_ids();
         let content = || if beside { said() } else { plain(&json!({})) };
         for (id, label) in [(bigger, "v1"), (smaller, "v2")] {
             let made = stage.store.commit_version(scope(), adding(&asset, id, content()), None).await.unwrap();
@@ -70,7 +70,7 @@ async fn last_committed_version_is_the_newest() {
 #[tokio::test]
 async fn first_version_of_a_flow_is_older_than_its_second() {
     let stage = Stage::new().await;
-    let (smaller, bigger) = two();
+    let (smaller, bigger) = ascending_ids();
     let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
     let change = Asset::create_flow(new, bigger, VersionLabel::parse("first"), said(), &stamp());
     let flow = change.next.0.clone();
@@ -87,7 +87,7 @@ async fn batched_versions_get_ordinals() {
     let mut expected = Vec::new();
     for _ in 0..MANY {
         let asset = stage.asset(AssetKind::Skill).await;
-        let (smaller, bigger) = two();
+        let (smaller, bigger) = ascending_ids();
         stage.adds(&asset, bigger, &json!({})).await;
         expected.push((asset, [smaller, bigger]));
     }
@@ -112,7 +112,7 @@ async fn batched_versions_get_ordinals() {
 async fn version_without_an_ordinal_gets_the_next_one() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
-    let (smaller, bigger) = two();
+    let (smaller, bigger) = ascending_ids();
     stage.adds(&asset, bigger, &json!({})).await;
     let service = stage.database.owner().await.unwrap();
     service.batch_execute("SET ROLE fairway_service").await.unwrap();
@@ -144,7 +144,7 @@ fn route(id: &str, state: &str) -> Value {
 async fn later_committed_version_withdraws_a_route() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::ModelPolicy).await;
-    let (smaller, bigger) = two();
+    let (smaller, bigger) = ascending_ids();
     stage.adds(&asset, bigger, &json!({ "provider_route": route("primary", "approved") })).await;
     stage.adds(&asset, smaller, &json!({ "provider_route": route("primary", "suspended") })).await;
     let withdrawn =

@@ -7,9 +7,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
 /// Partitioned tables.
-const FAMILIES: i64 = 11;
+const PARTITIONED_TABLES: i64 = 11;
 
-async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
+async fn partition_bounds(stage: &Stage) -> Vec<(String, String, String)> {
     let sql = "SELECT parent.relname::text, child.relname::text, pg_get_expr(child.relpartbound, child.oid)
         FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
         JOIN pg_class AS child ON child.oid = inhrelid
@@ -20,15 +20,15 @@ async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
 #[tokio::test]
 async fn creates_last_to_third_next_month_once() {
     let stage = Stage::new().await;
-    let before = bounds(&stage).await;
+    let before = partition_bounds(&stage).await;
     let families: BTreeSet<&String> = before.iter().map(|(family, _, _)| family).collect();
-    assert_eq!(i64::try_from(families.len()).unwrap(), FAMILIES);
-    assert_eq!(i64::try_from(before.len()).unwrap(), FAMILIES * 5);
+    assert_eq!(i64::try_from(families.len()).unwrap(), PARTITIONED_TABLES);
+    assert_eq!(i64::try_from(before.len()).unwrap(), PARTITIONED_TABLES * 5);
     assert_eq!(prepare_partitions(&stage.database.url()).await.unwrap(), 0);
     let url = stage.database.url();
     let both = tokio::join!(prepare_partitions(&url), prepare_partitions(&url));
     assert_eq!((both.0.unwrap(), both.1.unwrap()), (0, 0));
-    assert_eq!(bounds(&stage).await, before);
+    assert_eq!(partition_bounds(&stage).await, before);
     let unknown = "SELECT count(*) FROM pg_partitioned_table
         WHERE NOT partrelid::regclass::text = ANY(fairway_partitioned_families())";
     assert_eq!(stage.number(unknown).await, 0, "a partitioned table without partition maintenance");
@@ -46,7 +46,7 @@ async fn readiness_ends_a_week_before_the_last_partition() {
     stage.database.move_clock(left - 6 * DAY).await.unwrap();
     assert!(!stage.store.has_partitions_ahead().await.unwrap());
     let made = prepare_partitions(&stage.database.url()).await.unwrap();
-    assert_eq!(i64::from(made) % FAMILIES, 0);
+    assert_eq!(i64::from(made) % PARTITIONED_TABLES, 0);
     assert!(made > 0);
     assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
@@ -118,7 +118,7 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
 }
 
 /// A completed run.
-async fn ended(stage: &Stage) -> Acceptance {
+async fn completed_run(stage: &Stage) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
     let on = stage.accepted_on(&workload, &placed).await;
@@ -127,7 +127,7 @@ async fn ended(stage: &Stage) -> Acceptance {
     run
 }
 
-async fn kept(stage: &Stage) -> (i64, i64) {
+async fn count_payloads_and_evidence(stage: &Stage) -> (i64, i64) {
     let payloads = "SELECT (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM execution_result)
         + (SELECT count(*) FROM execution_progress)";
     let evidence = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM policy_decision)
@@ -145,21 +145,21 @@ async fn move_past_month(stage: &Stage, days: i64) {
 #[tokio::test]
 async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let stage = Stage::new().await;
-    let run = ended(&stage).await;
+    let run = completed_run(&stage).await;
     let url = stage.database.url();
-    let (payloads, evidence) = kept(&stage).await;
+    let (payloads, evidence) = count_payloads_and_evidence(&stage).await;
     assert_eq!(payloads, 3);
-    let families = bounds(&stage).await;
+    let families = partition_bounds(&stage).await;
     let nothing = Expired { months: Vec::new(), busy: false };
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
     // The month ended 30 days ago; retention adds a day for runs that began in its last hours.
     move_past_month(&stage, 30).await;
     prepare_partitions(&url).await.unwrap();
-    let before = bounds(&stage).await;
+    let before = partition_bounds(&stage).await;
     assert!(before.len() > families.len());
     // The previous month has expired, and it is empty.
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 4);
-    assert_eq!(kept(&stage).await, (payloads, evidence));
+    assert_eq!(count_payloads_and_evidence(&stage).await, (payloads, evidence));
     move_past_month(&stage, 32).await;
     let both = tokio::join!(expire_payloads(&url, RETENTION), expire_payloads(&url, RETENTION));
     let (one, other) = (both.0.unwrap(), both.1.unwrap());
@@ -169,8 +169,8 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
         dropped.extend(expire_payloads(&url, RETENTION).await.unwrap().months);
     }
     assert_eq!(dropped.len(), 4, "each table drops one month, once: {dropped:?}");
-    assert_eq!(kept(&stage).await, (0, evidence));
-    let after: BTreeSet<String> = bounds(&stage).await.into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!(count_payloads_and_evidence(&stage).await, (0, evidence));
+    let after: BTreeSet<String> = partition_bounds(&stage).await.into_iter().map(|(_, name, _)| name).collect();
     let gone: BTreeSet<String> =
         before.into_iter().map(|(_, name, _)| name).filter(|name| !after.contains(name)).collect();
     assert!(
@@ -187,7 +187,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
     // Dropped months are not created again.
     prepare_partitions(&url).await.unwrap();
-    assert!(bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
+    assert!(partition_bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
     assert!(stage.store.has_partitions_ahead().await.unwrap());
     let read = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
     assert_eq!((read.artifacts.len(), read.execution.status.as_str()), (1, "completed"));
@@ -198,19 +198,19 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
 #[tokio::test]
 async fn last_month_is_kept_under_any_retention() {
     let stage = Stage::new().await;
-    ended(&stage).await;
+    completed_run(&stage).await;
     let (url, second) = (stage.database.url(), Duration::from_secs(1));
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&stage, 3).await;
     prepare_partitions(&url).await.unwrap();
     assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "each table drops the month before last");
-    assert_eq!(kept(&stage).await.0, 3);
+    assert_eq!(count_payloads_and_evidence(&stage).await.0, 3);
 }
 
 #[tokio::test]
 async fn locked_partitions_are_skipped_without_blocking_readers() {
     let stage = Stage::new().await;
-    ended(&stage).await;
+    completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     let url = stage.database.url();
     let reader = connected(&url).await;
@@ -230,7 +230,7 @@ async fn locked_partitions_are_skipped_without_blocking_readers() {
     assert_eq!(told, [(true, true); 3]);
     reader.batch_execute("COMMIT").await.unwrap();
     assert!(!expire_payloads(&url, RETENTION).await.unwrap().busy);
-    assert_eq!(kept(&stage).await.0, 0);
+    assert_eq!(count_payloads_and_evidence(&stage).await.0, 0);
 }
 
 /// Creating a partition locks its table briefly. It waits briefly for long readers, other tables stay available, and
@@ -263,7 +263,7 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let stage = Stage::new().await;
-    ended(&stage).await;
+    completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     stage.run("ANALYZE").await;
     for setting in ["", "SET enable_nestloop = off", "SET enable_hashjoin = off; SET enable_mergejoin = off"] {
@@ -276,7 +276,7 @@ async fn expiry_works_under_any_plan() {
 #[tokio::test]
 async fn detached_partition_is_kept() {
     let stage = Stage::new().await;
-    ended(&stage).await;
+    completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     let month = "SELECT tableoid::regclass::text FROM execution_result";
     let month: String = stage.owner.query_one(month, &[]).await.unwrap().get(0);

@@ -53,12 +53,12 @@ const RUNS: &str = "
                     ELSE ARRAY['completed'] END) AS told (status)
         ) AS told;";
 
-fn numbered(letter: char, number: &str) -> Uuid {
+fn numbered_id(letter: char, number: &str) -> Uuid {
     Uuid::parse_str(&format!("{:0>32}", format!("{letter}{number}"))).unwrap()
 }
 
-fn some<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
-    Some(numbered(letter, number).into())
+fn some_id<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
+    Some(numbered_id(letter, number).into())
 }
 
 /// Stores `many` runs of each release.
@@ -96,9 +96,9 @@ async fn fill(database: &TestDatabase, many: u32) {
 /// Every distinct set of visible scopes: all, a workspace, a namespace of two workspaces, single workloads, an
 /// overlapping mix, and none.
 fn reaches() -> Vec<Option<Reach>> {
-    let workspaces = vec![numbered('a', "1").into()];
-    let workloads = vec![numbered('b', "1").into(), numbered('b', "3").into(), numbered('b', "3").into()];
-    let namespaces = vec![numbered('e', "2").into()];
+    let workspaces = vec![numbered_id('a', "1").into()];
+    let workloads = vec![numbered_id('b', "1").into(), numbered_id('b', "3").into(), numbered_id('b', "3").into()];
+    let namespaces = vec![numbered_id('e', "2").into()];
     vec![
         None,
         Some(Reach { workspaces: workspaces.clone(), ..Reach::default() }),
@@ -114,12 +114,12 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
     let months = |count: i64| Some(Timestamp::new(now - Duration::days(count * 30)));
     let asked = [
         (None, None),
-        (some('b', "1"), None),
-        (some('b', "4"), None),
-        (None, some('c', "11")),
-        (None, some('c', "32")),
-        (some('b', "1"), some('c', "11")),
-        (some('b', "1"), some('c', "32")),
+        (some_id('b', "1"), None),
+        (some_id('b', "4"), None),
+        (None, some_id('c', "11")),
+        (None, some_id('c', "32")),
+        (some_id('b', "1"), some_id('c', "11")),
+        (some_id('b', "1"), some_id('c', "32")),
     ];
     let statuses = [
         None,
@@ -144,14 +144,14 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
 }
 
 /// Whether the filter matches a run, evaluated in memory.
-fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
+fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
     // The second workspace of the fill lies in a namespace with the third.
-    let namespace = if run.workspace_id == numbered('a', "1").into() { "1" } else { "2" };
+    let namespace = if run.workspace_id == numbered_id('a', "1").into() { "1" } else { "2" };
     let at = run.started_at;
     let reached = filter.reach.as_ref().is_none_or(|reach| {
         reach.workspaces.contains(&run.workspace_id)
             || reach.workloads.contains(&run.workload_id)
-            || reach.namespaces.contains(&numbered('e', namespace).into())
+            || reach.namespaces.contains(&numbered_id('e', namespace).into())
     });
     reached
         && filter.workload.is_none_or(|id| id == run.workload_id)
@@ -162,7 +162,7 @@ fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
 }
 
 /// All rows of a list, page by page, and its total.
-async fn walked(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
+async fn read_all_pages(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
     let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
     loop {
         let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
@@ -179,14 +179,14 @@ async fn every_filter_combination_returns_exactly_its_runs() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 20).await;
     let stage = Stage::over(database, 1).await;
-    let (all, total) = walked(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
+    let (all, total) = read_all_pages(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
     assert_eq!((all.len(), total), (208, 208), "eight releases with 26 runs each");
     assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
     assert!(all.iter().all(|run| run.output.is_none() && run.reason_code == "usual"));
     let mut seen = 0;
     for filter in filters(OffsetDateTime::now_utc()) {
-        let wanted: Vec<&Execution> = all.iter().filter(|run| shows(&filter, run)).collect();
-        let (found, total) = walked(&stage.store, scope(), &filter, 90).await;
+        let wanted: Vec<&Execution> = all.iter().filter(|run| matches(&filter, run)).collect();
+        let (found, total) = read_all_pages(&stage.store, scope(), &filter, 90).await;
         assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "{filter:?}");
         assert_eq!(total, u64::try_from(wanted.len()).unwrap(), "{filter:?}");
         let middle = PageRequest { limit: 2, start: Start::Skip(3) };
@@ -197,7 +197,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
     assert!(seen > 100, "only {seen} lists had rows");
     // Another tenant has its own runs of workloads and releases with the same identifiers.
     let abroad = TenantScope::for_relay(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
-    let (theirs, _) = walked(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
+    let (theirs, _) = read_all_pages(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
     assert_eq!(theirs.len(), 208);
     assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));
 }
@@ -228,21 +228,21 @@ async fn no_filter_combination_scans_a_whole_partition() {
 
     // Rare rows are found without a scan of the frequent ones.
     let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));
-    let (stranger, abroad) = (Uuid::now_v7(), Some(numbered('c', "42").into()));
-    let elsewhere = Some(Reach { workspaces: vec![numbered('a', "2").into()], ..Reach::default() });
+    let (stranger, abroad) = (Uuid::now_v7(), Some(numbered_id('c', "42").into()));
+    let elsewhere = Some(Reach { workspaces: vec![numbered_id('a', "2").into()], ..Reach::default() });
     let nothing = ExecutionFilter::default;
     for filter in [
         ExecutionFilter { since: month(2), ..nothing() },
         ExecutionFilter { until: month(325), ..nothing() },
         ExecutionFilter { since: month(101), until: month(100), status: Some(Status::Completed), ..nothing() },
         ExecutionFilter { since: month(60), until: month(40), status: Some(Status::Failed), ..nothing() },
-        ExecutionFilter { since: month(40), until: month(30), workload: some('b', "2"), ..nothing() },
+        ExecutionFilter { since: month(40), until: month(30), workload: some_id('b', "2"), ..nothing() },
         ExecutionFilter { release: Some(stranger.into()), ..nothing() },
         ExecutionFilter { workload: Some(stranger.into()), ..nothing() },
         // A release of another workload, and one that the caller may not see.
-        ExecutionFilter { release: abroad, workload: some('b', "1"), ..nothing() },
+        ExecutionFilter { release: abroad, workload: some_id('b', "1"), ..nothing() },
         ExecutionFilter { release: abroad, reach: elsewhere.clone(), ..nothing() },
-        ExecutionFilter { workload: some('b', "1"), reach: elsewhere, ..nothing() },
+        ExecutionFilter { workload: some_id('b', "1"), reach: elsewhere, ..nothing() },
         ExecutionFilter { reach: Some(Reach::default()), ..nothing() },
     ] {
         alone(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();

@@ -23,7 +23,7 @@ use fairway_testkit::TestDatabase;
 /// The greatest UUID.
 const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 /// The maximum number of dimensions, so that few vectors are compared.
-const PARTS: usize = 8_192;
+const DIMENSIONS: usize = 8_192;
 
 fn model(name: &str) -> EmbeddingModel {
     EmbeddingModel { account: "local".to_owned(), model: name.to_owned() }
@@ -47,10 +47,10 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
 async fn compares_the_oldest_chunks_when_there_are_too_many() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
-    let (mut near, mut far) = (vec![0.0_f32; PARTS], vec![0.0_f32; PARTS]);
+    let (mut near, mut far) = (vec![0.0_f32; DIMENSIONS], vec![0.0_f32; DIMENSIONS]);
     (near[0], far[1]) = (1.0, 1.0);
     add(&stage, &asset, "m", &[("first", &near)]).await;
-    let limit = comparable(PARTS);
+    let limit = comparable(DIMENSIONS);
     let asked = within(asset.asset_id, 2);
     assert_eq!(
         stage.store.vector_coverage(scope(), &asked).await.unwrap(),

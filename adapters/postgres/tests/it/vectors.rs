@@ -17,12 +17,12 @@ use fairway_private_postgres::{Binaries, ManagedServer};
 use std::{env, path::PathBuf};
 
 /// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.
-const PROGRAMS: &str = "FAIRWAY_TEST_VECTORS_BIN";
+const PROGRAMS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
 /// A unit vector with several dimensions, so that rounding matters.
-const ASKED: [f32; 3] = [0.6, 0.0, -0.8];
+const QUERY: [f32; 3] = [0.6, 0.0, -0.8];
 
 fn server() -> ManagedServer {
-    let programs = PathBuf::from(env::var_os(PROGRAMS).expect("run the tests with `cargo xtask test`"));
+    let programs = PathBuf::from(env::var_os(PROGRAMS_VARIABLE).expect("run the tests with `cargo xtask test`"));
     ManagedServer::throwaway(Binaries::at(&programs).expect("programs of PostgreSQL"), Vec::new()).unwrap()
 }
 
@@ -46,7 +46,7 @@ async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
 }
 
 async fn nearest(world: &World, asset: &Asset) -> Found {
-    world.store.by_meaning(scope(), &within(asset.asset_id, 1), &ASKED).await.unwrap()
+    world.store.by_meaning(scope(), &within(asset.asset_id, 1), &QUERY).await.unwrap()
 }
 
 const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
@@ -64,7 +64,7 @@ async fn search_in_the_database_returns_the_same_results() {
         .await;
     let (asset, _) = base(&before).await;
     let directions = [
-        ("same", ASKED),
+        ("same", QUERY),
         ("close", [0.59, 0.1, -0.81]),
         ("across", [0.8, 0.0, 0.6]),
         ("opposite", [-0.6, 0.0, 0.8]),

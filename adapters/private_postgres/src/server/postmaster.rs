@@ -45,7 +45,7 @@ impl PidFile {
 /// The port of a server that accepts connections on this directory.
 pub(crate) fn accepting(data: &Path) -> Option<u16> {
     let PidFile { process, port, is_ready } = PidFile::read(data)?;
-    port.filter(|_| is_ready && serves(process, data))
+    port.filter(|_| is_ready && is_server_on(process, data))
 }
 
 /// Ensures that no server runs on this directory. The caller holds the directory's lock, so a running server has
@@ -56,7 +56,7 @@ pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
         return Ok(());
     }
     if let Some(PidFile { process, .. }) = PidFile::read(data)
-        && serves(process, data)
+        && is_server_on(process, data)
     {
         return stop_abandoned(process, data);
     }
@@ -74,7 +74,7 @@ fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
         send(process, signal).map_err(StartError::io("stopping an abandoned server"))?;
         let since = Instant::now();
         while since.elapsed() < patience {
-            if !serves(process, data) {
+            if !is_server_on(process, data) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -94,7 +94,7 @@ pub(crate) fn send(process: u32, signal: Wakeup) -> io::Result<()> {
 
 /// Whether this process is a server on this directory: ids are reused, so its command line must contain the
 /// directory.
-fn serves(process: u32, data: &Path) -> bool {
+fn is_server_on(process: u32, data: &Path) -> bool {
     command_line(process).is_some_and(|line| {
         let directory = data.as_os_str().as_encoded_bytes();
         line.windows(directory.len()).any(|part| part == directory)
@@ -149,7 +149,7 @@ mod tests {
         let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
         // A new process briefly has no command line.
-        while !serves(child.id(), folder.path()) {
+        while !is_server_on(child.id(), folder.path()) {
             thread::yield_now();
         }
         settle(folder.path()).unwrap();

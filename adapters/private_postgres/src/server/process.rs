@@ -19,7 +19,7 @@ use crate::deathbound::{self, DeathSignal};
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout of a stop: a fast shutdown writes a checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The server process, with the thread that it is bound to.
 pub(crate) struct Process {
@@ -78,7 +78,7 @@ impl Process {
             if since.elapsed() > patience {
                 return Ok(false);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(true)
     }
@@ -98,7 +98,7 @@ impl Process {
                 let _ = self.stop_immediately();
                 return Err(StartError::NotReady { waited: START_TIMEOUT, log: log() });
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -94,10 +94,10 @@ fn blocks(message: &Message) -> Vec<Block<'_>> {
         return vec![Block::ToolResult { tool_use_id, content: &message.content }];
     }
     let text = (!message.content.is_empty()).then_some(Block::Text { text: &message.content });
-    text.into_iter().chain(message.tool_calls.iter().map(used)).collect()
+    text.into_iter().chain(message.tool_calls.iter().map(tool_use)).collect()
 }
 
-fn used(call: &ToolCall) -> Block<'_> {
+fn tool_use(call: &ToolCall) -> Block<'_> {
     // The API requires an object as arguments; other arguments are sent as text.
     let input = bounded::read(call.arguments.as_bytes()).ok().filter(Value::is_object);
     let input = input.unwrap_or_else(|| json!({ "unreadable_arguments": call.arguments }));

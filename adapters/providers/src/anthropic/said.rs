@@ -72,13 +72,13 @@ impl Usage {
 
 /// The metadata of a response.
 #[derive(Default)]
-struct Told {
+struct ResponseMetadata {
     model: Option<String>,
     stop_reason: Option<String>,
     usage: Usage,
 }
 
-impl Told {
+impl ResponseMetadata {
     fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
         Completion {
             text: readable(text),
@@ -101,7 +101,7 @@ impl Reply {
                 Block::Unknown => {}
             }
         }
-        Told { model: self.model, stop_reason: self.stop_reason, usage: self.usage }.completion(text, calls, provider)
+        ResponseMetadata { model: self.model, stop_reason: self.stop_reason, usage: self.usage }.completion(text, calls, provider)
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) struct Failed {
 pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
-    told: Told,
+    told: ResponseMetadata,
     is_done: bool,
 }
 
@@ -203,7 +203,7 @@ impl StreamedResponse {
                 self.is_done = true;
                 None
             }
-            Event::Error { error } => return Err(failed(&error.r#type).into()),
+            Event::Error { error } => return Err(stream_error(&error.r#type).into()),
             Event::ContentBlockStart { index: _, content_block: Block::Unknown }
             | Event::ContentBlockDelta { index: _, delta: Delta::Unknown }
             | Event::Unknown => None,
@@ -236,7 +236,7 @@ impl StreamedResponse {
 }
 
 /// The meaning of a stream error, by the API's error names.
-fn failed(name: &str) -> ProviderError {
+fn stream_error(name: &str) -> ProviderError {
     match name {
         "rate_limit_error" => ProviderError::Busy,
         "timeout_error" => ProviderError::TimedOut,

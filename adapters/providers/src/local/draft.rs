@@ -10,23 +10,23 @@ use super::extract;
 use serde_json::{Value, json};
 
 /// The line of the system prompt that requests a draft.
-const ASKED: &str = "Draft: prompt_template";
+const REQUEST_LINE: &str = "Draft: prompt_template";
 /// Maximum number of variables.
-const MOST: usize = 20;
+const MAX_VARIABLES: usize = 20;
 /// Maximum length of a variable name.
-const LONGEST: usize = 63;
+const MAX_NAME: usize = 63;
 
 /// Whether the system prompt requests a draft.
 pub(super) fn is_asked_for(instructions: &str) -> bool {
-    instructions.lines().any(|line| line.trim() == ASKED)
+    instructions.lines().any(|line| line.trim() == REQUEST_LINE)
 }
 
 /// The content of a prompt template, as JSON.
 pub(super) fn prompt_template(question: &str) -> String {
     let question = question.trim();
     let mut names: Vec<(usize, &str, bool)> = Vec::new();
-    names.extend(between(question, "`", "`").map(|(at, name)| (at, name, false)));
-    names.extend(between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
+    names.extend(texts_between(question, "`", "`").map(|(at, name)| (at, name, false)));
+    names.extend(texts_between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
     names.extend(question.match_indices("$arg:").map(|(at, sign)| (at, leading_name(question, at + sign.len()), true)));
     names.retain(|(_, name, _)| is_name(name));
     names.sort_unstable();
@@ -34,7 +34,7 @@ pub(super) fn prompt_template(question: &str) -> String {
     for (_, name, is_put_in) in names {
         if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
             *known |= is_put_in;
-        } else if variables.len() < MOST {
+        } else if variables.len() < MAX_VARIABLES {
             variables.push((name, is_put_in));
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn prompt_template(question: &str) -> String {
 }
 
 /// The texts between pairs of marks, with their offsets.
-fn between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
+fn texts_between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let begin = at + text.get(at..)?.find(open)? + open.len();
@@ -67,7 +67,7 @@ fn leading_name(text: &str, at: usize) -> &str {
 }
 
 fn is_name(text: &str) -> bool {
-    text.len() <= LONGEST
+    text.len() <= MAX_NAME
         && text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
@@ -105,6 +105,6 @@ mod tests {
     #[test]
     fn limits_the_number_of_variables() {
         let said: String = (0..30).map(|number| format!("`v{number}` ")).collect();
-        assert_eq!(names(&drafted(&said)).len(), MOST);
+        assert_eq!(names(&drafted(&said)).len(), MAX_VARIABLES);
     }
 }

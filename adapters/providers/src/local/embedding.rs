@@ -6,15 +6,15 @@
 //! the zero vector. Equal texts have equal vectors on every machine and in every version of Fairway.
 
 /// The number of dimensions.
-const PLACES: usize = 256;
+const DIMENSIONS: usize = 256;
 
 /// The vector of a text.
 pub(super) fn of(text: &str) -> Vec<f32> {
-    let mut vector = vec![0.0_f32; PLACES];
+    let mut vector = vec![0.0_f32; DIMENSIONS];
     for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {
         let hash = blake3::hash(word.to_lowercase().as_bytes());
         let [a, b, c, d, sign, ..] = *hash.as_bytes();
-        let place = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0) % PLACES;
+        let place = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0) % DIMENSIONS;
         if let Some(count) = vector.get_mut(place) {
             *count += if sign & 1 == 0 { 1.0 } else { -1.0 };
         }
@@ -30,23 +30,23 @@ pub(super) fn of(text: &str) -> Vec<f32> {
 mod tests {
     use super::*;
 
-    fn likeness(one: &str, other: &str) -> f32 {
+    fn similarity(one: &str, other: &str) -> f32 {
         of(one).iter().zip(of(other)).map(|(one, other)| one * other).sum()
     }
 
     #[test]
     fn texts_with_common_words_are_similar() {
         let refund = "How do I get a refund for my invoice?";
-        assert!((likeness(refund, "how do I get A REFUND for my: invoice") - 1.0).abs() < 1e-5);
-        let near = likeness(refund, "A refund for an invoice takes three days.");
-        let far = likeness(refund, "Passwords expire after ninety nights.");
+        assert!((similarity(refund, "how do I get A REFUND for my: invoice") - 1.0).abs() < 1e-5);
+        let near = similarity(refund, "A refund for an invoice takes three days.");
+        let far = similarity(refund, "Passwords expire after ninety nights.");
         assert!(near > 0.3 && far.abs() < 0.2, "{near} {far}");
     }
 
     #[test]
     fn vectors_are_normalized_and_stable() {
         let vector = of("Fairway");
-        assert_eq!(vector.len(), PLACES);
+        assert_eq!(vector.len(), DIMENSIONS);
         let set: Vec<(usize, f32)> = vector.into_iter().enumerate().filter(|(_, part)| *part != 0.0).collect();
         assert_eq!(set, [(119, -1.0)]);
         assert!(of(" …  ").iter().all(|part| *part == 0.0));

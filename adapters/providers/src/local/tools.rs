@@ -3,14 +3,14 @@
 use fairway_domain::execution::provider::{Conversation, Message, MessageRole, ToolCall};
 
 /// The prefix of a line that requests a call.
-const CALL: &str = "Call:";
+const CALL_PREFIX: &str = "Call:";
 
 /// The calls that the user message requests, until they are made.
 pub(super) fn wanted(call: &Conversation, message: &str) -> Vec<ToolCall> {
     if told(call).is_some() {
         return Vec::new();
     }
-    let requests = message.lines().filter_map(|line| line.trim().strip_prefix(CALL));
+    let requests = message.lines().filter_map(|line| line.trim().strip_prefix(CALL_PREFIX));
     let parts = requests.map(|request| request.trim().split_once(char::is_whitespace).unwrap_or((request.trim(), "")));
     let offered = parts.filter(|(name, _)| call.tools.iter().any(|tool| tool.name == *name));
     let wanted = offered.enumerate().map(|(index, (name, arguments))| ToolCall {

@@ -14,7 +14,7 @@ pub(super) enum Limit {
 #[derive(Serialize)]
 pub(super) struct Question<'a> {
     model: &'a str,
-    messages: Vec<Spoken<'a>>,
+    messages: Vec<RequestMessage<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,17 +35,17 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-struct Spoken<'a> {
+struct RequestMessage<'a> {
     role: &'a str,
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Called<'a>>,
+    tool_calls: Vec<RequestToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct RequestToolCall<'a> {
     id: &'a str,
     r#type: &'static str,
     function: Arguments<'a>,
@@ -73,7 +73,7 @@ struct Function<'a> {
 impl<'a> Question<'a> {
     pub(super) fn of(call: &'a ProviderCall, limit: Limit, is_streamed: bool) -> Self {
         let conversation = &*call.conversation;
-        let instructions = Spoken {
+        let instructions = RequestMessage {
             // A system prompt without messages is sent as a user message: some servers refuse a conversation without
             // one.
             role: if conversation.messages.is_empty() { "user" } else { "system" },
@@ -88,7 +88,7 @@ impl<'a> Question<'a> {
         };
         Self {
             model: &call.route.model,
-            messages: instructions.into_iter().chain(conversation.messages.iter().map(Spoken::of)).collect(),
+            messages: instructions.into_iter().chain(conversation.messages.iter().map(RequestMessage::of)).collect(),
             temperature: conversation.temperature,
             max_tokens,
             max_completion_tokens,
@@ -99,9 +99,9 @@ impl<'a> Question<'a> {
     }
 }
 
-impl<'a> Spoken<'a> {
+impl<'a> RequestMessage<'a> {
     fn of(message: &'a Message) -> Self {
-        let called = message.tool_calls.iter().map(|call| Called {
+        let called = message.tool_calls.iter().map(|call| RequestToolCall {
             id: &call.id,
             r#type: "function",
             function: Arguments { name: &call.name, arguments: &call.arguments },

@@ -22,24 +22,24 @@ pub(super) struct Reply {
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Spoken,
+    message: ResponseMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Spoken {
+struct ResponseMessage {
     #[serde(default)]
     content: Option<String>,
     /// The text of a model that refuses to answer.
     #[serde(default)]
     refusal: Option<String>,
     #[serde(default)]
-    tool_calls: Option<Vec<Called>>,
+    tool_calls: Option<Vec<ResponseToolCall>>,
 }
 
 #[derive(Deserialize)]
-struct Called {
+struct ResponseToolCall {
     id: String,
     function: Function,
 }
@@ -63,13 +63,13 @@ struct Usage {
 impl Reply {
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         let choice = self.choices.into_iter().next().ok_or(ProviderError::Malformed)?;
-        let Spoken { content, refusal, tool_calls } = choice.message;
+        let ResponseMessage { content, refusal, tool_calls } = choice.message;
         let calls = tool_calls.unwrap_or_default().into_iter().map(|called| ToolCall {
             id: called.id,
             name: called.function.name,
             arguments: called.function.arguments,
         });
-        let metadata = Told { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
+        let metadata = ResponseMetadata { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
         let text = content.or(refusal).unwrap_or_default();
         metadata.completion(text, calls.collect(), provider)
     }
@@ -77,13 +77,13 @@ impl Reply {
 
 /// The metadata of a response.
 #[derive(Default)]
-struct Told {
+struct ResponseMetadata {
     model: Option<String>,
     finish_reason: Option<String>,
     usage: Option<Usage>,
 }
 
-impl Told {
+impl ResponseMetadata {
     /// A tool call without a name or an identifier is malformed.
     fn completion(self, text: String, calls: Vec<ToolCall>, provider: &str) -> Result<Completion, ProviderFailure> {
         if calls.iter().any(|call| call.id.is_empty() || call.name.is_empty()) {
@@ -107,7 +107,7 @@ pub(super) struct Chunk {
     #[serde(default)]
     model: Option<String>,
     #[serde(default)]
-    choices: Vec<Bit>,
+    choices: Vec<ChoiceDelta>,
     #[serde(default)]
     usage: Option<Usage>,
     /// The error that some servers send within a stream.
@@ -116,7 +116,7 @@ pub(super) struct Chunk {
 }
 
 #[derive(Deserialize)]
-struct Bit {
+struct ChoiceDelta {
     #[serde(default)]
     index: u64,
     #[serde(default)]
@@ -158,7 +158,7 @@ struct FunctionDelta {
 pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
-    told: Told,
+    told: ResponseMetadata,
     is_done: bool,
 }
 
@@ -166,7 +166,7 @@ impl StreamedResponse {
     /// Processes the next chunk, and returns the text that it adds.
     pub(super) fn hear(&mut self, chunk: Chunk) -> Result<Option<String>, ProviderFailure> {
         if let Some(error) = chunk.error {
-            return Err(failed(&error).into());
+            return Err(stream_error(&error).into());
         }
         self.told.model = chunk.model.or(self.told.model.take());
         self.told.usage = chunk.usage.or(self.told.usage.take());
@@ -203,7 +203,7 @@ impl StreamedResponse {
 }
 
 /// The meaning of a stream error: its code is a status on some servers.
-fn failed(error: &Value) -> ProviderError {
+fn stream_error(error: &Value) -> ProviderError {
     let code = error.get("code").or_else(|| error.get("status"));
     let number = code.and_then(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()));
     let status = number.and_then(|number| u16::try_from(number).ok()).and_then(|code| StatusCode::from_u16(code).ok());

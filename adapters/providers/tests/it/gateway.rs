@@ -6,7 +6,7 @@ use fairway_testkit::{GATEWAY_KEY, Gateway};
 use std::{sync::Arc, time::Duration};
 
 /// A timeout for a gateway on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The same call with another model.
 fn to(model: &str, call: &ProviderCall) -> ProviderCall {
@@ -20,8 +20,8 @@ fn to(model: &str, call: &ProviderCall) -> ProviderCall {
 #[tokio::test]
 async fn supports_a_third_party_gateway() {
     let gateway = tokio::task::spawn_blocking(|| Gateway::start().unwrap()).await.unwrap();
-    let openai = Protocol::OpenAi.at(&gateway.url("/v1"), PATIENCE, Some(keys(GATEWAY_KEY)));
-    let anthropic = Protocol::Anthropic.at(&gateway.url(""), PATIENCE, Some(keys(GATEWAY_KEY)));
+    let openai = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys(GATEWAY_KEY)));
+    let anthropic = Protocol::Anthropic.at(&gateway.url(""), TIMEOUT, Some(keys(GATEWAY_KEY)));
 
     let completion = openai.complete(&to("small", &plain()), None).await.unwrap();
     assert_eq!((completion.text.as_str(), completion.metadata["model"].as_str()), ("Good day to you.", Some("small")));
@@ -52,14 +52,14 @@ async fn supports_a_third_party_gateway() {
     let call = EmbeddingCall { route: to("vectors", &plain()).route, texts: vec!["one".to_owned()] };
     let embeddings = openai.embed(&call).await.unwrap();
     assert_eq!(embeddings.vectors, [[0.25, -0.5]]);
-    refuses(&*openai, &*anthropic).await;
-    let stranger = Protocol::OpenAi.at(&gateway.url("/v1"), PATIENCE, Some(keys("sk-nobody")));
+    assert_failures(&*openai, &*anthropic).await;
+    let stranger = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys("sk-nobody")));
     let failed = stranger.complete(&to("small", &plain()), None).await.unwrap_err();
     assert_eq!(failed.error, ProviderError::Refused);
 }
 
 /// Failures of the gateway's own providers keep their kind.
-async fn refuses(openai: &dyn Provider, anthropic: &dyn Provider) {
+async fn assert_failures(openai: &dyn Provider, anthropic: &dyn Provider) {
     for provider in [openai, anthropic] {
         for (model, error) in
             [("busy", ProviderError::Busy), ("broken", ProviderError::Unavailable), ("nobody", ProviderError::Refused)]

@@ -16,7 +16,7 @@ fn reply(message: &Value) -> Value {
     })
 }
 
-async fn asked(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
+async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(script);
     let provider = Protocol::OpenAi.over(&endpoint);
@@ -26,7 +26,7 @@ async fn asked(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
 #[tokio::test]
 async fn sends_a_request_and_parses_the_response() {
     let message = json!({ "role": "assistant", "content": "Good day.", "refusal": null });
-    let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
     let completion = provider.complete(&plain(), None).await.unwrap();
     let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "stop" });
     let expected = Completion {
@@ -51,7 +51,7 @@ async fn converts_tools_calls_and_results() {
         { "id": "c3", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":" } },
     ]);
     let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
-    let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
     let completion = provider.complete(&rich(), None).await.unwrap();
     let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
     assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
@@ -79,7 +79,7 @@ async fn converts_tools_calls_and_results() {
 async fn refuses_tool_calls_without_id_or_name() {
     for (id, name) in [("", "weather"), ("c1", "")] {
         let calls = json!([{ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } }]);
-        let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
+        let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
         assert_eq!(provider.complete(&rich(), None).await, Err(ProviderError::Malformed.into()), "{id} {name}");
     }
 }
@@ -88,14 +88,14 @@ async fn refuses_tool_calls_without_id_or_name() {
 async fn missing_token_counts_are_zero() {
     let mut uncounted = reply(&json!({ "content": "Yes." }));
     uncounted["usage"] = json!({ "prompt_tokens": null, "completion_tokens": 2 });
-    let (_endpoint, provider) = asked(Script::json(&uncounted)).await;
+    let (_endpoint, provider) = serve(Script::json(&uncounted)).await;
     let completion = provider.complete(&plain(), None).await.unwrap();
     assert_eq!((completion.tokens_in, completion.tokens_out), (0, 2));
 }
 
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
-    let (endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "Yes." })))).await;
+    let (endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "Yes." })))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     provider.complete(&alone, None).await.unwrap();
     let messages = vec![Message::of(MessageRole::User, "Is it so?".to_owned())];
@@ -106,7 +106,7 @@ async fn system_prompt_alone_is_sent_as_user_message() {
 }
 
 /// A chunk of a stream.
-fn bit(delta: &Value, finish_reason: Option<&str>) -> String {
+fn stream_chunk(delta: &Value, finish_reason: Option<&str>) -> String {
     let choices = json!([{ "index": 0, "delta": delta, "finish_reason": finish_reason }]);
     let chunk = json!({ "object": "chat.completion.chunk", "model": "small-2026", "choices": choices, "usage": null });
     format!("data: {chunk}\n\n")
@@ -123,14 +123,14 @@ const DONE: &str = "data: [DONE]\n\n";
 async fn forwards_stream_parts_as_they_arrive() {
     let events = [
         ": keep-alive\n\n".to_owned(),
-        bit(&json!({ "role": "assistant", "content": "" }), None),
-        bit(&json!({ "content": "Good " }), None),
-        bit(&json!({ "content": "dáy." }), None),
-        bit(&json!({}), Some("stop")),
+        stream_chunk(&json!({ "role": "assistant", "content": "" }), None),
+        stream_chunk(&json!({ "content": "Good " }), None),
+        stream_chunk(&json!({ "content": "dáy." }), None),
+        stream_chunk(&json!({}), Some("stop")),
         usage(),
         DONE.to_owned(),
     ];
-    let (endpoint, provider) = asked(Script::events(events).pausing()).await;
+    let (endpoint, provider) = serve(Script::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
     // No later part exists when the first one arrives.
@@ -154,14 +154,14 @@ async fn forwards_stream_parts_as_they_arrive() {
 async fn assembles_streamed_tool_calls() {
     let called = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
     let events = [
-        bit(&called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })), None),
-        bit(&called(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
-        bit(&called(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
-        bit(&called(0, json!({ "function": { "arguments": "1}" } })), None),
-        bit(&json!({}), Some("tool_calls")),
+        stream_chunk(&called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })), None),
+        stream_chunk(&called(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
+        stream_chunk(&called(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
+        stream_chunk(&called(0, json!({ "function": { "arguments": "1}" } })), None),
+        stream_chunk(&json!({}), Some("tool_calls")),
         DONE.to_owned(),
     ];
-    let (_endpoint, provider) = asked(Script::events(events)).await;
+    let (_endpoint, provider) = serve(Script::events(events)).await;
     let (completion, parts) = heard(&*provider, &rich()).await;
     let call = |id: &str, name: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
@@ -179,14 +179,14 @@ fn merged(mut one: Value, other: Value) -> Value {
 
 #[tokio::test]
 async fn accepts_a_document_instead_of_a_stream() {
-    let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "All of it." })))).await;
+    let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "All of it." })))).await;
     let (completion, parts) = heard(&*provider, &plain()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("All of it.", vec!["All of it.".to_owned()]));
 }
 
 #[tokio::test]
 async fn incomplete_streams_fail_after_their_parts() {
-    let part = || bit(&json!({ "content": "Good " }), None);
+    let part = || stream_chunk(&json!({ "content": "Good " }), None);
     let error = |code: Value| format!("data: {}\n\n", json!({ "error": { "message": "no", "code": code } }));
     for (script, error) in [
         (Script::events([part()]), ProviderError::Malformed),
@@ -199,13 +199,13 @@ async fn incomplete_streams_fail_after_their_parts() {
         (Script::events([part(), error(json!("overloaded"))]), ProviderError::Unavailable),
         (Script::events([part(), error(json!(400))]), ProviderError::Refused),
     ] {
-        let (_endpoint, provider) = asked(script.clone()).await;
+        let (_endpoint, provider) = serve(script.clone()).await;
         let (completion, parts) = heard(&*provider, &plain()).await;
         assert_eq!(completion.unwrap_err().error, error, "{script:?}");
         assert_eq!(parts, ["Good "]);
     }
     // The end of the response may end the stream.
-    let (_endpoint, provider) = asked(Script::events([part(), bit(&json!({}), Some("length"))])).await;
+    let (_endpoint, provider) = serve(Script::events([part(), stream_chunk(&json!({}), Some("length"))])).await;
     assert_eq!(heard(&*provider, &plain()).await.0.unwrap().text, "Good ");
 }
 
@@ -238,7 +238,7 @@ async fn refuses_invalid_vectors() {
         json!([{ "index": 0, "embedding": [1] }, { "index": 1, "embedding": [1e300] }]),
         json!([{ "index": 0, "embedding": [1] }, { "index": 2, "embedding": [1] }]),
     ] {
-        let (_endpoint, provider) = asked(Script::json(&json!({ "data": data }))).await;
+        let (_endpoint, provider) = serve(Script::json(&json!({ "data": data }))).await;
         let texts = vec!["one".to_owned(), "two".to_owned()];
         let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await;
         assert_eq!(embeddings, Err(ProviderError::Malformed.into()), "{data}");
@@ -250,7 +250,7 @@ async fn refuses_invalid_vectors() {
 async fn replaces_nul_in_responses() {
     let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
     let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
-    let (_endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let (_endpoint, provider) = serve(Script::json(&reply(&message))).await;
     let completion = provider.complete(&plain(), None).await.unwrap();
     assert_eq!(completion.text, "a\u{fffd}b");
     let call = &completion.tool_calls[0];

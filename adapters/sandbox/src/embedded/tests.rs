@@ -84,9 +84,9 @@ async fn prepared_child_releases_its_slot_when_dropped() {
 
 /// Captured log output.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Log {
+impl io::Write for CapturedLog {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text);
         Ok(text.len())
@@ -97,7 +97,7 @@ impl io::Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
+impl<'a> MakeWriter<'a> for CapturedLog {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -106,7 +106,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
-    let log = Log::default();
+    let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
     let heard = with_default(subscriber, || {
         heard(&[], ExitStatus::from_raw(i32::from(code) << 8), ScriptLimits::GREATEST.output)

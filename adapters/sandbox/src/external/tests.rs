@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// The behaviour of a gateway after it has read a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Does {
+enum Behaviour {
     Answers(u16),
     Says(&'static str, &'static str),
     Garbles,
@@ -26,7 +26,7 @@ enum Does {
 
 /// Received scripts by name with their counts, and the connections.
 #[derive(Debug, Default)]
-struct Came {
+struct Received {
     scripts: HashMap<String, usize>,
     connections: usize,
     authorizations: Vec<String>,
@@ -34,16 +34,16 @@ struct Came {
 
 struct Gateway {
     address: String,
-    came: Arc<Mutex<Came>>,
+    came: Arc<Mutex<Received>>,
     _listening: JoinSet<()>,
 }
 
 impl Gateway {
     /// A gateway whose behaviour depends on the script's name.
-    async fn start(does: impl Fn(&str) -> Does + Send + Sync + 'static) -> Self {
+    async fn start(does: impl Fn(&str) -> Behaviour + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
-        let came = Arc::<Mutex<Came>>::default();
+        let came = Arc::<Mutex<Received>>::default();
         let (book, does) = (Arc::clone(&came), Arc::new(does));
         let mut listening = JoinSet::new();
         listening.spawn(async move {
@@ -51,7 +51,7 @@ impl Gateway {
             while let Ok((stream, _)) = listener.accept().await {
                 book.lock().unwrap_or_else(PoisonError::into_inner).connections += 1;
                 let (book, does) = (Arc::clone(&book), Arc::clone(&does));
-                conversations.spawn(async move { converse(stream, &book, &*does).await });
+                conversations.spawn(async move { serve_connection(stream, &book, &*does).await });
             }
         });
         Self { address, came, _listening: listening }
@@ -63,10 +63,10 @@ impl Gateway {
     }
 }
 
-async fn converse(
+async fn serve_connection(
     stream: TcpStream,
-    book: &Mutex<Came>,
-    does: &(dyn Fn(&str) -> Does + Send + Sync),
+    book: &Mutex<Received>,
+    does: &(dyn Fn(&str) -> Behaviour + Send + Sync),
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -93,22 +93,22 @@ async fn converse(
             format!("HTTP/1.1 {status} Said\r\n{header}content-length: {}\r\n\r\n{body}", body.len())
         };
         match does(&name) {
-            Does::Answers(status) => stream.write_all(whole(status, "", r#"{"result":1}"#).as_bytes()).await?,
-            Does::Says(header, body) => stream.write_all(whole(200, header, body).as_bytes()).await?,
-            Does::Garbles => stream.write_all(b"\x16\x03\x01 no HTTP at all\r\n\r\n").await?,
-            Does::HalfCloses => {
+            Behaviour::Answers(status) => stream.write_all(whole(status, "", r#"{"result":1}"#).as_bytes()).await?,
+            Behaviour::Says(header, body) => stream.write_all(whole(200, header, body).as_bytes()).await?,
+            Behaviour::Garbles => stream.write_all(b"\x16\x03\x01 no HTTP at all\r\n\r\n").await?,
+            Behaviour::HalfCloses => {
                 stream.shutdown().await?;
                 // The other direction stays open until the client disconnects.
                 stream.read_to_end(&mut Vec::new()).await?;
                 return Ok(());
             }
-            Does::Resets => return stream.get_ref().set_zero_linger(),
-            Does::Hangs => std::future::pending::<()>().await,
+            Behaviour::Resets => return stream.get_ref().set_zero_linger(),
+            Behaviour::Hangs => std::future::pending::<()>().await,
         }
     }
 }
 
-async fn hand_over(external: &ExternalGateway, name: Uuid) -> Result<CodeResult, GatewayFailure> {
+async fn run_script(external: &ExternalGateway, name: Uuid) -> Result<CodeResult, GatewayFailure> {
     let script = Script { language: Language::Starlark, code: "result = 1".to_owned() };
     external
         .prepare(script.language, ScriptLimits::GREATEST)
@@ -125,8 +125,8 @@ async fn refuses_encoded_and_ambiguous_responses() {
         ("", r#"{"result":1,"result":1}"#, false),
         ("", r#"{"result":{"a":1,"\u0061":1}}"#, false),
     ] {
-        let gateway = Gateway::start(move |_| Does::Says(header, body)).await;
-        let came = hand_over(&gateway.called(LONGEST), Uuid::nil()).await;
+        let gateway = Gateway::start(move |_| Behaviour::Says(header, body)).await;
+        let came = run_script(&gateway.called(LONGEST), Uuid::nil()).await;
         let gave = CodeResult { result: Ok(json!(1)), stdout: String::new() };
         assert_eq!(came, if is_read { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{header}{body}");
     }
@@ -134,11 +134,11 @@ async fn refuses_encoded_and_ambiguous_responses() {
 
 #[tokio::test]
 async fn sends_the_token_and_hides_it_from_debug_output() {
-    let gateway = Gateway::start(|_| Does::Answers(200)).await;
+    let gateway = Gateway::start(|_| Behaviour::Answers(200)).await;
     let open = gateway.called(LONGEST);
-    assert!(hand_over(&open, Uuid::nil()).await.is_ok());
+    assert!(run_script(&open, Uuid::nil()).await.is_ok());
     let opened = open.with_token(&Secret::new("s3cret".to_owned())).unwrap();
-    assert!(hand_over(&opened, Uuid::nil()).await.is_ok());
+    assert!(run_script(&opened, Uuid::nil()).await.is_ok());
     assert_eq!(gateway.came.lock().unwrap().authorizations, ["Bearer s3cret"]);
     assert!(!format!("{opened:?}").contains("s3cret"), "{opened:?}");
     assert_eq!(opened.with_token(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
@@ -147,8 +147,8 @@ async fn sends_the_token_and_hides_it_from_debug_output() {
 #[tokio::test]
 async fn accepts_only_status_200() {
     for status in [200, 201, 202, 203, 206, 299, 400, 500] {
-        let gateway = Gateway::start(move |_| Does::Answers(status)).await;
-        let came = hand_over(&gateway.called(LONGEST), Uuid::nil()).await;
+        let gateway = Gateway::start(move |_| Behaviour::Answers(status)).await;
+        let came = run_script(&gateway.called(LONGEST), Uuid::nil()).await;
         let gave = CodeResult { result: Ok(json!(1)), stdout: String::new() };
         assert_eq!(came, if status == 200 { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{status}");
     }
@@ -165,13 +165,13 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 /// outcome.
 #[tokio::test]
 async fn concurrent_scripts_are_sent_once_each() {
-    const FAULTS: [Does; 5] = [Does::Answers(200), Does::Garbles, Does::HalfCloses, Does::Resets, Does::Hangs];
+    const FAULTS: [Behaviour; 5] = [Behaviour::Answers(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     // A fault depends on the name, and names are multiples of a seed: every run has the same ones.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
     let is_warm_up = |name: Uuid| name.as_u128() <= CONCURRENT_SCRIPTS as u128;
     let gateway = Gateway::start(move |name| match Uuid::parse_str(name).unwrap() {
-        name if is_warm_up(name) => Does::Answers(200),
+        name if is_warm_up(name) => Behaviour::Answers(200),
         name => fault(name),
     })
     .await;
@@ -179,24 +179,24 @@ async fn concurrent_scripts_are_sent_once_each() {
     let all_at_once = async |names: Vec<Uuid>| {
         let mut calls = JoinSet::new();
         for name in names {
-            let hangs = !is_warm_up(name) && fault(name) == Does::Hangs;
+            let hangs = !is_warm_up(name) && fault(name) == Behaviour::Hangs;
             let external = if hangs { hasty.clone() } else { patient.clone() };
-            calls.spawn(async move { (name, hand_over(&external, name).await) });
+            calls.spawn(async move { (name, run_script(&external, name).await) });
         }
         calls.join_all().await
     };
     let warm = all_at_once((1..=CONCURRENT_SCRIPTS as u128).map(Uuid::from_u128).collect()).await;
     assert!(warm.iter().all(|(_, came)| came.is_ok()));
-    let mut told: HashMap<Does, usize> = HashMap::new();
+    let mut told: HashMap<Behaviour, usize> = HashMap::new();
     for round in 0..ROUNDS {
         let first = (round * CONCURRENT_SCRIPTS + 1) as u128;
         let names = (first..first + CONCURRENT_SCRIPTS as u128).map(|nth| Uuid::from_u128(nth.wrapping_mul(SEED)));
         for (name, came) in all_at_once(names.collect()).await {
             let fault = fault(name);
             let expected = match fault {
-                Does::Answers(_) | Does::Says(..) => Ok(CodeResult { result: Ok(json!(1)), stdout: String::new() }),
-                Does::Hangs => Err(GatewayFailure::TimedOut),
-                Does::Garbles | Does::HalfCloses | Does::Resets => Err(GatewayFailure::Lost),
+                Behaviour::Answers(_) | Behaviour::Says(..) => Ok(CodeResult { result: Ok(json!(1)), stdout: String::new() }),
+                Behaviour::Hangs => Err(GatewayFailure::TimedOut),
+                Behaviour::Garbles | Behaviour::HalfCloses | Behaviour::Resets => Err(GatewayFailure::Lost),
             };
             assert_eq!(came, expected, "{fault:?} {name}");
             *told.entry(fault).or_default() += 1;

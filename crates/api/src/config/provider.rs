@@ -20,7 +20,7 @@ const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micr
 /// Default time limit of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum of the `concurrency` setting.
-const MOST: usize = 100_000;
+const MAX_CONCURRENCY: usize = 100_000;
 
 /// A configured provider account that model routes can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ impl ProviderAccount {
     pub(super) fn read_all(value: &Value) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
         for (place, table) in tables("providers", value, "[[providers]]")? {
-            let account = Self::read(&Place { name: &place, table, keys: &KEYS })?;
+            let account = Self::read(&TableContext { name: &place, table, keys: &KEYS })?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
                 return Err(invalid(&format!("{place}.account_slot"), "must be unique"));
             }
@@ -78,7 +78,7 @@ impl ProviderAccount {
         Ok(accounts)
     }
 
-    fn read(place: &Place<'_>) -> Result<Self, ConfigError> {
+    fn read(place: &TableContext<'_>) -> Result<Self, ConfigError> {
         place.check_keys()?;
         let kind = match place.required("kind")?.as_str() {
             "local" => {
@@ -95,8 +95,8 @@ impl ProviderAccount {
             None => None,
             Some(value) => {
                 let calls = value.as_integer().and_then(|calls| usize::try_from(calls).ok());
-                let calls = calls.filter(|calls| (1..=MOST).contains(calls));
-                let rule = format!("must be a number of calls from 1 to {MOST}");
+                let calls = calls.filter(|calls| (1..=MAX_CONCURRENCY).contains(calls));
+                let rule = format!("must be a number of calls from 1 to {MAX_CONCURRENCY}");
                 Some(calls.ok_or_else(|| place.invalid("concurrency", &rule))?)
             }
         };
@@ -151,7 +151,7 @@ impl fmt::Display for ProviderEndpoint {
 }
 
 impl ProviderEndpoint {
-    fn read(place: &Place<'_>) -> Result<Self, ConfigError> {
+    fn read(place: &TableContext<'_>) -> Result<Self, ConfigError> {
         let rule = "must be an address such as https://api.example/v1, without credentials, query or fragment";
         let base_url = Url::parse(&place.required("base_url")?).ok().filter(|url| {
             let is_bare = url.username().is_empty() && url.password().is_none();
@@ -180,13 +180,13 @@ impl ProviderEndpoint {
 }
 
 /// A table with its path in the file.
-struct Place<'a> {
+struct TableContext<'a> {
     name: &'a str,
     table: &'a Table,
     keys: &'a [&'static str],
 }
 
-impl Place<'_> {
+impl TableContext<'_> {
     fn check_keys(&self) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
         let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.name));
@@ -213,7 +213,7 @@ impl Place<'_> {
         let Some(value) = self.table.get("prices") else { return Ok(Vec::new()) };
         let mut prices: Vec<ModelPrice> = Vec::new();
         for (name, table) in tables(&format!("{}.prices", self.name), value, "[[providers.prices]]")? {
-            let place = Place { name: &name, table, keys: &PRICE_KEYS };
+            let place = TableContext { name: &name, table, keys: &PRICE_KEYS };
             place.check_keys()?;
             let amount = |key: &str| {
                 let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());

@@ -145,7 +145,7 @@ impl Raw {
     ) -> Result<Self, ConfigError> {
         let mut raw = Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, collector: false };
         if let Some(text) = file {
-            raw.add_table("", text.parse::<Table>().map_err(|failure| syntax(text, &failure))?)?;
+            raw.add_table("", text.parse::<Table>().map_err(|failure| syntax_error(text, &failure))?)?;
         }
         for (name, value) in environment {
             raw.add_variable(&name.to_string_lossy(), value)?;
@@ -277,7 +277,7 @@ fn text_of(value: Value) -> Option<String> {
 }
 
 /// The parser's full message quotes the line, which may contain a password; the short message does not.
-fn syntax(text: &str, failure: &toml::de::Error) -> ConfigError {
+fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     let start = failure.span().map_or(0, |span| span.start);
     let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();
     ConfigError::Syntax { line: before.saturating_add(1), problem: failure.message().to_owned() }

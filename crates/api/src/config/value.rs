@@ -28,7 +28,7 @@ use tracing_subscriber::EnvFilter;
 use url::Url;
 
 /// Maximum duration of a setting in seconds: ten years.
-const LONGEST: u64 = 3650 * 86_400;
+const MAX_DURATION_SECONDS: u64 = 3650 * 86_400;
 
 /// Maximum of the queue limit of runs.
 const MAX_QUEUE_CAP: u32 = 10_000_000;
@@ -287,7 +287,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at_checked(unit_at).ok_or_else(rule)?;
     let count: u64 = digits.parse().map_err(|_| rule())?;
     let seconds_each = match unit {
-        "ms" => return Some(Duration::from_millis(count)).filter(|span| within(*span)).ok_or_else(rule),
+        "ms" => return Some(Duration::from_millis(count)).filter(|span| is_valid_duration(*span)).ok_or_else(rule),
         "s" => 1,
         "m" => 60,
         "h" => 3600,
@@ -295,11 +295,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(rule()),
     };
     let seconds = count.checked_mul(seconds_each).ok_or_else(rule)?;
-    Some(Duration::from_secs(seconds)).filter(|span| within(*span)).ok_or_else(rule)
+    Some(Duration::from_secs(seconds)).filter(|span| is_valid_duration(*span)).ok_or_else(rule)
 }
 
-fn within(span: Duration) -> bool {
-    !span.is_zero() && span <= Duration::from_secs(LONGEST)
+fn is_valid_duration(span: Duration) -> bool {
+    !span.is_zero() && span <= Duration::from_secs(MAX_DURATION_SECONDS)
 }
 
 pub(super) fn log_filter(text: &str) -> Result<String, String> {

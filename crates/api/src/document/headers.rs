@@ -30,17 +30,17 @@ const ETAG_SCHEMAS: [&str; 10] = [
 ];
 
 /// A response header with its schema and description.
-struct Told {
+struct HeaderDescription {
     name: HeaderName,
     schema: ObjectBuilder,
     what: &'static str,
 }
 
-fn all() -> Vec<Told> {
+fn described_headers() -> Vec<HeaderDescription> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let whole = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
     let truth = || text().enum_values(Some(["true"]));
-    let told = |name, schema, what| Told { name, schema, what };
+    let told = |name, schema, what| HeaderDescription { name, schema, what };
     let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
     vec![
         told(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
@@ -61,16 +61,16 @@ fn all() -> Vec<Told> {
 /// Adds the headers to the components and to all operations.
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
-    for Told { name, schema, what } in all() {
+    for HeaderDescription { name, schema, what } in described_headers() {
         let header: Header = HeaderBuilder::new().schema(Some(schema.build())).description(Some(what)).build();
         components.headers.insert(name.to_string(), RefOr::T(header));
     }
     for item in document.paths.paths.values_mut() {
-        super::operations_mut(item).for_each(of_operation);
+        super::operations_mut(item).for_each(add_to_operation);
     }
 }
 
-fn of_operation(operation: &mut Operation) {
+fn add_to_operation(operation: &mut Operation) {
     let named = |name: &str| {
         operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
     };
@@ -80,7 +80,7 @@ fn of_operation(operation: &mut Operation) {
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
         let succeeds = status.starts_with('2');
-        let tagged = succeeds && response.content.values().any(is_tagged);
+        let tagged = succeeds && response.content.values().any(has_etag);
         let names = [
             (REQUEST_ID, true),
             (header::ETAG, tagged),
@@ -103,7 +103,7 @@ fn of_operation(operation: &mut Operation) {
     }
 }
 
-fn is_tagged(content: &RefOr<Content>) -> bool {
+fn has_etag(content: &RefOr<Content>) -> bool {
     let RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. }) = content else { return false };
     let name = schema.ref_location.rsplit('/').next();
     name.is_some_and(|name| ETAG_SCHEMAS.contains(&name))

@@ -51,7 +51,7 @@ const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
 const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
 /// Pattern of idempotency keys.
-const KEY: &str = "^[!-~]{1,255}$";
+const IDEMPOTENCY_KEY: &str = "^[!-~]{1,255}$";
 /// Pattern of `If-Match`: `*` or entity tags.
 const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
 /// Invisible characters, as far as portable patterns can name them; there are more beyond the basic multilingual plane.
@@ -85,7 +85,7 @@ const REASON: &str = concat!(
 const ANY: &str = "*";
 
 /// A constraint of a value.
-enum Form {
+enum Constraint {
     /// One of these values.
     Words(Vec<&'static str>),
     /// A text with this pattern, and a maximum length in characters; the minimum is 1.
@@ -99,7 +99,7 @@ enum Form {
 }
 
 /// A schema with a property, or an operation with a parameter, and its constraint. Later entries override earlier ones.
-type Entry = (&'static str, &'static str, fn() -> Form);
+type Entry = (&'static str, &'static str, fn() -> Constraint);
 
 /// Constraints by schema and property.
 const PROPERTIES: &[Entry] = &[
@@ -116,7 +116,7 @@ const PROPERTIES: &[Entry] = &[
     ("NewWorkspace", "name", name),
     ("NewWorkload", "name", name),
     ("WorkloadChange", "name", name),
-    ("NewShareLink", "label", || Form::Pattern(NAME, MAX_LABEL_CHARS)),
+    ("NewShareLink", "label", || Constraint::Pattern(NAME, MAX_LABEL_CHARS)),
     ("NewWorkload", "description", description),
     ("WorkloadChange", "description", description),
     (ANY, "asset_kind", kinds),
@@ -127,17 +127,17 @@ const PROPERTIES: &[Entry] = &[
     ("Role", "role", roles),
     ("RoleBinding", "role", roles),
     ("NewRoleBinding", "role", roles),
-    (ANY, "scope_kind", || Form::Words(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
+    (ANY, "scope_kind", || Constraint::Words(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
     (ANY, "session_id", session),
-    (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
-    (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
-    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE_CHARS)),
-    ("NewReembedding", "max_chunks", || Form::AtMost(MAX_CHUNKS)),
-    ("NewContractRevocation", "reason", || Form::Pattern(REASON, MAX_REVOCATION_REASON)),
-    (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
+    (ANY, "document_id", || Constraint::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "digest", || Constraint::Pattern(CHECKSUM, 71)),
+    ("NewDocument", "title", || Constraint::Pattern(NAME, MAX_TITLE_CHARS)),
+    ("NewReembedding", "max_chunks", || Constraint::AtMost(MAX_CHUNKS)),
+    ("NewContractRevocation", "reason", || Constraint::Pattern(REASON, MAX_REVOCATION_REASON)),
+    (ANY, "checksum", || Constraint::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),
     ("ImpactedRelease", "state", states),
@@ -145,7 +145,7 @@ const PROPERTIES: &[Entry] = &[
     ("TransitionRequest", "to_state", states),
     ("Execution", "status", run_statuses),
     ("ExecutionSection", "status", run_statuses),
-    ("ExecutionResult", "status", || Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
+    ("ExecutionResult", "status", || Constraint::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
     ("CodeResult", "status", || {
         words([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].map(RunStatus::as_str))
     }),
@@ -153,12 +153,12 @@ const PROPERTIES: &[Entry] = &[
     ("RunCode", "workload_slug", slug),
     ("RunCode", "environment", slug),
     ("SettleRequest", "outcome", || words(Resolution::ALL.map(Resolution::as_str))),
-    ("SettleRequest", "note", || Form::Prose(LONGEST_SETTLEMENT)),
-    ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
+    ("SettleRequest", "note", || Constraint::Prose(LONGEST_SETTLEMENT)),
+    ("QueuedExecution", "state", || Constraint::Words(vec![RunStatus::Queued.as_str()])),
     ("QueuedExecution", "review", pending),
     ("ReviewRequest", "outcome", || words(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
-    ("ReviewRequest", "note", || Form::Prose(LONGEST_NOTE)),
-    ("DraftRequest", "description", || Form::Prose(MAX_DESCRIBED)),
+    ("ReviewRequest", "note", || Constraint::Prose(LONGEST_NOTE)),
+    ("DraftRequest", "description", || Constraint::Prose(MAX_DESCRIBED)),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),
     ("DecisionSection", "outcome", || words(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
@@ -170,13 +170,13 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "invocation_mode", || words(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
     ("WorkloadChange", "status", workload_statuses),
-    ("NewApproval", "note", || Form::Prose(MAX_NOTE)),
-    ("RollbackRequest", "reason", || Form::Pattern(REASON, MAX_REASON)),
-    ("NewVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE_CHARS)),
-    ("NewFlowVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE_CHARS)),
-    ("GraphEvidence", "format", || Form::Words(vec!["graph"])),
-    ("Health", "status", || Form::Words(vec!["ok"])),
-    ("Readiness", "status", || Form::Words(vec!["ready", "unready", "leaving"])),
+    ("NewApproval", "note", || Constraint::Prose(MAX_NOTE)),
+    ("RollbackRequest", "reason", || Constraint::Pattern(REASON, MAX_REASON)),
+    ("NewVersion", "change_note", || Constraint::Prose(MAX_CHANGE_NOTE_CHARS)),
+    ("NewFlowVersion", "change_note", || Constraint::Prose(MAX_CHANGE_NOTE_CHARS)),
+    ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
+    ("Health", "status", || Constraint::Words(vec!["ok"])),
+    ("Readiness", "status", || Constraint::Words(vec!["ready", "unready", "leaving"])),
     ("Readiness", "database", readiness),
     ("Readiness", "artifacts", readiness),
     ("Readiness", "partitions", readiness),
@@ -201,99 +201,99 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "origin", || words(Origin::ALL.map(Origin::as_str))),
     (ANY, "influence_role", || words(InfluenceRole::ALL.map(InfluenceRole::as_str))),
     (ANY, "action_class", || words(ActionClass::ALL.map(ActionClass::as_str))),
-    (ANY, "format", || Form::Words(vec!["flat", "graph"])),
-    (ANY, "presentation_mode", || Form::Words(vec!["chat", "form", "block"])),
-    (ANY, "mode", || Form::Words(vec!["async"])),
-    (ANY, "Idempotency-Key", || Form::Pattern(KEY, 255)),
-    (ANY, "If-Match", || Form::Tags),
+    (ANY, "format", || Constraint::Words(vec!["flat", "graph"])),
+    (ANY, "presentation_mode", || Constraint::Words(vec!["chat", "form", "block"])),
+    (ANY, "mode", || Constraint::Words(vec!["async"])),
+    (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
+    (ANY, "If-Match", || Constraint::Tags),
 ];
 
-fn words<const N: usize>(all: [&'static str; N]) -> Form {
-    Form::Words(all.to_vec())
+fn words<const N: usize>(all: [&'static str; N]) -> Constraint {
+    Constraint::Words(all.to_vec())
 }
 
-fn pending() -> Form {
-    Form::Words(vec!["pending"])
+fn pending() -> Constraint {
+    Constraint::Words(vec!["pending"])
 }
 
-fn lanes() -> Form {
+fn lanes() -> Constraint {
     words(Lane::ALL.map(Lane::as_str))
 }
 
-fn target_lanes() -> Form {
-    Form::Words(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
+fn target_lanes() -> Constraint {
+    Constraint::Words(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
 }
 
-const fn slug() -> Form {
-    Form::Pattern(SLUG, MAX_SLUG)
+const fn slug() -> Constraint {
+    Constraint::Pattern(SLUG, MAX_SLUG)
 }
 
-const fn workspace_slug() -> Form {
-    Form::Pattern(SLUG, MAX_WORKSPACE_SLUG)
+const fn workspace_slug() -> Constraint {
+    Constraint::Pattern(SLUG, MAX_WORKSPACE_SLUG)
 }
 
-const fn name() -> Form {
-    Form::Pattern(NAME, MAX_NAME)
+const fn name() -> Constraint {
+    Constraint::Pattern(NAME, MAX_NAME)
 }
 
-const fn description() -> Form {
-    Form::Prose(MAX_DESCRIPTION)
+const fn description() -> Constraint {
+    Constraint::Prose(MAX_DESCRIPTION)
 }
 
-fn kinds() -> Form {
+fn kinds() -> Constraint {
     words(AssetKind::ALL.map(AssetKind::as_str))
 }
 
-fn roles() -> Form {
+fn roles() -> Constraint {
     words(Role::ALL.map(|role| role.as_str()))
 }
 
-const fn owner() -> Form {
-    Form::Pattern(OWNER, 132)
+const fn owner() -> Constraint {
+    Constraint::Pattern(OWNER, 132)
 }
 
-const fn principal() -> Form {
-    Form::Pattern(PRINCIPAL, 135)
+const fn principal() -> Constraint {
+    Constraint::Pattern(PRINCIPAL, 135)
 }
 
-const fn session() -> Form {
-    Form::Pattern(SessionId::PATTERN, MAX_SESSION_CHARS)
+const fn session() -> Constraint {
+    Constraint::Pattern(SessionId::PATTERN, MAX_SESSION_CHARS)
 }
 
-const fn label() -> Form {
-    Form::Pattern(LABEL, 64)
+const fn label() -> Constraint {
+    Constraint::Pattern(LABEL, 64)
 }
 
-fn lifecycles() -> Form {
+fn lifecycles() -> Constraint {
     words(Lifecycle::ALL.map(Lifecycle::as_str))
 }
 
-fn states() -> Form {
+fn states() -> Constraint {
     words(StateName::ALL.map(StateName::as_str))
 }
 
-fn run_statuses() -> Form {
+fn run_statuses() -> Constraint {
     words(RunStatus::ALL.map(RunStatus::as_str))
 }
 
-fn outcomes() -> Form {
+fn outcomes() -> Constraint {
     words(Outcome::ALL.map(Outcome::as_str))
 }
 
-fn verdicts() -> Form {
+fn verdicts() -> Constraint {
     words(Verdict::ALL.map(Verdict::as_str))
 }
 
-fn subjects() -> Form {
-    Form::Words(vec!["release"])
+fn subjects() -> Constraint {
+    Constraint::Words(vec!["release"])
 }
 
-fn workload_statuses() -> Form {
+fn workload_statuses() -> Constraint {
     words(WorkloadStatus::ALL.map(WorkloadStatus::as_str))
 }
 
-fn readiness() -> Form {
-    Form::Words(vec!["ok", "unavailable"])
+fn readiness() -> Constraint {
+    Constraint::Words(vec!["ok", "unavailable"])
 }
 
 /// Adds the constraints to a document, and returns the entries that matched.
@@ -302,8 +302,8 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
     let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
     for (of, schema) in schemas {
         if let RefOr::T(schema) = schema {
-            open(schema);
-            visit_properties(schema, &mut |name, object| shape(PROPERTIES, (of, name), object, &mut placed));
+            mark_open_objects(schema);
+            visit_properties(schema, &mut |name, object| apply_constraint(PROPERTIES, (of, name), object, &mut placed));
         }
     }
     for item in document.paths.paths.values_mut() {
@@ -313,7 +313,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
                 let name = parameter.name.clone();
                 if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
                     remove_null(object);
-                    shape(PARAMETERS, (&id, &name), object, &mut placed);
+                    apply_constraint(PARAMETERS, (&id, &name), object, &mut placed);
                 }
             }
         }
@@ -329,7 +329,7 @@ fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Paramet
 }
 
 /// Marks objects without described members as open: some clients would treat them as empty.
-fn open(schema: &mut Schema) {
+fn mark_open_objects(schema: &mut Schema) {
     let parts: Vec<&mut RefOr<Schema>> = match schema {
         Schema::Object(object) => {
             let is_object = match &object.schema_type {
@@ -350,7 +350,7 @@ fn open(schema: &mut Schema) {
     };
     for part in parts {
         if let RefOr::T(part) = part {
-            open(part);
+            mark_open_objects(part);
         }
     }
 }
@@ -389,7 +389,7 @@ fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)
     }
 }
 
-fn shape(
+fn apply_constraint(
     entries: &[Entry],
     (of, name): (&str, &str),
     object: &mut Object,
@@ -410,26 +410,26 @@ fn shape(
             continue;
         }
         let form = form();
-        if matches!(form, Form::AtMost(_)) != is_number {
+        if matches!(form, Constraint::AtMost(_)) != is_number {
             continue;
         }
         placed.insert((*schema, *property));
         match form {
-            Form::AtMost(most) => object.maximum = Some(Number::from(most)),
-            Form::Words(words) => {
+            Constraint::AtMost(most) => object.maximum = Some(Number::from(most)),
+            Constraint::Words(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
             }
-            Form::Pattern(pattern, longest) => {
+            Constraint::Pattern(pattern, longest) => {
                 object.pattern = Some(pattern.to_owned());
                 object.min_length = Some(1);
                 object.max_length = Some(longest);
             }
-            Form::Tags => {
+            Constraint::Tags => {
                 object.pattern = Some(ENTITY_TAGS.to_owned());
                 object.examples = vec![Value::from("\"1\"")];
             }
-            Form::Prose(longest) => {
+            Constraint::Prose(longest) => {
                 object.pattern = Some(PROSE.to_owned());
                 object.max_length = Some(longest);
             }

@@ -79,11 +79,11 @@ impl From<Failure> for ApiError {
             Failure::Principal(refusal) => FieldProblem::new("principal", refusal.code(), refusal.to_string()).into(),
             Failure::Asset(refusal) => map_asset_refusal(refusal),
             Failure::AssetInUse { shown, hidden } => map_asset_in_use(&shown, hidden),
-            Failure::Content(refusal) => of_content(refusal),
+            Failure::Content(refusal) => map_content_refusal(refusal),
             Failure::Canonical(refusal) => map_canonical_refusal(&refusal),
-            Failure::Flow(problems) => of_flow(&problems),
+            Failure::Flow(problems) => map_flow_problems(&problems),
             Failure::Knowledge(refusal) => map_knowledge_refusal(refusal),
-            Failure::Workload(refusal) => of_workload(refusal),
+            Failure::Workload(refusal) => map_workload_refusal(refusal),
             Failure::Release(refusal) => map_release_refusal(refusal),
             Failure::Environment(_) => {
                 FieldProblem::new("min_approvals", "out_of_bounds", "must be between 1 and 10").into()
@@ -94,14 +94,14 @@ impl From<Failure> for ApiError {
             Failure::Token(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => map_rate_limit(throttled),
-            Failure::Run(refusal) => of_run(refusal),
-            Failure::Tool(refusal) => of_tool(refusal),
+            Failure::Run(refusal) => map_run_refusal(refusal),
+            Failure::Tool(refusal) => map_tool_refusal(refusal),
             Failure::Review(refusal) => map_review_refusal(refusal),
             Failure::Settle(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
             }
             Failure::Generate(refusal) => map_generate_refusal(refusal),
-            Failure::Store(error) => of_store(&error),
+            Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
             Failure::Integrity(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -129,13 +129,13 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::HostTaken
         | Conflict::MissingReference
         | Conflict::ShareLinkClosed => {
-            return ApiError::new(StatusCode::CONFLICT, conflict.code(), explain(conflict));
+            return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
         }
     };
-    invalid_content(vec![json!({ "path": field, "code": conflict.code(), "message": explain(conflict) })])
+    invalid_content(vec![json!({ "path": field, "code": conflict.code(), "message": conflict_message(conflict) })])
 }
 
-const fn explain(conflict: Conflict) -> &'static str {
+const fn conflict_message(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::DuplicateSlug => "this slug is taken",
         Conflict::DuplicateVersionLabel => "the asset already has a version with this label",
@@ -151,7 +151,7 @@ const fn explain(conflict: Conflict) -> &'static str {
     }
 }
 
-fn of_store(error: &StoreError) -> ApiError {
+fn map_store_error(error: &StoreError) -> ApiError {
     match error.fault {
         StoreFault::Unavailable => ApiError::unavailable().caused_by(error),
         StoreFault::Broken => ApiError::internal().caused_by(error),
@@ -208,7 +208,7 @@ fn invalid_content(problems: Vec<Value>) -> ApiError {
         .with("fields", problems)
 }
 
-fn of_content(refusal: ContentRefusal) -> ApiError {
+fn map_content_refusal(refusal: ContentRefusal) -> ApiError {
     match refusal {
         ContentRefusal::Invalid(problems) => invalid_content(
             problems
@@ -237,7 +237,7 @@ fn map_canonical_refusal(refusal: &CanonicalRefusal) -> ApiError {
     invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
 }
 
-fn of_flow(problems: &[FlowProblem]) -> ApiError {
+fn map_flow_problems(problems: &[FlowProblem]) -> ApiError {
     let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow is invalid").with("errors", errors)
 }
@@ -264,7 +264,7 @@ fn map_knowledge_refusal(refusal: KnowledgeRefusal) -> ApiError {
 /// `Retry-After` of a failed model call, in seconds.
 const PROVIDER_RETRY_AFTER_SECONDS: u64 = 5;
 
-fn of_workload(refusal: WorkloadRefusal) -> ApiError {
+fn map_workload_refusal(refusal: WorkloadRefusal) -> ApiError {
     match refusal {
         WorkloadRefusal::Name => {
             ApiError::invalid_field(FieldProblem::new("name", refusal.code(), refusal.to_string()))
@@ -302,7 +302,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RoleKindMismatch => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must match the kind of the asset")
         }
-        ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole)),
+        ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, conflict_message(Conflict::DuplicateRole)),
         ReleaseRefusal::TooManyBindings => {
             ApiError::new(StatusCode::CONFLICT, code, "a release has at most 100 bindings")
         }
@@ -370,7 +370,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         }
         ReleaseRefusal::UnresolvedReferences(unresolved) => {
             let offset = unresolved.first().and_then(|first| first.offset);
-            let missing: Vec<Value> = unresolved.iter().map(of_reference).collect();
+            let missing: Vec<Value> = unresolved.iter().map(unresolved_reference_json).collect();
             let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release has unresolved references")
                 .with("missing", missing);
             match offset {
@@ -381,7 +381,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
     }
 }
 
-fn of_reference(unresolved: &UnresolvedReference) -> Value {
+fn unresolved_reference_json(unresolved: &UnresolvedReference) -> Value {
     json!({
         "code": unresolved.code,
         "message": unresolved.message,
@@ -401,7 +401,7 @@ fn map_rate_limit(Throttled { quota, wait }: Throttled) -> ApiError {
         .with_header(RATE_LIMIT_RESET, HeaderValue::from(seconds))
 }
 
-fn of_run(refusal: RunRefusal) -> ApiError {
+fn map_run_refusal(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
@@ -421,7 +421,7 @@ fn of_run(refusal: RunRefusal) -> ApiError {
     }
 }
 
-fn of_tool(refusal: ToolRefusal) -> ApiError {
+fn map_tool_refusal(refusal: ToolRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
         ToolRefusal::Arguments(problems) => {

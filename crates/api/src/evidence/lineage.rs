@@ -119,7 +119,7 @@ pub(crate) struct LineageQuery {
 }
 
 /// Parses a word of a closed set.
-fn word<T>(
+fn parse_word<T>(
     name: &'static str,
     text: Option<&String>,
     parse: impl FnOnce(&str) -> Option<T>,
@@ -143,9 +143,9 @@ pub(crate) async fn read_context_lineage(
 ) -> Result<HttpResponse, ApiError> {
     let (limit, offset) = paging::within(query.limit, query.offset)?;
     let mut fields = FieldErrors::default();
-    let origin = fields.read(word("origin", query.origin.as_ref(), Origin::parse));
-    let influence_role = fields.read(word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
-    let action_class = fields.read(word("action_class", query.action_class.as_ref(), ActionClass::parse));
+    let origin = fields.read(parse_word("origin", query.origin.as_ref(), Origin::parse));
+    let influence_role = fields.read(parse_word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
+    let action_class = fields.read(parse_word("action_class", query.action_class.as_ref(), ActionClass::parse));
     let filter = fields.whole(|| {
         Some(LineageFilter { origin: origin?, influence_role: influence_role?, action_class: action_class? })
     })?;

@@ -124,21 +124,21 @@ pub(crate) async fn run_code(
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
-    told(&run)
+    respond_to_script(&run)
 }
 
-fn told(run: &Run) -> Result<HttpResponse, ApiError> {
+fn respond_to_script(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
         Status::Denied => Err(naming(run, review::denied(execution))),
         Status::Unknown => {
-            Err(naming(run, lost(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
+            Err(naming(run, outcome_error(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
         }
         Status::Completed | Status::Failed | Status::Cancelled => {
             let code = execution.error.as_ref().map(|error| &error.code);
             if code.is_some_and(|code| code == GatewayFailure::Unreachable.code()) {
-                return Err(naming(run, lost(GatewayFailure::Unreachable, code)));
+                return Err(naming(run, outcome_error(GatewayFailure::Unreachable, code)));
             }
             let (stdout, result) = match stored(execution)? {
                 Some(stored) => (stored.stdout().unwrap_or_default(), stored.output),
@@ -156,7 +156,7 @@ fn told(run: &Run) -> Result<HttpResponse, ApiError> {
 }
 
 /// The error for a script with an unknown outcome.
-fn lost(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
+fn outcome_error(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
     let failure = code.and_then(|code| GatewayFailure::from_code(code)).unwrap_or(otherwise);
     let status = match failure {
         GatewayFailure::Unreachable | GatewayFailure::Lost => StatusCode::BAD_GATEWAY,

@@ -17,16 +17,16 @@ const MAX_STREAMS_PER_RUN: usize = 32;
 /// Maximum streams of guests from one address.
 const MAX_STREAMS_PER_CLIENT: usize = 8;
 /// Maximum streams of this process. Each holds the buffers of a connection and polls its run.
-const MOST: usize = 1_024;
+const MAX_STREAMS: usize = 1_024;
 /// `Retry-After` in seconds, after which a stream has probably ended.
-const LATER: HeaderValue = HeaderValue::from_static("5");
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
 
 /// Counts the open streams of this process. Clones share state.
 #[derive(Clone, Debug, Default)]
-pub struct StreamLimiter(Arc<Mutex<Counts>>);
+pub struct StreamLimiter(Arc<Mutex<StreamCounts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct StreamCounts {
     all: usize,
     of_runs: HashMap<ExecutionId, usize>,
     of_clients: HashMap<ClientAddress, usize>,
@@ -46,13 +46,13 @@ impl StreamLimiter {
     pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
-        let is_exceeded = counts.all >= MOST
+        let is_exceeded = counts.all >= MAX_STREAMS
             || open(counts.of_runs.get(&run)) >= MAX_STREAMS_PER_RUN
             || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MAX_STREAMS_PER_CLIENT);
         if is_exceeded {
             let message = "too many streams are open; close one or try again later";
             let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
-            return Err(refused.with_header(RETRY_AFTER, LATER));
+            return Err(refused.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         counts.all += 1;
         *counts.of_runs.entry(run).or_default() += 1;
@@ -62,7 +62,7 @@ impl StreamLimiter {
         Ok(Seat { crowd: self.clone(), run, client })
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, StreamCounts> {
         // The counts stay consistent after a panic elsewhere: each update is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,15 +72,15 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut counts = self.crowd.counts();
         counts.all = counts.all.saturating_sub(1);
-        leave(&mut counts.of_runs, self.run);
+        decrement(&mut counts.of_runs, self.run);
         if let Some(client) = self.client {
-            leave(&mut counts.of_clients, client);
+            decrement(&mut counts.of_clients, client);
         }
     }
 }
 
 /// Decrements a count and removes it at zero.
-fn leave<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
         *count = count.saturating_sub(1);
         if *count == 0 {
@@ -98,10 +98,10 @@ mod tests {
     fn limits_streams_per_process() {
         let crowd = StreamLimiter::default();
         let run = |number: usize| Uuid::from_u128(number as u128).into();
-        let seats: Vec<Seat> = (0..MOST).map(|number| crowd.enter(run(number), None).unwrap()).collect();
-        assert_eq!(crowd.enter(run(MOST), None).unwrap_err().code(), "too_many_streams");
+        let seats: Vec<Seat> = (0..MAX_STREAMS).map(|number| crowd.enter(run(number), None).unwrap()).collect();
+        assert_eq!(crowd.enter(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
         drop(seats);
-        assert!(crowd.enter(run(MOST), None).is_ok());
+        assert!(crowd.enter(run(MAX_STREAMS), None).is_ok());
     }
 
     #[test]

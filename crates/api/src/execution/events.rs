@@ -42,9 +42,9 @@ const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffe
 /// Maximum silence of a stream, because the server and proxies close idle connections.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// Poll interval of a run without a wakeup.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Reconnect delay of clients, in milliseconds.
-const RETRY: &str = "retry: 1000\n\n";
+const RETRY_FIELD: &str = "retry: 1000\n\n";
 
 /// An event of the stream.
 #[derive(ToSchema)]
@@ -167,7 +167,7 @@ pub(super) async fn streamed(
     followed: Followed,
     seen: usize,
 ) -> Result<HttpResponse, ApiError> {
-    let mut telling = Telling {
+    let mut telling = EventStream {
         following: api.services.follow(followed.id),
         api: api.clone(),
         base: base.clone(),
@@ -195,7 +195,7 @@ pub(super) async fn streamed(
             telling.seat = Some(base.crowd.enter(telling.followed.id, follower.guest())?);
         }
         if !telling.has_more || !first.is_empty() {
-            telling.unsent = Unsent::hold(format!("{RETRY}{first}"), follower.address, base)?;
+            telling.unsent = Unsent::hold(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
         }
     }
     let portions = stream::unfold(telling, |mut telling| async move {
@@ -206,7 +206,7 @@ pub(super) async fn streamed(
 }
 
 /// State of one event stream.
-struct Telling {
+struct EventStream {
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
     following: RunSubscription,
@@ -267,7 +267,7 @@ impl Unsent {
     }
 }
 
-impl Telling {
+impl EventStream {
     /// Reads the events since the last read. Each read identifies and authorizes the caller again, so revoked access
     /// ends the stream.
     async fn look(&mut self) -> Result<(Told, Follower), ApiError> {
@@ -290,7 +290,7 @@ impl Telling {
                 return None;
             }
             if !self.has_more {
-                self.following.changed(EVERY).await;
+                self.following.changed(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
             let (told, follower) = self.look().await.ok()?;
@@ -310,7 +310,7 @@ impl Telling {
         let mut text = String::new();
         for (number, event) in &told.events {
             if *number > self.seen {
-                text.push_str(&written(*number, event.kind.as_str(), &event.data)?);
+                text.push_str(&encode_event(*number, event.kind.as_str(), &event.data)?);
                 self.seen = *number;
             }
         }
@@ -319,7 +319,7 @@ impl Telling {
             if self.seen < number {
                 let completed = told.execution.status == Status::Completed;
                 let kind = if completed { "execution.completed" } else { "execution.failed" };
-                text.push_str(&written(number, kind, &ExecutionResult::of(&told.execution)?)?);
+                text.push_str(&encode_event(number, kind, &ExecutionResult::of(&told.execution)?)?);
                 self.seen = number;
             }
         }
@@ -330,7 +330,7 @@ impl Telling {
 }
 
 /// Encodes an event. Compact JSON contains no line breaks, so the data is one line.
-fn written(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
+fn encode_event(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
     let data = serde_json::to_string(data).map_err(|error| ApiError::internal().caused_by(&error))?;
     Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))
 }

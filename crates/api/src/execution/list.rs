@@ -53,8 +53,8 @@ pub(crate) async fn list_executions(
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
     let status = fields.read(status.and_then(|status| review::of_status(status, asked.review.as_deref())));
-    let since = fields.read(moment("since", asked.since.as_deref()));
-    let until = fields.read(moment("until", asked.until.as_deref()));
+    let since = fields.read(parse_time("since", asked.since.as_deref()));
+    let until = fields.read(parse_time("until", asked.until.as_deref()));
     let query = fields.whole(|| {
         Some(ExecutionQuery {
             workload_id: asked.workload_id.map(Into::into),
@@ -68,7 +68,7 @@ pub(crate) async fn list_executions(
     Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 
-fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
+fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
     let read = |text| Timestamp::parse(text).ok_or(());
     let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";
     text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))

@@ -26,8 +26,8 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
             let (execution_id, state) = (execution.execution_id.uuid(), Status::Queued.as_str());
             ToolResult::new("queued", &QueuedExecution { execution_id, state, review, result_token })
         }
-        Status::Completed => ToolResult::new("success", &result(run)?),
-        Status::Failed | Status::Cancelled | Status::Unknown => ToolResult::new("failed", &result(run)?),
+        Status::Completed => ToolResult::new("success", &execution_result(run)?),
+        Status::Failed | Status::Cancelled | Status::Unknown => ToolResult::new("failed", &execution_result(run)?),
         Status::Denied => {
             let refusal = review::denied(execution);
             let (code, message) = (refusal.code().to_owned(), refusal.message().to_owned());
@@ -40,7 +40,7 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
 }
 
 /// The stored result. A malformed result is an error of its own, so that the caller does not repeat the call.
-fn result(run: &Run) -> Result<ExecutionResult, ApiError> {
+fn execution_result(run: &Run) -> Result<ExecutionResult, ApiError> {
     let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
     let malformed = |_| ApiError::from(Failure::from(ToolRefusal::Malformed(run.execution.execution_id)));
     Ok(ExecutionResult { result_token, ..ExecutionResult::of(&run.execution).map_err(malformed)? })

@@ -19,14 +19,14 @@ use std::{
 };
 
 /// Time that a queue must stay long to count as standing.
-const STRETCH: Duration = Duration::from_millis(100);
+const OBSERVATION_WINDOW: Duration = Duration::from_millis(100);
 /// Time without a refusal after which the overload ends.
 const OVERLOAD_COOLDOWN: Duration = Duration::from_secs(1);
 /// The fraction of the queue limit that applies under overload, as numerator and denominator. It keeps PostgreSQL busy
 /// and leaves time for refusals.
 const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
-const CROWD: usize = 3;
+const BURST_FACTOR: usize = 3;
 
 /// Maximum requests in flight of one worker thread, including those whose bodies still arrive. Each takes about 90 KiB
 /// besides its body in an unoptimized build.
@@ -104,7 +104,7 @@ impl Admission {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
-        if now.saturating_duration_since(books.stretch_began) >= STRETCH {
+        if now.saturating_duration_since(books.stretch_began) >= OBSERVATION_WINDOW {
             let is_standing = mem::replace(&mut books.fewest, waiting) >= self.line;
             if is_standing {
                 if books.overloaded_until.is_none_or(|until| now >= until) {
@@ -123,7 +123,7 @@ impl Admission {
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
-        let burst = self.line.saturating_mul(CROWD);
+        let burst = self.line.saturating_mul(BURST_FACTOR);
         let limit = if overloaded { self.line * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
         if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_below_fair_share(&party)) {
             if !overloaded {
@@ -180,14 +180,14 @@ mod tests {
     use std::future::pending;
     use tokio::task::JoinSet;
 
-    const LINE: usize = 6;
+    const MAX_WAITING: usize = 6;
 
     fn party(name: &str) -> ClientKey {
         ClientKey::Caller(ActorRef::parse(name).unwrap())
     }
 
     /// Spawns `many` waiting statements that end when the set is dropped.
-    async fn waits(waiting: &Waiting, many: usize) -> JoinSet<()> {
+    async fn spawn_waiting(waiting: &Waiting, many: usize) -> JoinSet<()> {
         let mut line = JoinSet::new();
         for _ in 0..many {
             let waiting = waiting.clone();
@@ -202,33 +202,33 @@ mod tests {
     #[tokio::test]
     async fn serves_bursts_and_bounds_standing_queues() {
         let waiting = Waiting::default();
-        let admission = Admission::new(waiting.clone(), LINE);
+        let admission = Admission::new(waiting.clone(), MAX_WAITING);
         let (ada, start) = (party("user:ada"), Instant::now());
-        let line = waits(&waiting, LINE * CROWD - 1).await;
+        let line = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
         // The queue was empty when the window began, so it is not standing yet.
         assert!(admission.admit(ada.clone(), start).is_some());
-        assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
+        assert!(admission.admit(ada.clone(), start + OBSERVATION_WINDOW).is_some());
         // The queue was standing for a whole window.
-        let later = start + STRETCH * 2;
+        let later = start + OBSERVATION_WINDOW * 2;
         assert!(admission.admit(ada.clone(), later).is_none());
         drop(line);
         tokio::task::yield_now().await;
         // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
-        let line = waits(&waiting, LINE / 2 - 1).await;
+        let line = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
         assert!(admission.admit(ada.clone(), later).is_some());
         drop(line);
-        let line = waits(&waiting, LINE / 2).await;
+        let line = spawn_waiting(&waiting, MAX_WAITING / 2).await;
         assert!(admission.admit(ada.clone(), later).is_none());
         drop(line);
         tokio::task::yield_now().await;
         assert!(admission.admit(ada.clone(), later).is_some());
-        let _line = waits(&waiting, LINE).await;
+        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
         assert!(admission.admit(ada, later + OVERLOAD_COOLDOWN).is_some());
     }
 
     #[tokio::test]
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
-        let admission = Admission::new(Waiting::default(), LINE);
+        let admission = Admission::new(Waiting::default(), MAX_WAITING);
         let (ada, now) = (party("user:ada"), Instant::now());
         let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), now, move || is_exhausted);
         let mut served: Vec<Admitted> = (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
@@ -240,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn bounds_requests_in_flight_and_serves_other_clients() {
-        let admission = Admission::new(Waiting::default(), LINE);
+        let admission = Admission::new(Waiting::default(), MAX_WAITING);
         let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
         let held: Vec<Admitted> = (0..MAX_IN_FLIGHT).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
         assert!(admission.admit(crowd.clone(), now).is_none());
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn spreads_refusals_over_time_and_bounds_their_delay() {
-        let admission = Admission::new(Waiting::default(), LINE);
+        let admission = Admission::new(Waiting::default(), MAX_WAITING);
         let now = Instant::now();
         let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
         assert_eq!(admission.refusal_due(now), now);
@@ -268,12 +268,12 @@ mod tests {
     #[tokio::test]
     async fn serves_client_below_fair_share_under_overload() {
         let waiting = Waiting::default();
-        let admission = Admission::new(waiting.clone(), LINE);
+        let admission = Admission::new(waiting.clone(), MAX_WAITING);
         let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());
-        let mut places: Vec<Admitted> = (0..LINE).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
-        let _line = waits(&waiting, LINE).await;
-        assert!(admission.admit(crowd.clone(), start + STRETCH).is_some());
-        let later = start + STRETCH * 2;
+        let mut places: Vec<Admitted> = (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
+        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
+        assert!(admission.admit(crowd.clone(), start + OBSERVATION_WINDOW).is_some());
+        let later = start + OBSERVATION_WINDOW * 2;
         assert!(admission.admit(crowd.clone(), later).is_none());
         // Two clients: the fair share of each is one half.
         places.push(admission.admit(other.clone(), later).unwrap());
@@ -281,7 +281,7 @@ mod tests {
         assert!(admission.admit(other.clone(), later).is_some());
         assert!(admission.admit(crowd.clone(), later).is_none());
         // Beyond twice the burst limit every request is refused.
-        let _more = waits(&waiting, LINE * CROWD * 2).await;
+        let _more = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
         assert!(admission.admit(other, later).is_none());
         drop(places);
         assert!(admission.books.lock().unwrap().under_way.is_empty());

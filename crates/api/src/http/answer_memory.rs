@@ -51,7 +51,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
         return Ok(response);
     }
     let held = match of_request {
-        Some(memory) if memory.bytes() >= bytes => Held::Request(memory),
+        Some(memory) if memory.bytes() >= bytes => ResponseMemory::Request(memory),
         Some(_) | None => {
             let base = response.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(response.request());
@@ -66,7 +66,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
                 Err(LimitReached) => Err(Exhausted),
             };
             match base.map(reserve) {
-                Some(Ok(reservation)) => Held::Answer(reservation),
+                Some(Ok(reservation)) => ResponseMemory::Answer(reservation),
                 // Unit tests have no base.
                 None => return Ok(response),
                 Some(Err(_)) => {
@@ -79,7 +79,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
     };
     Ok(response.map_body(|_, body| match body.try_into_bytes() {
         Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _held: held }),
-        Err(body) => BoxBody::new(Whole { body, _held: held }),
+        Err(body) => BoxBody::new(SizedBody { body, _held: held }),
     }))
 }
 
@@ -95,7 +95,7 @@ fn refusal_without_memory<B>(response: &ServiceResponse<B>) -> ApiError {
 }
 
 /// The memory reservation of a response until it is written.
-enum Held {
+enum ResponseMemory {
     Answer(#[expect(dead_code, reason = "dropped with the answer")] Reservation),
     Request(#[expect(dead_code, reason = "dropped with the answer")] RequestMemory),
 }
@@ -103,7 +103,7 @@ enum Held {
 /// A body that is written chunk by chunk.
 struct ChunkedBody {
     bytes: Bytes,
-    _held: Held,
+    _held: ResponseMemory,
 }
 
 impl MessageBody for ChunkedBody {
@@ -120,12 +120,12 @@ impl MessageBody for ChunkedBody {
 }
 
 /// A body of known size that produces its own chunks.
-struct Whole {
+struct SizedBody {
     body: BoxBody,
-    _held: Held,
+    _held: ResponseMemory,
 }
 
-impl MessageBody for Whole {
+impl MessageBody for SizedBody {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {

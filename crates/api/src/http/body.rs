@@ -146,7 +146,7 @@ impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let accepted = accept(request.headers(), LIMIT);
+        let accepted = check_headers(request.headers(), LIMIT);
         ready(accepted.map(|()| Self { request: request.clone(), payload: payload.take(), shape: PhantomData }))
     }
 }
@@ -207,7 +207,7 @@ fn arrived(
     payload: &mut Payload,
     limit: usize,
 ) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
-    let accepted = accept(request.headers(), limit);
+    let accepted = check_headers(request.headers(), limit);
     let announced = content_length(request.headers()).unwrap_or_default();
     let base = request.app_data::<web::Data<HttpBase>>().cloned();
     let client = client_of(request);
@@ -216,7 +216,7 @@ fn arrived(
         accepted?;
         let base = base.ok_or_else(ApiError::internal)?;
         let memory = base.memory.request(client);
-        let arrived = timeout(base.body_timeout, arrive((payload, memory), announced, limit)).await;
+        let arrived = timeout(base.body_timeout, receive((payload, memory), announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
 }
@@ -267,7 +267,7 @@ pub fn digest(document: &Value) -> [u8; 32] {
 }
 
 /// Validates the headers of a body before the server reads it.
-fn accept(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
+fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
     // `identity` is refused too: it is valid in `Accept-Encoding` only.
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::unsupported_media_type());
@@ -315,7 +315,7 @@ fn is_json(kind: &str) -> bool {
 /// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not hold the
 /// memory of a body. The announced rest is then reserved at once, in the budget and in the buffer: two bodies with half
 /// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
-async fn arrive(
+async fn receive(
     (mut payload, mut memory): (Payload, RequestMemory),
     announced: usize,
     limit: usize,

@@ -55,7 +55,7 @@ const READ_BYTES: usize = 8 << 10;
 /// Maximum bytes that the guard reads ahead while the receive window is closed.
 const AHEAD: usize = 256;
 /// The end of a head.
-const END: &[u8; 4] = b"\r\n\r\n";
+const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 /// Bytes that the framework refuses at any position of a head or trailer section.
 const INVALID_BYTES: &[u8] = b"\r\0";
 
@@ -272,7 +272,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         if self.replacement.is_none() {
-            self.replacement = replaced(bytes);
+            self.replacement = replace_response(bytes);
         }
         let this = &mut *self;
         let Some(replacement) = &mut this.replacement else {
@@ -308,8 +308,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
 }
 
 /// The replacement bytes, if the last response in `bytes` comes from the framework.
-fn replaced(bytes: &[u8]) -> Option<Replacement> {
-    if !bytes.record(END) {
+fn replace_response(bytes: &[u8]) -> Option<Replacement> {
+    if !bytes.record(HEAD_END) {
         return None;
     }
     let tail_at = bytes.len().saturating_sub(SHORT);

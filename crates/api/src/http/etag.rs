@@ -46,7 +46,7 @@ fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expecte
         if text == "*" {
             any = true;
         } else {
-            revisions.extend(tags(text)?.into_iter().filter_map(revision));
+            revisions.extend(parse_entity_tags(text)?.into_iter().filter_map(revision));
         }
     }
     match (any, sent) {
@@ -57,7 +57,7 @@ fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expecte
 }
 
 /// Parses a comma-separated list of at least one entity tag (RFC 9110, 8.8.3). A tag may contain commas.
-fn tags(text: &str) -> Option<Vec<&str>> {
+fn parse_entity_tags(text: &str) -> Option<Vec<&str>> {
     let opaque = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
     let mut found = Vec::new();
     let mut rest = text;

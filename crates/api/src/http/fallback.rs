@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::OpenApi;
 
 /// Path patterns of the documentation pages.
-const BESIDE: [&str; 2] = ["/docs", "/docs/{_:.*}"];
+const DOCS_PATTERNS: [&str; 2] = ["/docs", "/docs/{_:.*}"];
 /// Path pattern of embeddable pages. A 405 here would reveal which slugs have a page, so this pattern is excluded.
 const EMBED_PATTERN: &str = "/{slug}";
 
@@ -27,7 +27,7 @@ impl KnownMethods {
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
-        BESIDE.iter().for_each(|pattern| known.add(pattern, "GET"));
+        DOCS_PATTERNS.iter().for_each(|pattern| known.add(pattern, "GET"));
         for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != EMBED_PATTERN) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);

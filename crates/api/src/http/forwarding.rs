@@ -9,7 +9,7 @@ use actix_web::HttpRequest;
 
 /// Header names that proxies, tunnels, load balancers and CDNs add to forwarded requests.
 /// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and product manuals.
-const NAMES: [&str; 28] = [
+const PROXY_HEADERS: [&str; 28] = [
     "client-ip",
     "disguised-host",
     "do-connecting-ip",
@@ -41,7 +41,7 @@ const NAMES: [&str; 28] = [
 ];
 
 /// Prefixes of such names, for products that add several headers. `CDN-Loop` is RFC 8586.
-const PREFIXES: [&str; 43] = [
+const PROXY_HEADER_PREFIXES: [&str; 43] = [
     "akamai-",
     "ali-",
     "cdn-",
@@ -103,7 +103,7 @@ fn is_added_by_proxies(name: &str) -> bool {
     } else {
         name
     };
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    PROXY_HEADERS.contains(&name) || PROXY_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -133,10 +133,10 @@ mod tests {
         for header in FORWARDING_HEADERS {
             assert!(is_forwarded_with(&[("Host", "localhost"), (header, "")]), "{header}");
         }
-        for header in NAMES {
+        for header in PROXY_HEADERS {
             assert!(is_forwarded_with(&[("Host", "localhost"), (header, "127.0.0.1")]), "{header}");
         }
-        for prefix in PREFIXES {
+        for prefix in PROXY_HEADER_PREFIXES {
             assert!(is_added_by_proxies(&format!("{prefix}x")), "{prefix}");
         }
     }

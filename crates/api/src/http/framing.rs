@@ -101,7 +101,7 @@ enum Chunks {
 }
 
 /// Transition after a byte of a chunked body.
-enum Step {
+enum ChunkTransition {
     To(Chunks),
     Ended,
     /// The framework closes the connection.
@@ -172,10 +172,10 @@ impl Framing {
             }
             State::Chunks(chunks) => {
                 self.state = match chunks.after(*rest.first()?) {
-                    Step::To(next) => State::Chunks(next),
-                    Step::Ended => self.next(),
-                    Step::Broken => State::Over,
-                    Step::Refused => return None,
+                    ChunkTransition::To(next) => State::Chunks(next),
+                    ChunkTransition::Ended => self.next(),
+                    ChunkTransition::Broken => State::Over,
+                    ChunkTransition::Refused => return None,
                 };
                 Some(1)
             }
@@ -286,28 +286,28 @@ impl Line {
 
 impl Chunks {
     /// The transition for a byte. `step` skips the data bytes.
-    fn after(self, byte: u8) -> Step {
+    fn after(self, byte: u8) -> ChunkTransition {
         match (self, byte) {
-            (Self::SizeBegins, _) => hexadecimal(byte).map_or(Step::Broken, |digit| Step::To(Self::Size(digit))),
-            (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => Step::To(Self::Blank(size)),
-            (Self::Size(size) | Self::Blank(size), b';') => Step::To(Self::Extension(size)),
-            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => Step::To(Self::SizeEnds(size)),
+            (Self::SizeBegins, _) => hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::To(Self::Size(digit))),
+            (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => ChunkTransition::To(Self::Blank(size)),
+            (Self::Size(size) | Self::Blank(size), b';') => ChunkTransition::To(Self::Extension(size)),
+            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => ChunkTransition::To(Self::SizeEnds(size)),
             (Self::Size(size), _) => {
-                let next = hexadecimal(byte).and_then(|digit| size.checked_mul(16)?.checked_add(digit));
-                next.map_or(Step::Broken, |size| Step::To(Self::Size(size)))
+                let next = hex_digit(byte).and_then(|digit| size.checked_mul(16)?.checked_add(digit));
+                next.map_or(ChunkTransition::Broken, |size| ChunkTransition::To(Self::Size(size)))
             }
-            (Self::Extension(_), 0x00..=0x08 | 0x0a..=0x1f | 0x7f) => Step::Broken,
-            (Self::Extension(size), _) => Step::To(Self::Extension(size)),
-            (Self::SizeEnds(0), b'\n') => Step::To(Self::TrailerBegins),
-            (Self::SizeEnds(size), b'\n') => Step::To(Self::Data(size)),
-            (Self::DataCarriageReturn, b'\r') => Step::To(Self::DataLineFeed),
-            (Self::DataLineFeed, b'\n') => Step::To(Self::SizeBegins),
-            (Self::TrailerBegins, b'\r') => Step::To(Self::LastLineFeed),
-            (Self::LastLineFeed, b'\n') => Step::Ended,
-            (Self::TrailerBegins | Self::Trailer, b'\n') => Step::Refused,
-            (Self::Trailer, b'\r') => Step::To(Self::TrailerLineFeed),
-            (Self::TrailerBegins | Self::Trailer, _) => Step::To(Self::Trailer),
-            (Self::TrailerLineFeed, b'\n') => Step::To(Self::TrailerBegins),
+            (Self::Extension(_), 0x00..=0x08 | 0x0a..=0x1f | 0x7f) => ChunkTransition::Broken,
+            (Self::Extension(size), _) => ChunkTransition::To(Self::Extension(size)),
+            (Self::SizeEnds(0), b'\n') => ChunkTransition::To(Self::TrailerBegins),
+            (Self::SizeEnds(size), b'\n') => ChunkTransition::To(Self::Data(size)),
+            (Self::DataCarriageReturn, b'\r') => ChunkTransition::To(Self::DataLineFeed),
+            (Self::DataLineFeed, b'\n') => ChunkTransition::To(Self::SizeBegins),
+            (Self::TrailerBegins, b'\r') => ChunkTransition::To(Self::LastLineFeed),
+            (Self::LastLineFeed, b'\n') => ChunkTransition::Ended,
+            (Self::TrailerBegins | Self::Trailer, b'\n') => ChunkTransition::Refused,
+            (Self::Trailer, b'\r') => ChunkTransition::To(Self::TrailerLineFeed),
+            (Self::TrailerBegins | Self::Trailer, _) => ChunkTransition::To(Self::Trailer),
+            (Self::TrailerLineFeed, b'\n') => ChunkTransition::To(Self::TrailerBegins),
             (
                 Self::Blank(_)
                 | Self::SizeEnds(_)
@@ -317,12 +317,12 @@ impl Chunks {
                 | Self::TrailerLineFeed
                 | Self::LastLineFeed,
                 _,
-            ) => Step::Broken,
+            ) => ChunkTransition::Broken,
         }
     }
 }
 
-fn hexadecimal(byte: u8) -> Option<u64> {
+fn hex_digit(byte: u8) -> Option<u64> {
     char::from(byte).to_digit(16).map(u64::from)
 }
 

@@ -11,7 +11,7 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// The header of a replayed response.
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
-const LONGEST: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 
 /// A key: 1 to 255 visible ASCII characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ impl IdempotencyKey {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-        (visible && (1..=LONGEST).contains(&text.len())).then(|| Self(text.to_owned()))
+        (visible && (1..=MAX_KEY_BYTES).contains(&text.len())).then(|| Self(text.to_owned()))
     }
 
     /// The key as text.
@@ -57,11 +57,11 @@ impl FromRequest for Keyed {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(read(request))
+        ready(parse_header(request))
     }
 }
 
-fn read(request: &HttpRequest) -> Result<Keyed, ApiError> {
+fn parse_header(request: &HttpRequest) -> Result<Keyed, ApiError> {
     let mut sent = request.headers().get_all(&IDEMPOTENCY_KEY);
     let (only, more) = (sent.next(), sent.next());
     let Some(only) = only else { return Ok(Keyed(None)) };
@@ -94,12 +94,12 @@ mod tests {
     #[actix_web::test]
     async fn accepts_one_visible_ascii_key() {
         assert_eq!(keyed(&[]).await, Ok(None));
-        let longest = "k".repeat(LONGEST);
+        let longest = "k".repeat(MAX_KEY_BYTES);
         for good in ["a", "!~", &longest] {
             let key = keyed(&[good]).await.unwrap().unwrap();
             assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (good, "POST /v1/assets", [7; 32]));
         }
-        let too_long = "k".repeat(LONGEST + 1);
+        let too_long = "k".repeat(MAX_KEY_BYTES + 1);
         for bad in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
             assert_eq!(keyed(bad).await, Err("validation_error"), "{bad:?}");
         }

@@ -39,10 +39,10 @@ pub struct Exhausted;
 
 /// A number of bytes that reservations share. Clones share the budget.
 #[derive(Clone, Debug)]
-pub struct MemoryBudget(Arc<Shared>);
+pub struct MemoryBudget(Arc<BudgetState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     max: usize,
     max_of_client: usize,
     /// Bytes that arriving bodies leave free.
@@ -85,7 +85,7 @@ impl MemoryBudget {
     /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
+        Self(Arc::new(BudgetState { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
     }
 
     /// An empty reservation, which can grow.

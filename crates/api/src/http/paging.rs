@@ -64,7 +64,7 @@ pub struct List<Q> {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct PageQuery {
     limit: Option<u64>,
     offset: Option<u64>,
     cursor: Option<String>,
@@ -114,15 +114,15 @@ impl<Q: DeserializeOwned + 'static> FromRequest for List<Q> {
         let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
         Box::pin(async move {
             let key = api.ok_or_else(ApiError::internal)?.cursor_key().await?;
-            read(path, &query, key)
+            parse_list(path, &query, key)
         })
     }
 }
 
-fn read<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<List<Q>, ApiError> {
+fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<List<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
     filters.remove(SHARE_TOKEN_PARAMETER);
-    let asked: Asked = query::of(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds)?;
+    let asked: PageQuery = query::of(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds_message)?;
     filters.retain(|name, _| !is_page_parameter(name));
     let filter = query::of(&filters)?;
     let seal = CursorSeal::new(key, &path, &filters);
@@ -171,7 +171,7 @@ pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u
 
 /// Gives a non-numeric page parameter the same message as one out of bounds. Other problems, such as a repeated
 /// parameter, keep their message.
-fn with_bounds(problem: FieldProblem) -> FieldProblem {
+fn with_bounds_message(problem: FieldProblem) -> FieldProblem {
     if problem.message != FieldProblem::invalid("").message {
         return problem;
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn list(query: &str) -> Result<List<Filter>, ApiError> {
-        read("/v1/assets".to_owned(), query, CursorKey::new([7; 32]))
+        parse_list("/v1/assets".to_owned(), query, CursorKey::new([7; 32]))
     }
 
     #[test]
@@ -282,9 +282,9 @@ mod tests {
                 assert_eq!(list(&other).unwrap_err().code(), "validation_error", "{other}");
             }
         }
-        let elsewhere = read::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
+        let elsewhere = parse_list::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
         assert!(elsewhere.is_err(), "another list");
-        let abroad = read::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
+        let abroad = parse_list::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
         assert!(abroad.is_err(), "another installation");
     }
 }

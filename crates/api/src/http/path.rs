@@ -63,7 +63,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let segments = web::Path::<T>::from_request(request, payload).into_inner();
-        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| refusal(request)))
+        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| malformed_path_error(request)))
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn routed(request: &HttpRequest) -> &str {
 }
 
 /// The error for a malformed identifier: 404, or 405 if the path matches a route with another method.
-fn refusal(request: &HttpRequest) -> ApiError {
+fn malformed_path_error(request: &HttpRequest) -> ApiError {
     let base = request.app_data::<web::Data<HttpBase>>();
     match base.and_then(|base| base.known_methods.allow(routed(request))) {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),

@@ -61,7 +61,7 @@ pub fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
 pub(super) fn of<'a, T: DeserializeOwned>(
     parameters: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> Result<T, FieldProblem> {
-    let members = parameters.into_iter().map(|(name, value)| (&**name, Text(value)));
+    let members = parameters.into_iter().map(|(name, value)| (&**name, ParameterValue(value)));
     serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
     let mut parameters = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decoded(name).ok_or_else(|| FieldProblem::invalid(""))?;
-        let Some(value) = decoded(value) else { return Err(FieldProblem::invalid(name)) };
+        let name = decode(name).ok_or_else(|| FieldProblem::invalid(""))?;
+        let Some(value) = decode(value) else { return Err(FieldProblem::invalid(name)) };
         if parameters.insert(name.clone(), value).is_some() {
             return Err(FieldProblem::new(name, "invalid", "this parameter occurs more than once"));
         }
@@ -81,7 +81,7 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
 
 /// Decodes form encoding: `+` for a space, `%` and two digits for a byte. `None` if it is malformed, not UTF-8, or
 /// contains a NUL.
-fn decoded(text: &str) -> Option<String> {
+fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -99,9 +99,9 @@ fn digit(byte: u8) -> Option<u8> {
 }
 
 /// Deserializer of one parameter's text.
-struct Text<'a>(&'a str);
+struct ParameterValue<'a>(&'a str);
 
-impl Text<'_> {
+impl ParameterValue<'_> {
     fn parse<N: FromStr>(&self) -> Result<N, DeserializeError> {
         // `parse` would accept a leading plus sign.
         if self.0.starts_with('+') {
@@ -111,7 +111,7 @@ impl Text<'_> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, DeserializeError> for Text<'_> {
+impl<'de> IntoDeserializer<'de, DeserializeError> for ParameterValue<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -127,7 +127,7 @@ macro_rules! numbers {
     )*};
 }
 
-impl<'de> Deserializer<'de> for Text<'_> {
+impl<'de> Deserializer<'de> for ParameterValue<'_> {
     type Error = DeserializeError;
 
     fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {

@@ -56,7 +56,7 @@ pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
 ];
 
 /// Path prefix of the documentation pages, which have scripts and styles.
-const PAGES: &str = "/docs/";
+const DOCS_PREFIX: &str = "/docs/";
 /// Content security policy of these pages: only resources of this server. Their library sets inline styles.
 const DOCS_CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
@@ -87,7 +87,7 @@ pub async fn request_context<B: MessageBody + 'static>(
     if let Some(line) = line {
         open_window_for_body(&mut request, line);
     }
-    let arrival = Arrival::of(&mut request);
+    let arrival = RequestRecord::of(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();
     // A panic in a handler ends only its request. The service shares only atomics and connection pools.
@@ -125,7 +125,7 @@ fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
 pub(crate) struct ShedForLoad;
 
 /// Data of a request that the middleware collects before it calls the inner service.
-struct Arrival {
+struct RequestRecord {
     request_id: RequestId,
     client_request_id: Option<String>,
     trace_id: Option<TraceId>,
@@ -140,9 +140,9 @@ struct Arrival {
     base: Option<web::Data<HttpBase>>,
 }
 
-impl Arrival {
+impl RequestRecord {
     fn of(request: &mut ServiceRequest) -> Self {
-        let (request_id, foreign) = identify(request.headers());
+        let (request_id, foreign) = resolve_request_id(request.headers());
         let method = Method::of(request.method());
         let path = request.path().chars().take(MAX_LOGGED_PATH).collect();
         let span = create_span(request_id, foreign, method);
@@ -186,7 +186,7 @@ impl Arrival {
         if is_retryable && !headers.contains_key(header::RETRY_AFTER) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
-        if self.path.starts_with(PAGES) {
+        if self.path.starts_with(DOCS_PREFIX) {
             headers.insert(header::CONTENT_SECURITY_POLICY, DOCS_CONTENT_SECURITY_POLICY);
         }
         for (name, value) in DEFAULT_HEADERS {
@@ -275,7 +275,7 @@ fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> 
 }
 
 /// The request id, and the client's id if it is not a UUID.
-fn identify(headers: &HeaderMap) -> (RequestId, Option<&str>) {
+fn resolve_request_id(headers: &HeaderMap) -> (RequestId, Option<&str>) {
     let mut sent = headers.get_all(&REQUEST_ID);
     let only = match (sent.next(), sent.next()) {
         (Some(only), None) => only.to_str().ok(),

@@ -69,11 +69,11 @@ impl de::Error for DeserializeError {
 
 /// The problem for the response.
 pub(super) fn problem(failure: serde_path_to_error::Error<DeserializeError>) -> FieldProblem {
-    let path = spelled(failure.path());
+    let path = format_path(failure.path());
     match failure.into_inner() {
-        DeserializeError::Missing(field) => FieldProblem::missing(below(&path, field)),
+        DeserializeError::Missing(field) => FieldProblem::missing(child_path(&path, field)),
         DeserializeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
-        error @ DeserializeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", explained(&error)),
+        error @ DeserializeError::Twice(field) => FieldProblem::new(child_path(&path, field), "invalid", explained(&error)),
         error @ (DeserializeError::NoneOf(_) | DeserializeError::Invalid | DeserializeError::Noted) => {
             FieldProblem::new(path, "invalid", explained(&error))
         }
@@ -102,20 +102,20 @@ pub(super) fn one_of(expected: &[&str]) -> Cow<'static, str> {
     format!("expected one of {}", quoted.join(", ")).into()
 }
 
-fn below(path: &str, field: &str) -> String {
+fn child_path(path: &str, field: &str) -> String {
     let mut path = path.to_owned();
     push_member(&mut path, field);
     path
 }
 
 /// The path in the form `interface_config.input_fields[0].type`.
-fn spelled(path: &Path) -> String {
+fn format_path(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {
             Segment::Seq { index } => push_index(&mut text, index),
-            Segment::Map { key } | Segment::Enum { variant: key } => text = below(&text, key),
-            Segment::Unknown => text = below(&text, "?"),
+            Segment::Map { key } | Segment::Enum { variant: key } => text = child_path(&text, key),
+            Segment::Unknown => text = child_path(&text, "?"),
         }
     }
     echoed(text)

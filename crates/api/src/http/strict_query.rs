@@ -66,7 +66,7 @@ pub async fn strict_query<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    match judge(&request) {
+    match check(&request) {
         Ok(()) => Ok(next.call(request).await?.map_into_left_body()),
         Err(refusal) => {
             let (request, _) = request.into_parts();
@@ -75,7 +75,7 @@ pub async fn strict_query<B: MessageBody + 'static>(
     }
 }
 
-fn judge(request: &ServiceRequest) -> Result<(), ApiError> {
+fn check(request: &ServiceRequest) -> Result<(), ApiError> {
     if request.query_string().is_empty() || !routed(request.request()).starts_with(STRICT_PREFIX) {
         return Ok(());
     }

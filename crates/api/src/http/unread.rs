@@ -25,12 +25,12 @@ use std::{
 use tokio::time::timeout;
 
 /// Maximum bytes to drain.
-const SHORT: usize = 64 << 10;
+const MAX_DRAINED_BYTES: usize = 64 << 10;
 /// Maximum number of bodies that one worker thread drains at a time. Each holds its connection and about 30 KiB of
 /// buffers. Beyond this number the response closes the connection instead.
 const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
-const PATIENCE: Duration = Duration::from_millis(250);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Middleware that drains the body. It must wrap every service that may refuse a request.
 ///
@@ -41,11 +41,11 @@ pub async fn unread<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<B>, Error> {
     if matches!(request.parts_mut().1, Payload::None)
-        || content_length(request.headers()).is_some_and(|length| length > SHORT)
+        || content_length(request.headers()).is_some_and(|length| length > MAX_DRAINED_BYTES)
     {
         return next.call(request).await;
     }
-    let body = Rc::new(Body { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
+    let body = Rc::new(SharedBody { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
     let read = Rc::clone(&body);
     let shared = stream::poll_fn(move |context| read.poll(context));
     request.set_payload(Payload::Stream { payload: Box::pin(shared) });
@@ -57,7 +57,7 @@ pub async fn unread<B: MessageBody + 'static>(
         && let Some(_drain) = DrainPermit::begin()
     {
         // The response is sent in any case; an undrained rest then closes the connection.
-        let _ = timeout(PATIENCE, drain(&body)).await;
+        let _ = timeout(DRAIN_TIMEOUT, drain(&body)).await;
     }
     response
 }
@@ -89,13 +89,13 @@ impl Drop for DrainPermit {
 }
 
 /// A body that the handler reads first and the middleware drains.
-struct Body {
+struct SharedBody {
     payload: RefCell<Payload>,
     /// Whether the body has ended or failed; it must not be polled again.
     over: Cell<bool>,
 }
 
-impl Body {
+impl SharedBody {
     fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, PayloadError>>> {
         let part = self.payload.borrow_mut().poll_next_unpin(context);
         self.over.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
@@ -103,11 +103,11 @@ impl Body {
     }
 }
 
-async fn drain(body: &Body) {
+async fn drain(body: &SharedBody) {
     let mut dropped = 0_usize;
     while let Some(Ok(part)) = poll_fn(|context| body.poll(context)).await {
         dropped = dropped.saturating_add(part.len());
-        if dropped > SHORT {
+        if dropped > MAX_DRAINED_BYTES {
             return;
         }
     }

@@ -29,34 +29,34 @@ const INITIALIZE_METHOD: &str = "initialize";
 /// When the request names an unsupported revision.
 pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(INITIALIZE_METHOD);
-    match (named(request.headers()), is_handshake) {
-        (Named::Nothing, true) => Ok(None),
-        (Named::Nothing, false) if document.pointer(META_POINTER).is_some() => Ok(None),
-        (Named::Nothing, false) => Ok(Some(DEFAULT_REVISION)),
-        (Named::One(name), true) => {
+    match (revision_header(request.headers()), is_handshake) {
+        (RevisionHeader::Nothing, true) => Ok(None),
+        (RevisionHeader::Nothing, false) if document.pointer(META_POINTER).is_some() => Ok(None),
+        (RevisionHeader::Nothing, false) => Ok(Some(DEFAULT_REVISION)),
+        (RevisionHeader::One(name), true) => {
             let offered = document.pointer("/params/protocolVersion").and_then(Value::as_str);
             if offered == Some(name) { Ok(None) } else { Err(UnsupportedRevision::Torn) }
         }
-        (Named::One(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
-        (Named::One(name), false) => Err(UnsupportedRevision::Other(name.to_owned())),
-        (Named::Garbage, _) => Err(UnsupportedRevision::Garbage),
+        (RevisionHeader::One(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
+        (RevisionHeader::One(name), false) => Err(UnsupportedRevision::Other(name.to_owned())),
+        (RevisionHeader::Garbage, _) => Err(UnsupportedRevision::Garbage),
     }
 }
 
 /// The value of the header.
-enum Named<'r> {
+enum RevisionHeader<'r> {
     Nothing,
     One(&'r str),
     /// Several values, or a value that is not text.
     Garbage,
 }
 
-fn named(headers: &HeaderMap) -> Named<'_> {
+fn revision_header(headers: &HeaderMap) -> RevisionHeader<'_> {
     let mut values = headers.get_all(HEADER);
     match (values.next(), values.next()) {
-        (None, _) => Named::Nothing,
-        (Some(value), None) => value.to_str().map_or(Named::Garbage, Named::One),
-        (Some(_), Some(_)) => Named::Garbage,
+        (None, _) => RevisionHeader::Nothing,
+        (Some(value), None) => value.to_str().map_or(RevisionHeader::Garbage, RevisionHeader::One),
+        (Some(_), Some(_)) => RevisionHeader::Garbage,
     }
 }
 

@@ -67,8 +67,8 @@ impl Agent {
     }
 
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
-        let caller = self.caller().await.map_err(|error| refused(&error))?;
-        let seal = self.seal(&caller).await.map_err(|error| refused(&error))?;
+        let caller = self.caller().await.map_err(|error| to_protocol_error(&error))?;
+        let seal = self.seal(&caller).await.map_err(|error| to_protocol_error(&error))?;
         let unknown = || ErrorData::invalid_params("the cursor is unknown", None);
         let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
         let (page, next) = match tools(&self.api, &caller, None, behind).await {
@@ -79,9 +79,9 @@ impl Agent {
                 }
                 (BuiltinTool::ALL.iter().map(|tool| tool.description()).collect(), None)
             }
-            page => page.map_err(|error| refused(&error))?,
+            page => page.map_err(|error| to_protocol_error(&error))?,
         };
-        let mut result = ListToolsResult::with_all_items(page.into_iter().map(described).collect());
+        let mut result = ListToolsResult::with_all_items(page.into_iter().map(to_mcp_tool).collect());
         result.next_cursor = next.map(|mark| seal.seal(mark));
         Ok(result)
     }
@@ -128,7 +128,7 @@ impl Agent {
     }
 }
 
-fn refused(error: &ApiError) -> ErrorData {
+fn to_protocol_error(error: &ApiError) -> ErrorData {
     if error.status().is_server_error() {
         ErrorData::internal_error(error.code(), None)
     } else {
@@ -136,7 +136,7 @@ fn refused(error: &ApiError) -> ErrorData {
     }
 }
 
-fn described(tool: ToolDescription) -> Tool {
+fn to_mcp_tool(tool: ToolDescription) -> Tool {
     let ToolDescription { name, title, description, input_schema, effect } = tool;
     let schema = match input_schema {
         Value::Object(schema) => schema,

@@ -8,9 +8,9 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A writer that captures the log.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Written {
+impl io::Write for LogCapture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -22,7 +22,7 @@ impl io::Write for Written {
 }
 
 fn logged(format: LogFormat, act: impl FnOnce()) -> String {
-    let written = Written::default();
+    let written = LogCapture::default();
     let writer = written.clone();
     with_default(Registry::default().with(lines(format, move || writer.clone())), act);
     let bytes = written.0.lock().unwrap().clone();

@@ -25,7 +25,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 /// Workloads per page of `tools/list`.
-const PAGE: u32 = 200;
+const PAGE_SIZE: u32 = 200;
 
 /// A provider account of the deployment, without credentials.
 #[derive(Clone, Serialize, ToSchema)]
@@ -126,7 +126,7 @@ pub(crate) async fn tools(
     behind: Option<Cursor>,
 ) -> Result<(Vec<ToolDescription>, Option<Cursor>), ApiError> {
     let start = behind.map_or(Start::Skip(0), Start::Behind);
-    let Page { rows, next, total: _ } = tool_page(api, caller, workspace, PageRequest { limit: PAGE, start }).await?;
+    let Page { rows, next, total: _ } = tool_page(api, caller, workspace, PageRequest { limit: PAGE_SIZE, start }).await?;
     Ok((rows, next))
 }
 

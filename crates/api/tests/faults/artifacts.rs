@@ -27,11 +27,11 @@ pub(crate) async fn assert_rows_match_artifacts(owner: &Client, artifacts: &Path
     }
 }
 
-async fn versions(owner: &Client) -> i64 {
+async fn version_count(owner: &Client) -> i64 {
     owner.query_one("SELECT count(*) FROM asset_version", &[]).await.unwrap().get(0)
 }
 
-fn asks_to_come_back(response: &Answer) {
+fn assert_unavailable(response: &Answer) {
     assert!(response.asks_to_come_back(), "{response:?}");
     assert_eq!(response.body.pointer("/detail/error").and_then(Value::as_str), Some("unavailable"), "{response:?}");
 }
@@ -51,18 +51,18 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     fs::rename(&artifacts, &moved).unwrap();
     fs::write(&artifacts, "no directory").unwrap();
     for key in [Some(key.as_str()), None] {
-        asks_to_come_back(&remote.post(&path, &body, key).await.unwrap());
+        assert_unavailable(&remote.post(&path, &body, key).await.unwrap());
     }
     assert_eq!(remote.get("/readyz").await.unwrap().status, 503);
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
-    assert_eq!(versions(&owner).await, 0);
+    assert_eq!(version_count(&owner).await, 0);
 
     fs::remove_file(&artifacts).unwrap();
     fs::rename(&moved, &artifacts).unwrap();
     assert_eq!(remote.get("/readyz").await.unwrap().status, 200);
     let created = remote.post(&path, &body, Some(&key)).await.unwrap();
     assert_eq!(created.status, 201, "{created:?}");
-    assert_eq!(versions(&owner).await, 1);
+    assert_eq!(version_count(&owner).await, 1);
     assert_rows_match_artifacts(&owner, &artifacts).await;
 }
 
@@ -92,7 +92,7 @@ async fn store_faults_leave_no_row_without_artifact() {
             app.post(path.clone(), body).key(&key).await.expect(201);
         }
         versions_made += 1;
-        assert_eq!(versions(&owner).await, versions_made);
+        assert_eq!(version_count(&owner).await, versions_made);
         assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
     }
     assert_eq!(refused, 12);
@@ -101,11 +101,11 @@ async fn store_faults_leave_no_row_without_artifact() {
 /// An identifier source that can rewind and repeat its identifiers for request threads. Other threads get fresh ones,
 /// because their order is not deterministic.
 #[derive(Default)]
-struct Again {
+struct RewindableIds {
     given: Mutex<(Vec<Uuid>, usize)>,
 }
 
-impl Again {
+impl RewindableIds {
     fn mark(&self) -> usize {
         self.given.lock().unwrap().1
     }
@@ -115,7 +115,7 @@ impl Again {
     }
 }
 
-impl Ids for Again {
+impl Ids for RewindableIds {
     fn fresh(&self) -> Uuid {
         let is_request_thread = thread::current().name().is_some_and(|name| name.starts_with("actix"));
         if !is_request_thread {
@@ -140,12 +140,12 @@ impl Ids for Again {
 }
 
 /// All artifact files below a directory.
-fn files(folder: &Path) -> Vec<PathBuf> {
+fn artifact_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(files(&path));
+            found.extend(artifact_files(&path));
         } else if path.record("content.json") {
             found.push(path);
         }
@@ -155,8 +155,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn refuses_different_bytes_at_the_artifact_path() {
-    let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(Again::default()));
-    let shared: Arc<dyn Ids> = Arc::<Again>::clone(&ids);
+    let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(RewindableIds::default()));
+    let shared: Arc<dyn Ids> = Arc::<RewindableIds>::clone(&ids);
     let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;
     let owner = app.database().owner().await.unwrap();
     let asset = app.given().asset("policy_bundle", "things").await;
@@ -165,7 +165,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     let mark = ids.mark();
     faults.becomes(ArtifactFault::FailsAfterPut);
     app.post(path.clone(), body.clone()).await.refused(503, "unavailable");
-    let orphans = files(&app.home().join("artifacts"));
+    let orphans = artifact_files(&app.home().join("artifacts"));
     assert_eq!(orphans.len(), 1, "expected one stored artifact: {orphans:?}");
     let original = fs::read(&orphans[0]).unwrap();
     fs::write(&orphans[0], b"{}").unwrap();
@@ -175,12 +175,12 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     app.post(path.clone(), body.clone()).await.refused(503, "integrity_mismatch");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
     assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1);
-    assert_eq!(versions(&owner).await, 0);
+    assert_eq!(version_count(&owner).await, 0);
     assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "the store overwrote the existing file");
 
     fs::write(&orphans[0], original).unwrap();
     ids.rewind_to(mark);
     app.post(path, body).await.expect(201);
-    assert_eq!(files(&app.home().join("artifacts")), orphans);
+    assert_eq!(artifact_files(&app.home().join("artifacts")), orphans);
     assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
 }

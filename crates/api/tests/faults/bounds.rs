@@ -6,33 +6,33 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// Time limit for a refusal. A debug build is several times slower than a release build.
-const SOON: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// Maximum growth of the resident memory during a refusal, in KiB.
-const ROOM: u64 = 32 << 10;
+const MAX_GROWTH_KIB: u64 = 32 << 10;
 
 /// All hostile contents: asset kind, label and content.
-fn hostile() -> Vec<(&'static str, &'static str, Value)> {
-    let mut all = wide();
-    all.extend(schemas());
-    all.extend(conditions());
+fn hostile_contents() -> Vec<(&'static str, &'static str, Value)> {
+    let mut all = large_contents();
+    all.extend(schema_contents());
+    all.extend(policy_contents());
     all
 }
 
-fn object(count: usize, member: impl Fn(usize) -> (String, Value)) -> Value {
+fn object_of(count: usize, member: impl Fn(usize) -> (String, Value)) -> Value {
     Value::Object((0..count).map(member).collect::<Map<_, _>>())
 }
 
 /// Contents with very many or very large values.
-fn wide() -> Vec<(&'static str, &'static str, Value)> {
+fn large_contents() -> Vec<(&'static str, &'static str, Value)> {
     let names: Vec<String> = (0..45_000).map(|index| format!("tool-{index}")).collect();
     let references: Vec<Value> = (0..20_000).map(|index| json!({ "slug": format!("tool-{index}") })).collect();
     let deep = (0..55).fold(json!(1), |inner, _| json!([inner]));
     vec![
         ("guardrail_config", "two million numbers", json!({ "guardrails": vec![0; 2_000_000] })),
         ("guardrail_config", "as many numbers as fit in the limit", json!({ "guardrails": vec![0; 49_000] })),
-        ("skill", "unknown fields", object(45_000, |index| (format!("field-{index}"), json!(0)))),
-        ("skill", "very many keys", object(250_000, |index| (format!("k{index}"), json!(0)))),
-        ("model_policy", "labels", json!({ "labels": object(45_000, |index| (format!("!{index}"), json!(0))) })),
+        ("skill", "unknown fields", object_of(45_000, |index| (format!("field-{index}"), json!(0)))),
+        ("skill", "very many keys", object_of(250_000, |index| (format!("k{index}"), json!(0)))),
+        ("model_policy", "labels", json!({ "labels": object_of(45_000, |index| (format!("!{index}"), json!(0))) })),
         ("mcp_server", "distinct names", json!({ "allowed_tools": names })),
         ("agent", "distinct references", json!({ "tools": references })),
         ("agent", "deep nesting", json!({ "instructions": deep })),
@@ -48,9 +48,9 @@ fn wide() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// Contents with expensive JSON Schemas and patterns.
-fn schemas() -> Vec<(&'static str, &'static str, Value)> {
+fn schema_contents() -> Vec<(&'static str, &'static str, Value)> {
     let expensive = |index: usize| format!("^\\w{{{}}}{index}$", 20);
-    let patterns = |count: usize| object(count, |index| (format!("p{index}"), json!({ "pattern": expensive(index) })));
+    let patterns = |count: usize| object_of(count, |index| (format!("p{index}"), json!({ "pattern": expensive(index) })));
     let tool_with =
         |schema: Value| json!({ "name": "t", "input_schema": schema, "binding": { "kind": "x", "ref": "y" } });
     let mut doubling = json!({ "d0": { "type": "string" } });
@@ -82,7 +82,7 @@ fn schemas() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// Policies with expensive conditions and tests.
-fn conditions() -> Vec<(&'static str, &'static str, Value)> {
+fn policy_contents() -> Vec<(&'static str, &'static str, Value)> {
     let rule = |index: usize, condition: &str| json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "x" });
     let rules = |condition: &str| (0..200).map(|index| rule(index, condition)).collect::<Vec<_>>();
     let loops = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000000))";
@@ -113,7 +113,7 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
     let server = setup.start().await;
     warm_up(&server).await;
     let mut failures = Vec::new();
-    for (kind, label, content) in hostile() {
+    for (kind, label, content) in hostile_contents() {
         let asset = server.remote.asset(kind).await;
         let body = serde_json::to_vec(&json!({ "content": content })).unwrap();
         drop(content);
@@ -122,7 +122,7 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
         let since = Instant::now();
         let response = server.remote.post_bytes(&format!("/v1/assets/{asset}/versions"), body).await.unwrap();
         let (elapsed, grown) = (since.elapsed(), server.memory().peak.saturating_sub(before));
-        if !matches!(response.status, 400 | 413 | 422) || elapsed > SOON || grown > ROOM {
+        if !matches!(response.status, 400 | 413 | 422) || elapsed > REFUSAL_TIMEOUT || grown > MAX_GROWTH_KIB {
             failures
                 .push(format!("{kind}, {label}: status {} after {elapsed:?}, grew by {grown} KiB", response.status));
         }
@@ -136,7 +136,7 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
 
 /// Initialises lazily created data, such as the schemas of the kinds, so that it is not measured.
 async fn warm_up(server: &Server) {
-    let kinds: std::collections::BTreeSet<&str> = hostile().into_iter().map(|(kind, ..)| kind).collect();
+    let kinds: std::collections::BTreeSet<&str> = hostile_contents().into_iter().map(|(kind, ..)| kind).collect();
     for kind in kinds {
         let asset = server.remote.asset(kind).await;
         let response =

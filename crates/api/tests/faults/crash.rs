@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The point of the crash, as the database sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ struct Attempt {
     status: u16,
 }
 
-async fn new_version(remote: &Remote) -> Attempt {
+async fn version_request(remote: &Remote) -> Attempt {
     let asset = remote.asset("policy_bundle").await;
     Attempt {
         path: format!("/v1/assets/{asset}/versions"),
@@ -44,7 +44,7 @@ async fn new_version(remote: &Remote) -> Attempt {
     }
 }
 
-async fn new_release(remote: &Remote) -> Attempt {
+async fn draft_request(remote: &Remote) -> Attempt {
     let (workload, _) = remote.workload().await;
     Attempt {
         path: "/v1/releases".to_owned(),
@@ -55,7 +55,7 @@ async fn new_release(remote: &Remote) -> Attempt {
     }
 }
 
-async fn activation(remote: &Remote) -> Attempt {
+async fn activation_request(remote: &Remote) -> Attempt {
     let (workload, _) = remote.workload().await;
     let release = remote.approved(workload).await;
     Attempt {
@@ -75,16 +75,16 @@ async fn activation(remote: &Remote) -> Attempt {
 }
 
 /// Activates a release before the crash.
-async fn activate(remote: &Remote, release: Uuid, body: &Value) {
+async fn activate_release(remote: &Remote, release: Uuid, body: &Value) {
     let path = format!("/v1/releases/{release}/transition");
     assert_eq!(remote.post(&path, body, None).await.unwrap().status, 200);
 }
 
-async fn rollback(remote: &Remote) -> Attempt {
+async fn rollback_request(remote: &Remote) -> Attempt {
     let (workload, _) = remote.workload().await;
     let (one, two) = (remote.approved(workload).await, remote.approved(workload).await);
     for release in [one, two] {
-        activate(remote, release, &json!({ "to_state": "active" })).await;
+        activate_release(remote, release, &json!({ "to_state": "active" })).await;
     }
     Attempt {
         path: format!("/v1/releases/{two}/rollback"),
@@ -103,11 +103,11 @@ async fn rollback(remote: &Remote) -> Attempt {
     }
 }
 
-async fn advance(remote: &Remote) -> Attempt {
+async fn advance_request(remote: &Remote) -> Attempt {
     let (workload, _) = remote.workload().await;
     let release = remote.approved(workload).await;
     let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
-    activate(remote, release, &json!({ "to_state": "active", "rollout_plan": plan })).await;
+    activate_release(remote, release, &json!({ "to_state": "active", "rollout_plan": plan })).await;
     Attempt {
         path: format!("/v1/releases/{release}/rollout/advance"),
         body: json!({}),
@@ -146,7 +146,7 @@ async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &
     let request = tokio::spawn(async move { remote.post(&path, &body, Some(&own_key)).await });
     let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
-    until("the commit waits for the lock", PATIENCE, async || count(&owner, waiting_commits).await == 1).await;
+    until("the commit waits for the lock", STEP_TIMEOUT, async || count(&owner, waiting_commits).await == 1).await;
     server.kill();
     let response = request.await.unwrap();
     assert!(response.is_err(), "the server answered before its commit: {response:?}");
@@ -158,7 +158,7 @@ async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &
     lock_owner.batch_execute("ROLLBACK").await.unwrap();
     let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'fairway'";
-    until("the server's connections end", PATIENCE, async || count(&owner, connections).await == 0).await;
+    until("the server's connections end", STEP_TIMEOUT, async || count(&owner, connections).await == 0).await;
 }
 
 async fn assert_atomic(decide: impl AsyncFn(&Remote) -> Attempt) {
@@ -205,25 +205,25 @@ async fn assert_atomic(decide: impl AsyncFn(&Remote) -> Attempt) {
 
 #[tokio::test]
 async fn version_creation_is_atomic() {
-    assert_atomic(new_version).await;
+    assert_atomic(version_request).await;
 }
 
 #[tokio::test]
 async fn release_creation_is_atomic() {
-    assert_atomic(new_release).await;
+    assert_atomic(draft_request).await;
 }
 
 #[tokio::test]
 async fn release_activation_is_atomic() {
-    assert_atomic(activation).await;
+    assert_atomic(activation_request).await;
 }
 
 #[tokio::test]
 async fn rollback_is_atomic() {
-    assert_atomic(rollback).await;
+    assert_atomic(rollback_request).await;
 }
 
 #[tokio::test]
 async fn rollout_advance_is_atomic() {
-    assert_atomic(advance).await;
+    assert_atomic(advance_request).await;
 }

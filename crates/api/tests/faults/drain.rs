@@ -14,19 +14,19 @@ use tokio::{
     task::JoinSet,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the whole shutdown.
-const END: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Concurrent requests in progress.
-const UNDER_WAY: usize = 12;
+const CONCURRENT_REQUESTS: usize = 12;
 
 /// A connection with a request whose last bytes are not yet sent.
-struct Begun {
+struct PartialRequest {
     stream: TcpStream,
     rest: Vec<u8>,
 }
 
-impl Begun {
+impl PartialRequest {
     async fn new(address: SocketAddr, path: &str) -> Self {
         let body = inputs().to_string().into_bytes();
         let (start, rest) = body.split_at(body.len() - 2);
@@ -78,14 +78,14 @@ async fn completes_started_requests_and_exits_successfully() {
     let versions = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
 
     // An idle connection and an incomplete request head must not delay the shutdown.
-    let (response, _idle) = Begun::new(setup.address, &path).await.end().await;
+    let (response, _idle) = PartialRequest::new(setup.address, &path).await.end().await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let mut stuck = TcpStream::connect(setup.address).await.unwrap();
     stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
 
     let mut requests = Vec::new();
-    for _ in 0..UNDER_WAY {
-        requests.push(Begun::new(setup.address, &path).await);
+    for _ in 0..CONCURRENT_REQUESTS {
+        requests.push(PartialRequest::new(setup.address, &path).await);
     }
     // One more request waits in its commit.
     let lock_owner = database.owner().await.unwrap();
@@ -95,13 +95,13 @@ async fn completes_started_requests_and_exits_successfully() {
     let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
     let owner = database.owner().await.unwrap();
-    until("the commit waits for the lock", PATIENCE, async || {
+    until("the commit waits for the lock", STEP_TIMEOUT, async || {
         owner.query_one(waiting_commits, &[]).await.unwrap().get::<_, i64>(0) == 1
     })
     .await;
 
     server.terminate();
-    until("new connections are refused", PATIENCE, async || TcpStream::connect(setup.address).await.is_err()).await;
+    until("new connections are refused", STEP_TIMEOUT, async || TcpStream::connect(setup.address).await.is_err()).await;
     lock_owner.batch_execute("ROLLBACK").await.unwrap();
     let mut responses = JoinSet::new();
     for request in requests {
@@ -113,7 +113,7 @@ async fn completes_started_requests_and_exits_successfully() {
     }
     let created = committing.await.unwrap().unwrap();
     assert_eq!(created.status, 201, "{created:?}");
-    let status = server.wait_for_exit(END).await;
+    let status = server.wait_for_exit(SHUTDOWN_TIMEOUT).await;
     assert!(status.success(), "{status}: {}", server.said());
     let leases = "SELECT count(*) FROM execution_lease";
     assert_eq!(owner.query_one(leases, &[]).await.unwrap().get::<_, i64>(0), 0, "no lease is left for recovery");
@@ -121,17 +121,17 @@ async fn completes_started_requests_and_exits_successfully() {
 
 #[tokio::test]
 async fn announces_the_close_before_it_closes_connections() {
-    const LOOK: Question<'static> = Question { path: "/readyz", posts: None };
+    const READINESS: Question<'static> = Question { path: "/readyz", posts: None };
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let mut server = setup.start().await;
     let (mut idle, mut busy) = (Wire::open(setup.address).await.unwrap(), Wire::open(setup.address).await.unwrap());
-    let ready = idle.ask(&LOOK).await.unwrap();
+    let ready = idle.ask(&READINESS).await.unwrap();
     assert_eq!((ready.status, ready.says_goodbye), (200, false), "{ready:?}");
 
     server.terminate();
     let announcement = loop {
-        let response = busy.ask(&LOOK).await.expect("closed without an announcement");
+        let response = busy.ask(&READINESS).await.expect("closed without an announcement");
         assert_eq!(response.status == 503, response.says_goodbye, "{response:?}");
         if response.says_goodbye {
             break response;
@@ -148,7 +148,7 @@ async fn announces_the_close_before_it_closes_connections() {
     }
     idle.ends().await;
     late.ends().await;
-    let status = server.wait_for_exit(PATIENCE).await;
+    let status = server.wait_for_exit(STEP_TIMEOUT).await;
     assert!(status.success(), "{status}: {}", server.said());
 }
 
@@ -158,6 +158,6 @@ async fn an_idle_server_exits_immediately() {
     let setup = Place::new(&database.url());
     let mut server = setup.start().await;
     server.terminate();
-    let status = server.wait_for_exit(PATIENCE).await;
+    let status = server.wait_for_exit(STEP_TIMEOUT).await;
     assert!(status.success(), "{status}: {}", server.said());
 }

@@ -11,11 +11,11 @@ use nix::{sys::signal::kill, unistd::Pid};
 use serde_json::json;
 use std::{fs, path::Path, time::Duration};
 
-const END: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// More clients than two threads have connections.
 const CLIENTS: usize = 24;
 /// Limit of the server's processor time for all of them: half the time that unoptimised password hashing takes.
-const COLD: Duration = Duration::from_millis(500);
+const MAX_PROCESSOR_TIME: Duration = Duration::from_millis(500);
 
 /// The process of the managed PostgreSQL; `None` without its PID file.
 fn postgres_pid(setup: &Place) -> Option<Pid> {
@@ -28,7 +28,7 @@ fn read_pid(file: &Path) -> Option<Pid> {
     text.lines().next()?.trim().parse().ok().map(Pid::from_raw)
 }
 
-fn lives(process: Pid) -> bool {
+fn is_alive(process: Pid) -> bool {
     kill(process, None).is_ok()
 }
 
@@ -39,23 +39,23 @@ async fn starts_in_an_empty_directory_and_takes_over_a_stale_database() {
     let body = json!({ "slug": "kept", "name": "Kept", "namespace": "kept" });
     let workspace = server.remote.make("/v1/workspaces", &body).await.id("workspace_id");
     let path = format!("/v1/workspaces/{workspace}");
-    assert!(postgres_pid(&setup).is_some_and(lives));
+    assert!(postgres_pid(&setup).is_some_and(is_alive));
     server.kill();
 
     let mut server = setup.start().await;
     let found = server.remote.get(&path).await.unwrap();
     assert_eq!((found.status, found.body["slug"].as_str()), (200, Some("kept")), "{found:?}");
     let postgres = postgres_pid(&setup).unwrap();
-    assert!(lives(postgres));
+    assert!(is_alive(postgres));
     server.terminate();
-    let status = server.wait_for_exit(END).await;
+    let status = server.wait_for_exit(SHUTDOWN_TIMEOUT).await;
     assert!(status.success(), "{status}: {}", server.said());
-    assert!(!lives(postgres), "PostgreSQL still runs after its server");
+    assert!(!is_alive(postgres), "PostgreSQL still runs after its server");
     assert_eq!(postgres_pid(&setup), None);
 }
 
-/// Runs `verify-artifacts`. Returns the exit code, standard output and standard error.
-fn verify(setup: &Place) -> (Option<i32>, String, String) {
+/// Runs `run_verify_artifacts-artifacts`. Returns the exit code, standard output and standard error.
+fn run_verify_artifacts(setup: &Place) -> (Option<i32>, String, String) {
     let output = setup.command("verify-artifacts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -68,19 +68,19 @@ async fn verifies_artifacts_with_and_without_a_running_server() {
     let mut server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
     server.remote.make(&path, &json!({ "content": policy() })).await;
-    assert_eq!(verify(&setup), success);
+    assert_eq!(run_verify_artifacts(&setup), success);
     // Verification does not disturb the server.
     assert_eq!(server.remote.get("/readyz").await.unwrap().status, 200);
     server.terminate();
-    assert!(server.wait_for_exit(END).await.success());
-    assert_eq!(verify(&setup), success);
+    assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
+    assert_eq!(run_verify_artifacts(&setup), success);
     assert_eq!(postgres_pid(&setup), None);
 }
 
 #[tokio::test]
 async fn failed_verification_creates_nothing() {
     let setup = Place::new("embedded");
-    let (code, stdout, stderr) = verify(&setup);
+    let (code, stdout, stderr) = run_verify_artifacts(&setup);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("FAIRWAY_DATA_DIR") && stderr.contains("has no PostgreSQL cluster"), "{stderr}");
     assert!(!setup.home.path().join("data").exists());
@@ -89,7 +89,7 @@ async fn failed_verification_creates_nothing() {
     let database = TestDatabase::create().await.unwrap();
     database.owner().await.unwrap().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
     let setup = Place::new(&database.url());
-    let (code, stdout, stderr) = verify(&setup);
+    let (code, stdout, stderr) = run_verify_artifacts(&setup);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("holds nothing of Fairway"), "{stderr}");
     assert!(!setup.home.path().join("data").exists());
@@ -109,5 +109,5 @@ async fn first_connections_take_little_processor_time() {
     let responses = join_all(requests).await;
     assert!(responses.iter().all(Result::is_ok), "{responses:?}");
     let used = server.processor_time() - before;
-    assert!(used < COLD, "{used:?}");
+    assert!(used < MAX_PROCESSOR_TIME, "{used:?}");
 }

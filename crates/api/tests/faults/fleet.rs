@@ -27,7 +27,7 @@ const LINK_USES: i64 = 60;
 /// Pause between two requests of a client.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(25);
 /// Mean number of responses between two faults.
-const BETWEEN: usize = 30;
+const RESPONSES_BETWEEN_FAULTS: usize = 30;
 /// Three times the lease that [`ServerSetup`] configures.
 const THREE_LEASES: Duration = Duration::from_secs(6);
 /// Documented time limit for every run to end after the last fault.
@@ -35,7 +35,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Refusals after which a guest stops using the link.
 const MAX_REFUSALS: usize = 5;
 /// Maximum attempts to pause or disconnect workers that have active runs.
-const TRIES: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 const SEED: u64 = 0xF1EE7;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -62,7 +62,7 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
 
 /// The record of the clients: each idempotency key with the runs in its responses.
 #[derive(Default)]
-struct Book {
+struct ClientRecord {
     told: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
     /// Runs in the responses to guests of the share link.
     by_link: Mutex<BTreeSet<Uuid>>,
@@ -71,7 +71,7 @@ struct Book {
 }
 
 /// Sends runs to the servers in turn, each with its own key and most of them asynchronously.
-async fn client(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<Book>) {
+async fn run_client(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
     while !book.closed.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
@@ -93,7 +93,7 @@ async fn client(number: usize, remotes: [Remote; SERVERS], path: String, book: A
 }
 
 /// Uses the share link until it is used up, during faults too.
-async fn holder(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<Book>) {
+async fn run_guest(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<ClientRecord>) {
     let (mut turn, mut refusals) = (number, 0);
     while refusals < MAX_REFUSALS {
         turn += 1;
@@ -124,7 +124,7 @@ async fn link(remote: &Remote) -> String {
 }
 
 /// A pseudo-random sequence (xorshift64).
-fn next(state: &mut u64, below: usize) -> usize {
+fn next_random(state: &mut u64, below: usize) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -132,12 +132,12 @@ fn next(state: &mut u64, below: usize) -> usize {
 }
 
 /// All faults, shuffled by the seed.
-fn faults(random: &mut u64) -> Vec<Fault> {
+fn shuffled_faults(random: &mut u64) -> Vec<Fault> {
     let counts = if is_long() { [200, 10, 10, 20] } else { [8, 1, 1, 2] };
     let kinds = [Fault::Killed, Fault::Frozen, Fault::CutOff, Fault::Crashed];
     let mut all: Vec<Fault> = kinds.into_iter().zip(counts).flat_map(|(kind, count)| vec![kind; count]).collect();
     for last in (1..all.len()).rev() {
-        all.swap(last, next(random, last + 1));
+        all.swap(last, next_random(random, last + 1));
     }
     all
 }
@@ -186,8 +186,8 @@ impl Fleet {
     async fn away(&self, fault: Fault, random: &mut u64, owner: &Client) {
         let reclaims = "SELECT count(*) FROM taken_over";
         let count = async || owner.query_one(reclaims, &[]).await.unwrap().get::<_, i64>(0);
-        for _ in 0..TRIES {
-            let remaining = next(random, self.workers.len());
+        for _ in 0..MAX_ATTEMPTS {
+            let remaining = next_random(random, self.workers.len());
             let others = self.workers.iter().enumerate().filter(|(number, _)| *number != remaining);
             let others: Vec<&(Place, Server, Arc<FaultyLine>)> = others.map(|(_, worker)| worker).collect();
             let before = count().await;
@@ -222,20 +222,20 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     let mut owner = postgres.client("fairway").await;
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
-    let book = Arc::new(Book::default());
+    let book = Arc::new(ClientRecord::default());
     let (mut clients, mut holders) = (JoinSet::new(), JoinSet::new());
     for number in 0..CLIENTS {
-        clients.spawn(client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
+        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
     }
     for number in 0..SERVERS {
-        holders.spawn(holder(number, remotes.clone(), link.clone(), Arc::clone(&book)));
+        holders.spawn(run_guest(number, remotes.clone(), link.clone(), Arc::clone(&book)));
     }
     let mut random = SEED;
-    for fault in faults(&mut random) {
-        let target = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut random, BETWEEN);
+    for fault in shuffled_faults(&mut random) {
+        let target = book.answers.load(Ordering::SeqCst) + RESPONSES_BETWEEN_FAULTS / 2 + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
         until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
         match fault {
-            Fault::Killed => fleet.kill(next(&mut random, SERVERS + fleet.workers.len())),
+            Fault::Killed => fleet.kill(next_random(&mut random, SERVERS + fleet.workers.len())),
             Fault::Frozen | Fault::CutOff => fleet.away(fault, &mut random, &owner).await,
             Fault::Crashed => {
                 postgres.crash();

@@ -10,20 +10,20 @@ use tokio::{
     time::timeout,
 };
 
-const MANY: u64 = 10_000;
+const MAX_CONNECTIONS: u64 = 10_000;
 /// The default soft limit of open files on many systems.
 const DEFAULT_FILE_LIMIT: u64 = 1_024;
 /// Open files that the test process needs for itself.
 const RESERVED_FILES: u64 = 500;
 /// Longer than the server's timeout for a request head.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit of the server's peak resident memory, in KiB.
-const MEMORY: u64 = 512 << 10;
+const MAX_PEAK_KIB: u64 = 512 << 10;
 
 #[tokio::test]
 async fn serves_requests_beside_ten_thousand_idle_connections() {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let many = MANY.min(allowed.saturating_sub(RESERVED_FILES));
+    let many = MAX_CONNECTIONS.min(allowed.saturating_sub(RESERVED_FILES));
     assert!(many > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
@@ -33,7 +33,7 @@ async fn serves_requests_beside_ten_thousand_idle_connections() {
 
     let mut idle = Vec::new();
     for index in 0..many {
-        let connected = timeout(PATIENCE, TcpStream::connect(setup.address)).await;
+        let connected = timeout(CLOSE_TIMEOUT, TcpStream::connect(setup.address)).await;
         let mut stream = connected.unwrap_or_else(|_| panic!("connection {index} was not accepted")).unwrap();
         if index % 2 == 0 {
             stream.write_all(b"POST /v1/workloads HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
@@ -44,14 +44,14 @@ async fn serves_requests_beside_ten_thousand_idle_connections() {
     for _ in 0..50 {
         assert_eq!(server.remote.get("/v1/workloads").await.unwrap().status, 200);
     }
-    assert!(since.elapsed() < PATIENCE / 3, "active requests took {:?}", since.elapsed());
+    assert!(since.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", since.elapsed());
     let memory = server.memory();
-    assert!(memory.peak < MEMORY, "{} KiB for {many} connections", memory.peak);
+    assert!(memory.peak < MAX_PEAK_KIB, "{} KiB for {many} connections", memory.peak);
     // The server closes idle connections, with or without a response.
     let mut rest = Vec::new();
     for stream in [0, idle.len() / 2, idle.len() - 1] {
         rest.clear();
-        let closed = timeout(PATIENCE, idle[stream].read_to_end(&mut rest)).await;
+        let closed = timeout(CLOSE_TIMEOUT, idle[stream].read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "connection {stream} is still open");
     }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 const CLIENTS: usize = 6;
 const KILLS: usize = 12;
 /// Mean number of responses between two kills.
-const BETWEEN: usize = 30;
+const RESPONSES_BETWEEN_KILLS: usize = 30;
 /// Documented time limit for every run to end after the last fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Fixed seed of the choice of victims.
@@ -38,20 +38,20 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
 
 /// The record of the clients: each idempotency key with the runs in its responses.
 #[derive(Default)]
-struct Book {
+struct ClientRecord {
     told: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
     answers: AtomicUsize,
     closed: AtomicBool,
 }
 
-impl Book {
+impl ClientRecord {
     fn write(&self, key: &str, execution: Option<Uuid>) {
         self.told.lock().unwrap().entry(key.to_owned()).or_default().extend(execution);
     }
 }
 
 /// Sends runs to the servers in turn, each with its own key and half of them asynchronously, and records the responses.
-async fn client(number: usize, remotes: [Remote; 2], path: String, book: Arc<Book>) {
+async fn run_client(number: usize, remotes: [Remote; 2], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
     while !book.closed.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
@@ -71,7 +71,7 @@ async fn client(number: usize, remotes: [Remote; 2], path: String, book: Arc<Boo
 }
 
 /// A pseudo-random sequence (xorshift64).
-fn next(state: &mut u64) -> usize {
+fn next_random(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -89,16 +89,16 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     let owner = database.owner().await.unwrap();
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
-    let book = Arc::new(Book::default());
+    let book = Arc::new(ClientRecord::default());
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
+        clients.spawn(run_client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
     }
     let mut random = SEED;
     for _ in 0..KILLS {
-        let target = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut random) % BETWEEN;
+        let target = book.answers.load(Ordering::SeqCst) + RESPONSES_BETWEEN_KILLS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_KILLS;
         until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
-        let victim = next(&mut random) % servers.len();
+        let victim = next_random(&mut random) % servers.len();
         servers[victim].kill();
         servers[victim] = setups[victim].spawn();
     }

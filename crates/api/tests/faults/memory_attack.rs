@@ -26,9 +26,9 @@ use target::Target;
 use tokio::task::JoinSet;
 
 /// Maximum resident memory of the server, in KiB.
-const LIMIT: u64 = 400 << 10;
+const MAX_RESIDENT_KIB: u64 = 400 << 10;
 /// Default duration of the long form.
-const LONG: Duration = Duration::from_secs(600);
+const DEFAULT_DURATION: Duration = Duration::from_secs(600);
 /// Concurrent attacks in the long form.
 const AT_ONCE: usize = 4;
 /// Interval between progress reports in the long form.
@@ -58,7 +58,7 @@ impl Random {
 
 fn duration() -> Duration {
     let seconds = env::var("FAIRWAY_TEST_MEMORY_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    seconds.map_or(LONG, Duration::from_secs)
+    seconds.map_or(DEFAULT_DURATION, Duration::from_secs)
 }
 
 /// Starts a server with the default limits for waiting requests and memory.
@@ -95,7 +95,7 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
         let memory = server.memory();
         report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);
-        assert!(memory.peak < LIMIT, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
+        assert!(memory.peak < MAX_RESIDENT_KIB, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
         if !tally.is_complete() {
             missed.push(format!("{attack:?} did not reach {:?}: {tally:?}", tally.unreached()));
         }
@@ -156,7 +156,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
             highest = memory.peak;
             println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
         }
-        assert!(highest < LIMIT, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), tail(&server.said()));
+        assert!(highest < MAX_RESIDENT_KIB, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), last_lines(&server.said()));
         if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
             let left = until.saturating_duration_since(Instant::now());
@@ -177,7 +177,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
         assert!(tally.is_complete(), "{attack:?} did not reach {:?}: {tally:?}", tally.unreached());
     }
     let memory = server.memory();
-    assert!(memory.peak < LIMIT, "{} KiB\n{}", memory.peak, tail(&server.said()));
+    assert!(memory.peak < MAX_RESIDENT_KIB, "{} KiB\n{}", memory.peak, last_lines(&server.said()));
 }
 
 /// Executes a workload with a large interface in environments with unique, unknown names.
@@ -218,7 +218,7 @@ async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
 }
 
 /// The last 20 lines of a text.
-fn tail(text: &str) -> String {
+fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().rev().take(20).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }

@@ -8,7 +8,7 @@ use fairway_testkit::TestDatabase;
 use serde_json::json;
 
 /// Executes small work, which also raises the memory of a new server to its idle level. Returns the execute path.
-async fn work(server: &Server) -> String {
+async fn execute_small_work(server: &Server) -> String {
     let run = server.remote.runnable().await;
     server.remote.make(&run, &inputs()).await;
     run
@@ -20,7 +20,7 @@ async fn start_limited(database: &TestDatabase, hundredths: u64) -> (Place, Serv
     // The first server migrates the schema, which takes additional memory.
     drop(setup.start().await);
     let idle = setup.start().await;
-    work(&idle).await;
+    execute_small_work(&idle).await;
     let mebibytes = (idle.memory().now >> 10) * hundredths / 100;
     drop(idle);
     let setup = setup.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
@@ -36,7 +36,7 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.remote.get(path).await.unwrap().status, 200, "{path}");
     }
-    let run = work(&server).await;
+    let run = execute_small_work(&server).await;
     let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
     let prompt = server.remote.asset("prompt_template").await;
     let versions = format!("/v1/assets/{prompt}/versions");

@@ -11,20 +11,20 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// Time limit for a refusal.
-const PROMPT: Duration = Duration::from_secs(2);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for the first success after the database is back.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time during which the server's processor use is measured without a database.
 const OBSERVATION_TIME: Duration = Duration::from_secs(2);
 /// Pause between two requests of a client during the outage.
-const RETRY: Duration = Duration::from_millis(100);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// A waiting server uses less than 1/[`PROCESSOR_SHARE_DIVISOR`] of a processor.
-const SHARE: u32 = 5;
+const PROCESSOR_SHARE_DIVISOR: u32 = 5;
 /// Concurrent requests of each of the six kinds; in total more than the pool has connections.
-const AT_ONCE: usize = 6;
+const CONCURRENT_PER_KIND: usize = 6;
 
 /// Sends a request of the kind `number % 6`.
-async fn ask(remote: &Remote, number: usize, paths: &Paths) -> Heard {
+async fn send_request(remote: &Remote, number: usize, paths: &Paths) -> Heard {
     match number % 6 {
         0 => remote.post(&paths.execute, &inputs(), None).await,
         1 => remote.post(&paths.execute, &inputs(), Some(&Uuid::now_v7().to_string())).await,
@@ -65,7 +65,7 @@ impl Paths {
 async fn assert_all_succeed(server: &Server, paths: &Paths) -> Vec<Uuid> {
     let mut runs = Vec::new();
     for number in 0..12 {
-        let response = ask(&server.remote, number, paths).await.unwrap();
+        let response = send_request(&server.remote, number, paths).await.unwrap();
         assert!(matches!(response.status, 200 | 201), "{response:?}: {}", server.said());
         runs.extend(response.execution());
     }
@@ -79,7 +79,7 @@ async fn send_all(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Durati
         let (remote, paths) = (remote.clone(), paths.clone());
         requests.spawn(async move {
             let since = Instant::now();
-            let response = ask(&remote, number, &paths).await.unwrap();
+            let response = send_request(&remote, number, &paths).await.unwrap();
             (since.elapsed(), response)
         });
     }
@@ -87,30 +87,30 @@ async fn send_all(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Durati
 }
 
 async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths) {
-    for (elapsed, response) in send_all(remote, paths, AT_ONCE).await {
+    for (elapsed, response) in send_all(remote, paths, CONCURRENT_PER_KIND).await {
         assert!(response.asks_to_come_back(), "{response:?}");
-        assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
+        assert!(elapsed < REFUSAL_TIMEOUT, "{elapsed:?}: {response:?}");
     }
     let since = Instant::now();
     let readiness = remote.get("/readyz").await.unwrap();
     assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
-    assert!(since.elapsed() < PROMPT, "{:?}", since.elapsed());
+    assert!(since.elapsed() < REFUSAL_TIMEOUT, "{:?}", since.elapsed());
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
 }
 
 /// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
 async fn assert_low_processor_use(server: &Server, paths: &Paths) {
     let (since, before) = (Instant::now(), server.processor_time());
-    let mut pace = tokio::time::interval(RETRY);
+    let mut pace = tokio::time::interval(REQUEST_INTERVAL);
     let mut number = 0;
     while since.elapsed() < OBSERVATION_TIME {
         pace.tick().await;
-        let response = ask(&server.remote, number, paths).await.unwrap();
+        let response = send_request(&server.remote, number, paths).await.unwrap();
         assert!(response.asks_to_come_back(), "{response:?}");
         number += 1;
     }
     let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
-    assert!(used * SHARE < elapsed, "used {used:?} of processor time in {elapsed:?} without a database");
+    assert!(used * PROCESSOR_SHARE_DIVISOR < elapsed, "used {used:?} of processor time in {elapsed:?} without a database");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,9 +157,9 @@ async fn refuses_promptly_while_the_database_hangs() {
 
     let frozen = postgres.freeze();
     // More requests than several batches hold, so that some wait behind others.
-    for (elapsed, response) in send_all(remote, &paths, 6 * AT_ONCE).await {
+    for (elapsed, response) in send_all(remote, &paths, 6 * CONCURRENT_PER_KIND).await {
         assert!(response.asks_to_come_back(), "{response:?}");
-        assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
+        assert!(elapsed < REFUSAL_TIMEOUT, "{elapsed:?}: {response:?}");
     }
     drop(frozen);
     until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const END: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Creates a release whose rollout advances automatically after one run on `standard`. Returns it with the slug of its
 /// workload.
-async fn rolling(remote: &Remote) -> (Uuid, String) {
+async fn start_rollout(remote: &Remote) -> (Uuid, String) {
     let (workload, slug) = remote.workload().await;
     let config = json!({ "interface_config": {
         "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
@@ -29,13 +29,13 @@ async fn rolling(remote: &Remote) -> (Uuid, String) {
     (release, slug)
 }
 
-async fn run(remote: &Remote, slug: &str) {
+async fn execute_run(remote: &Remote, slug: &str) {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let ran = remote.post(&format!("/v1/workloads/by-slug/{slug}/execute"), &body, None).await.unwrap();
     assert_eq!(ran.status, 200, "{ran:?}");
 }
 
-async fn lane(remote: &Remote, release: Uuid) -> Value {
+async fn current_lane(remote: &Remote, release: Uuid) -> Value {
     remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap().body["current_lane"].clone()
 }
 
@@ -45,9 +45,9 @@ async fn rollout_controller_never_starts_the_database() {
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
     server.terminate();
-    assert!(server.wait_for_exit(END).await.success());
+    assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
     let mut controller = setup.pilot();
-    assert!(!controller.wait_for_exit(END).await.success());
+    assert!(!controller.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
     assert!(controller.said().contains("no server runs here"), "{}", controller.said());
     setup.start().await;
 }
@@ -58,20 +58,20 @@ async fn rollout_controller_reconnects_to_a_restarted_database() {
     let mut server = setup.start().await;
     let mut controller = setup.pilot();
     // A rollout controller without a server exits at its start, so the test waits before it kills the server.
-    until("the rollout controller started", PATIENCE, async || {
+    until("the rollout controller started", STEP_TIMEOUT, async || {
         controller.said().contains("rollout controller started")
     })
     .await;
     server.kill();
     let server = setup.start().await;
-    let (release, slug) = rolling(&server.remote).await;
-    run(&server.remote, &slug).await;
-    until("the rollout controller advances the rollout", PATIENCE, async || {
-        lane(&server.remote, release).await == "guided"
+    let (release, slug) = start_rollout(&server.remote).await;
+    execute_run(&server.remote, &slug).await;
+    until("the rollout controller advances the rollout", STEP_TIMEOUT, async || {
+        current_lane(&server.remote, release).await == "guided"
     })
     .await;
     controller.terminate();
-    assert!(controller.wait_for_exit(END).await.success(), "{}", controller.said());
+    assert!(controller.wait_for_exit(SHUTDOWN_TIMEOUT).await.success(), "{}", controller.said());
 }
 
 #[tokio::test]
@@ -80,17 +80,17 @@ async fn other_rollout_controllers_continue_after_a_kill() {
     let server = setup.start().await;
     let mut releases = Vec::new();
     for _ in 0..3 {
-        let (release, slug) = rolling(&server.remote).await;
-        run(&server.remote, &slug).await;
+        let (release, slug) = start_rollout(&server.remote).await;
+        execute_run(&server.remote, &slug).await;
         releases.push(release);
     }
     let mut first = setup.pilot();
-    until("the first rollout advanced", PATIENCE, async || lane(&server.remote, releases[0]).await == "guided").await;
+    until("the first rollout advanced", STEP_TIMEOUT, async || current_lane(&server.remote, releases[0]).await == "guided").await;
     first.kill();
     let others = [setup.pilot(), setup.pilot()];
     for release in &releases {
-        until("another rollout controller advances the rollout", PATIENCE, async || {
-            lane(&server.remote, *release).await == "guided"
+        until("another rollout controller advances the rollout", STEP_TIMEOUT, async || {
+            current_lane(&server.remote, *release).await == "guided"
         })
         .await;
         let rollout = server.remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap();

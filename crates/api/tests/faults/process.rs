@@ -18,15 +18,15 @@ use std::{
 use tempfile::TempDir;
 
 /// Time limit for a started server to become ready.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Poll interval of [`wait_until`] and of waits for a process.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The unit of processor times in `/proc`: 1/100 s (`USER_HZ`) on Linux.
-const TICK: Duration = Duration::from_millis(10);
+const CPU_TICK: Duration = Duration::from_millis(10);
 /// Name of the optional settings file.
 const CONFIG_FILE: &str = "fairway.toml";
 /// Inherited variables: they locate PostgreSQL, which a server needs to start its managed one.
-const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
+const INHERITED_VARIABLES: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
 /// The settings to start a server, repeatedly and on the same address.
 pub(crate) struct Place {
@@ -84,7 +84,7 @@ impl Place {
     fn prepare(&self, command: &mut Command) {
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
+            if (name.starts_with("FAIRWAY_") && !INHERITED_VARIABLES.contains(&name.as_str())) || name.starts_with("OTEL_") {
                 command.env_remove(name);
             }
         }
@@ -160,8 +160,8 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the server exited with {status} before it was ready: {}", self.said());
             }
-            assert!(since.elapsed() < START, "the server is not ready after {START:?}: {}", self.said());
-            tokio::time::sleep(LOOK).await;
+            assert!(since.elapsed() < START_TIMEOUT, "the server is not ready after {START_TIMEOUT:?}: {}", self.said());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -221,7 +221,7 @@ impl Server {
         // The program name in parentheses may contain any character, so fields are counted after it.
         let (_, fields) = line.rsplit_once(')').unwrap();
         let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
-        TICK * ticks.sum::<u32>()
+        CPU_TICK * ticks.sum::<u32>()
     }
 
     /// Waits until the process exits.
@@ -235,7 +235,7 @@ impl Server {
                 return status;
             }
             assert!(since.elapsed() < patience, "the process still runs after {patience:?}: {}", self.said());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -262,7 +262,7 @@ pub(crate) async fn until(what: &str, patience: Duration, mut condition: impl As
     let since = Instant::now();
     while !condition().await {
         assert!(since.elapsed() < patience, "condition not met within {patience:?}: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

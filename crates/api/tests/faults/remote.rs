@@ -9,9 +9,9 @@ use uuid::Uuid;
 /// The workspace that the first start of a server creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 /// Request timeout; only a hanging request takes this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The client closes idle connections before the server does; otherwise a request could race with the close.
-const IDLE: Duration = Duration::from_secs(1);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client for one address, whichever process listens there.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ pub(crate) type Heard = reqwest::Result<Answer>;
 impl Remote {
     pub(crate) fn to(address: SocketAddr) -> Self {
         fairway_testkit::init();
-        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(PATIENCE).pool_idle_timeout(IDLE);
+        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(REQUEST_TIMEOUT).pool_idle_timeout(POOL_IDLE_TIMEOUT);
         let client = client.build().unwrap();
         Self { client, base: format!("http://{address}") }
     }

@@ -41,7 +41,7 @@ fn search_path(binaries: &Binaries) -> OsString {
 }
 
 #[track_caller]
-fn run(mut command: Command) -> String {
+fn run_command(mut command: Command) -> String {
     let output = command.output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {text}");
@@ -51,7 +51,7 @@ fn run(mut command: Command) -> String {
 fn copy(from: &Path, to: &Path) {
     let mut command = Command::new("cp");
     command.arg("-a").arg(from).arg(to);
-    run(command);
+    run_command(command);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn documented_backup_restores_all_data() {
     };
     let mut dump_command = shell(dump);
     dump_command.env("FAIRWAY_MIGRATE_DATABASE_URL", database.url());
-    run(dump_command);
+    run_command(dump_command);
     copy(&setup.artifacts(), &work.path().join("artifacts"));
     // This run is missing from the dump.
     server.remote.post(&execute, &inputs(), Some("behind-the-dump")).await.unwrap();
@@ -99,14 +99,14 @@ async fn documented_backup_restores_all_data() {
     let mut create_roles =
         for_cluster(shell("psql --quiet --set ON_ERROR_STOP=1 --dbname postgres --command \"$ROLES\""));
     create_roles.env("ROLES", role_statements.join("\n"));
-    run(create_roles);
-    run(for_cluster(shell(restore)));
+    run_command(create_roles);
+    run_command(for_cluster(shell(restore)));
 
     let artifacts = format!("file://{}", work.path().join("artifacts").display());
     let url = cluster.url("fairway");
     let mut verify_command = shell(verify);
     verify_command.env("FAIRWAY_DATABASE_URL", &url).env("FAIRWAY_ARTIFACTS_URL", &artifacts);
-    let text = run(verify_command);
+    let text = run_command(verify_command);
     assert!(text.contains(" versions compared, 0 with something wrong") && !text.starts_with('0'), "{text}");
 
     let setup = Place::new(&url).setting("FAIRWAY_ARTIFACTS_URL", artifacts);

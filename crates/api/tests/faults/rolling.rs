@@ -21,23 +21,23 @@ use uuid::Uuid;
 
 const CLIENTS: usize = 6;
 /// Mean number of responses between two restarts.
-const BETWEEN: usize = 40;
+const RESPONSES_BETWEEN_RESTARTS: usize = 40;
 /// Fixed seed of the times of restarts.
 const SEED: u64 = 0x0C0F_FEE5;
 /// Requests per connection; the next connection goes to the other server.
 const REQUESTS_PER_CONNECTION: usize = 16;
 /// Time limit for the shutdown of a server.
-const END: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a client to get a response from either server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval for a queued run.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A lease longer than [`RESPONSE_TIMEOUT`]: a run that waits for its lease to expire fails the test.
 const LEASE: &str = "60s";
 
 /// The record of the clients.
 #[derive(Default)]
-struct Book {
+struct ClientRecord {
     /// The run of each idempotency key.
     runs: Mutex<BTreeMap<String, Uuid>>,
     answers: AtomicUsize,
@@ -48,18 +48,18 @@ struct Book {
 
 /// A client with a simple load balancer. If a connection is refused, or closed between requests, the client sends the
 /// same request to the other server.
-struct Caller {
+struct BalancedClient {
     servers: [SocketAddr; 2],
     at: usize,
     wire: Option<(Wire, usize)>,
-    book: Arc<Book>,
+    book: Arc<ClientRecord>,
 }
 
-impl Caller {
+impl BalancedClient {
     async fn get(&mut self, question: Question<'_>) -> Spoken {
         let since = Instant::now();
         loop {
-            assert!(since.elapsed() < PATIENCE, "no server answers {}", question.path);
+            assert!(since.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
             let (mut wire, sent_requests) = match self.wire.take() {
                 Some(open) => open,
                 None => match Wire::open(self.servers[self.at % 2]).await {
@@ -101,7 +101,7 @@ impl Caller {
             if is_queued {
                 let accepted = self.get(Question { path: &async_path, posts: Some((&body, &key)) }).await;
                 assert_eq!(accepted.status, 202, "{accepted:?}");
-                let run = id(&accepted);
+                let run = execution_id(&accepted);
                 self.book.runs.lock().unwrap().insert(key, run);
                 let since = Instant::now();
                 loop {
@@ -109,8 +109,8 @@ impl Caller {
                     if run_state.body["outcome"] == "success" {
                         break;
                     }
-                    assert!(since.elapsed() < PATIENCE && run_state.body["outcome"].is_null(), "{run_state:?}");
-                    tokio::time::sleep(LOOK).await;
+                    assert!(since.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(), "{run_state:?}");
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 continue;
             }
@@ -123,7 +123,7 @@ impl Caller {
                     _ => panic!("{response:?}"),
                 }
             };
-            let run = id(&executed);
+            let run = execution_id(&executed);
             self.book.runs.lock().unwrap().insert(key, run);
             let run_state = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
             assert_eq!((run_state.status, run_state.body["outcome"].as_str()), (200, Some("success")), "{run_state:?}");
@@ -131,13 +131,13 @@ impl Caller {
     }
 }
 
-fn id(response: &Spoken) -> Uuid {
+fn execution_id(response: &Spoken) -> Uuid {
     let text = response.body.get("execution_id").and_then(Value::as_str);
     text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no execution_id in {response:?}"))
 }
 
 /// A pseudo-random sequence (xorshift64).
-fn next(state: &mut u64) -> usize {
+fn next_random(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -160,17 +160,17 @@ async fn rolling_restart_fails_no_request() {
     let mut workers: Vec<Server> = worker_setups.iter().map(Place::worker).collect();
     let path = servers[0].remote.runnable().await;
 
-    let book = Arc::new(Book::default());
+    let book = Arc::new(ClientRecord::default());
     let mut clients = JoinSet::new();
     for at in 0..CLIENTS {
         let addresses = [setups[0].address, setups[1].address];
-        let caller = Caller { servers: addresses, at, wire: None, book: Arc::clone(&book) };
+        let caller = BalancedClient { servers: addresses, at, wire: None, book: Arc::clone(&book) };
         clients.spawn(caller.work(path.clone()));
     }
     let mut random = SEED;
     let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
         let target = book.answers.load(Ordering::SeqCst) + more;
-        until("enough responses arrived", END, async || {
+        until("enough responses arrived", SHUTDOWN_TIMEOUT, async || {
             // Propagate the panic of a client.
             if let Some(finished) = clients.try_join_next() {
                 finished.unwrap();
@@ -181,25 +181,25 @@ async fn rolling_restart_fails_no_request() {
     };
     let rounds = if is_long() { 20 } else { 2 };
     for turn in 0..rounds * servers.len() {
-        wait_for_responses(&mut clients, BETWEEN / 2 + next(&mut random) % BETWEEN).await;
+        wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_RESTARTS).await;
         let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
         let goodbyes = book.goodbyes.load(Ordering::SeqCst);
         servers[server].terminate();
-        let status = servers[server].wait_for_exit(END).await;
+        let status = servers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
         assert!(status.success(), "{status}: {}", servers[server].said());
-        until("a client received `Connection: close`", PATIENCE, async || {
+        until("a client received `Connection: close`", RESPONSE_TIMEOUT, async || {
             book.goodbyes.load(Ordering::SeqCst) > goodbyes
         })
         .await;
         servers[server] = setup.front();
         servers[server].ready().await;
-        wait_for_responses(&mut clients, BETWEEN / 4).await;
+        wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS / 4).await;
         workers[server].terminate();
-        let status = workers[server].wait_for_exit(END).await;
+        let status = workers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
         assert!(status.success(), "{status}: {}", workers[server].said());
         workers[server] = worker_setups[server].worker();
     }
-    wait_for_responses(&mut clients, BETWEEN).await;
+    wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS).await;
     book.closed.store(true, Ordering::SeqCst);
     clients.join_all().await;
 

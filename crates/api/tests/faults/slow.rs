@@ -18,10 +18,10 @@ const LEASES_PER_CALL: u32 = 10;
 /// The lease that [`ServerSetup`] configures.
 const LEASE: Duration = Duration::from_secs(2);
 /// Much longer than any step of these tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A response that starts immediately and pauses half way until the test releases it.
-fn slowly(text: &str) -> Script {
+fn pausing_response(text: &str) -> Script {
     let answer = answer(text).to_string();
     let (start, rest) = answer.split_at(answer.len() / 2);
     Script::events([start, rest]).pausing()
@@ -33,7 +33,7 @@ fn answer(text: &str) -> Value {
 }
 
 /// A server without workers, with an account at a scripted endpoint.
-struct Scene {
+struct Fixture {
     database: TestDatabase,
     endpoint: FaultyEndpoint,
     place: Place,
@@ -41,11 +41,11 @@ struct Scene {
     owner: Client,
 }
 
-impl Scene {
+impl Fixture {
     async fn set() -> Self {
         let database = TestDatabase::create().await.unwrap();
         let endpoint = FaultyEndpoint::start().await;
-        let setup = Place::new(&database.url()).file(&account(&endpoint));
+        let setup = Place::new(&database.url()).file(&account_config(&endpoint));
         let mut front = setup.front();
         front.ready().await;
         let owner = database.owner().await.unwrap();
@@ -53,7 +53,7 @@ impl Scene {
     }
 
     fn worker(&self) -> (Place, Server) {
-        let setup = Place::beside(&self.place).file(&account(&self.endpoint));
+        let setup = Place::beside(&self.place).file(&account_config(&self.endpoint));
         let worker = setup.worker();
         (setup, worker)
     }
@@ -71,7 +71,7 @@ impl Scene {
     /// Waits until the run ends. Returns it.
     async fn ended(&self, run: Uuid) -> Value {
         let mut read = Value::Null;
-        until("the run ended", PATIENCE, async || {
+        until("the run ended", STEP_TIMEOUT, async || {
             read = self.remote().get(&format!("/v1/executions/{run}")).await.unwrap().body;
             !read["completed_at"].is_null()
         })
@@ -84,22 +84,22 @@ impl Scene {
     }
 }
 
-fn account(endpoint: &FaultyEndpoint) -> String {
+fn account_config(endpoint: &FaultyEndpoint) -> String {
     let base = endpoint.url("/v1");
     format!("[[providers]]\naccount_slot = \"slow\"\nkind = \"openai\"\nbase_url = \"{base}\"\ntimeout = \"5m\"\n")
 }
 
 #[tokio::test]
 async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
-    let scene = Scene::set().await;
+    let scene = Fixture::set().await;
     let path = scene.remote().create_active_workload_using("slow").await;
-    scene.endpoint.respond_in_sequence((0..RUNS).map(|number| slowly(&format!("answer {number}"))));
+    scene.endpoint.respond_in_sequence((0..RUNS).map(|number| pausing_response(&format!("answer {number}"))));
     let workers = [scene.worker(), scene.worker()];
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         runs.push(scene.queued(&path).await);
     }
-    until("every run called its provider", PATIENCE, async || scene.endpoint.count() == RUNS).await;
+    until("every run called its provider", STEP_TIMEOUT, async || scene.endpoint.count() == RUNS).await;
     // Counts leases renewed for at least ten lease durations, by the database's clock.
     let renewed_leases = format!(
         "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
@@ -107,7 +107,7 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
         (LEASE * LEASES_PER_CALL).as_secs()
     );
     let expected = i64::try_from(RUNS).unwrap();
-    until("every lease was renewed for ten durations", PATIENCE, async || {
+    until("every lease was renewed for ten durations", STEP_TIMEOUT, async || {
         scene.count(&renewed_leases).await == expected
     })
     .await;
@@ -128,22 +128,22 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
 
 #[tokio::test]
 async fn response_of_a_paused_worker_is_discarded() {
-    let scene = Scene::set().await;
+    let scene = Fixture::set().await;
     let path = scene.remote().create_active_workload_using("slow").await;
-    scene.endpoint.respond_in_sequence([slowly("late"), slowly("in time")]);
+    scene.endpoint.respond_in_sequence([pausing_response("late"), pausing_response("in time")]);
     let (_, mut paused) = scene.worker();
     let run = scene.queued(&path).await;
-    until("the first worker called the provider", PATIENCE, async || scene.endpoint.count() == 1).await;
+    until("the first worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 1).await;
     paused.freeze();
     let (_, other) = scene.worker();
-    until("the second worker called the provider", PATIENCE, async || scene.endpoint.count() == 2).await;
+    until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 2).await;
 
     // The second worker owns the run now and waits. The endpoint releases pauses in their order.
     paused.thaw();
     scene.endpoint.release(1);
     // The worker exits after it has finished its run.
     paused.terminate();
-    assert!(paused.wait_for_exit(PATIENCE).await.success(), "{}", paused.said());
+    assert!(paused.wait_for_exit(STEP_TIMEOUT).await.success(), "{}", paused.said());
     assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
     scene.endpoint.release(1);

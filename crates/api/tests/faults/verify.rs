@@ -9,7 +9,7 @@ use std::{fs, process::Output};
 ///
 /// # Panics
 /// When the exit code is 2 or higher, or missing.
-fn said(output: &Output) -> (Option<i32>, String) {
+fn code_and_stdout(output: &Output) -> (Option<i32>, String) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.code().is_some_and(|code| code < 2), "{stdout}\n{stderr}");
@@ -23,11 +23,11 @@ async fn verifies_a_directory_and_reports_changed_bytes() {
     let server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
     let created = server.remote.make(&path, &json!({ "content": policy() })).await;
-    let (code, stdout) = said(&setup.command("verify-artifacts"));
+    let (code, stdout) = code_and_stdout(&setup.command("verify-artifacts"));
     assert_eq!((code, stdout.as_str()), (Some(0), "1 versions compared, 0 with something wrong\n"));
     let artifact = setup.artifacts().join(created.body["artifact_ref"].as_str().unwrap());
     fs::write(&artifact, b"{}").unwrap();
-    let (code, stdout) = said(&setup.command("verify-artifacts"));
+    let (code, stdout) = code_and_stdout(&setup.command("verify-artifacts"));
     assert_eq!(code, Some(1));
     let version = created.id("asset_version_id").to_string();
     let line = stdout.lines().find(|line| line.contains(&version)).unwrap();
@@ -44,7 +44,7 @@ async fn verification_fails_without_a_readable_store() {
     server.remote.make(&path, &json!({ "content": policy() })).await;
     fs::remove_dir_all(setup.artifacts()).unwrap();
     fs::write(setup.artifacts(), "no directory").unwrap();
-    let (code, stdout) = said(&setup.command("verify-artifacts"));
+    let (code, stdout) = code_and_stdout(&setup.command("verify-artifacts"));
     assert_eq!(code, Some(1));
     assert!(!stdout.contains(", 0 with something wrong"), "{stdout}");
 }
@@ -61,11 +61,11 @@ async fn stores_and_verifies_artifacts_in_a_bucket() {
     let server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
     let created = server.remote.make(&path, &json!({ "content": policy() })).await;
-    let (code, stdout) = said(&setup.command("verify-artifacts"));
+    let (code, stdout) = code_and_stdout(&setup.command("verify-artifacts"));
     assert_eq!(code, Some(0), "{stdout}");
     assert!(!setup.artifacts().exists(), "artifacts were written to the local directory");
     bucket.overwrite("whole", created.body["artifact_ref"].as_str().unwrap(), b"{}").await.unwrap();
-    let (code, stdout) = said(&setup.command("verify-artifacts"));
+    let (code, stdout) = code_and_stdout(&setup.command("verify-artifacts"));
     assert_eq!(code, Some(1));
     assert!(stdout.contains(&created.id("asset_version_id").to_string()), "{stdout}");
 }

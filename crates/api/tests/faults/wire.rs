@@ -9,7 +9,7 @@ use tokio::{
 };
 
 /// Response timeout; only a hanging connection takes this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A keep-alive connection.
 pub(crate) struct Wire {
@@ -48,7 +48,7 @@ impl Wire {
     /// When the connection ends within a response, or after [`RESPONSE_TIMEOUT`].
     pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Option<Spoken> {
         let request = question.written(self.address);
-        timeout(PATIENCE, async {
+        timeout(RESPONSE_TIMEOUT, async {
             // A write to a closed connection may succeed; the read detects the close.
             let _ = self.stream.write_all(request.as_bytes()).await;
             self.read_response().await
@@ -75,7 +75,7 @@ impl Wire {
 
     /// Waits for an orderly close: no further byte and no reset.
     pub(crate) async fn ends(mut self) {
-        match timeout(PATIENCE, self.stream.read(&mut [0; 1])).await {
+        match timeout(RESPONSE_TIMEOUT, self.stream.read(&mut [0; 1])).await {
             Ok(Ok(0)) => {}
             Ok(Ok(_)) => panic!("received data after the last response"),
             Ok(Err(error)) => panic!("{error} after the last response"),

@@ -7,11 +7,11 @@ use crate::{
 use fairway_testkit::TestDatabase;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-fn moment(text: OffsetDateTime) -> String {
+fn to_rfc3339(text: OffsetDateTime) -> String {
     text.format(&Rfc3339).unwrap()
 }
 
-async fn found(remote: &Remote, query: &str) -> usize {
+async fn execution_count(remote: &Remote, query: &str) -> usize {
     remote.get(&format!("/v1/executions?{query}")).await.unwrap().body.as_array().unwrap().len()
 }
 
@@ -42,8 +42,8 @@ async fn times_are_utc_in_any_time_zone() {
         let time = OffsetDateTime::parse(text, &Rfc3339).unwrap();
         assert!(before <= time && time <= after, "{text} is not now");
     }
-    let (before, after) = (moment(before), moment(after));
-    assert_eq!(found(remote, &format!("since={before}&until={after}")).await, 1);
-    assert_eq!(found(remote, &format!("until={before}")).await, 0);
-    assert_eq!(found(remote, &format!("since={after}")).await, 0);
+    let (before, after) = (to_rfc3339(before), to_rfc3339(after));
+    assert_eq!(execution_count(remote, &format!("since={before}&until={after}")).await, 1);
+    assert_eq!(execution_count(remote, &format!("until={before}")).await, 0);
+    assert_eq!(execution_count(remote, &format!("since={after}")).await, 0);
 }

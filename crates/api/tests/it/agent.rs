@@ -12,17 +12,17 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-const HERE: &str = "127.0.0.1/32";
+const LOOPBACK: &str = "127.0.0.1/32";
 
 /// A server with egress to this machine, and a tool endpoint on this machine.
-struct Desk {
+struct AgentFixture {
     app: TestApp,
     endpoint: FaultyEndpoint,
 }
 
-impl Desk {
+impl AgentFixture {
     async fn set() -> Self {
-        let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE).start().await;
+        let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).start().await;
         Self { app, endpoint: FaultyEndpoint::start().await }
     }
 
@@ -69,7 +69,7 @@ impl Desk {
 
 #[tokio::test]
 async fn agent_calls_a_tool_and_records_evidence() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     fixture.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
     let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
     let answer = fixture.ask(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
@@ -94,7 +94,7 @@ async fn agent_calls_a_tool_and_records_evidence() {
 
 #[tokio::test]
 async fn tool_call_payload_is_withheld_from_viewers() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     fixture.endpoint.says(Script::json(&json!({ "sky": "rain" })));
     let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
     let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
@@ -112,7 +112,7 @@ async fn tool_call_payload_is_withheld_from_viewers() {
 
 #[tokio::test]
 async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     let workload = fixture.workload(&[fixture.tool(&json!({ "timeout_ms": 200 }))]).await;
     for (script, code) in [
         (Script::status(500, "no"), "call_refused"),
@@ -133,7 +133,7 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
 
 #[tokio::test]
 async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
     let asks = json!({ "name": "book", "approval": "always" });
     let workload = fixture.workload(&[fixture.tool(&elsewhere), fixture.tool(&asks)]).await;
@@ -161,8 +161,8 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
     let folder = home.path().to_str().unwrap();
     let app =
-        TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE).setting("FAIRWAY_SECRETS_DIR", folder).start().await;
-    let fixture = Desk { app, endpoint: FaultyEndpoint::start().await };
+        TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).setting("FAIRWAY_SECRETS_DIR", folder).start().await;
+    let fixture = AgentFixture { app, endpoint: FaultyEndpoint::start().await };
     let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
     let tools = [fixture.tool(&json!({ "binding": bound("file:weather-key") })), fixture.tool(&none)];
@@ -178,7 +178,7 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
 
 #[tokio::test]
 async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     let base = fixture.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
     let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
@@ -210,7 +210,7 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
 
 #[tokio::test]
 async fn activation_is_blocked_by_unavailable_agent_tools() {
-    let fixture = Desk::set().await;
+    let fixture = AgentFixture::set().await;
     let given = fixture.app.given();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
     let mut versions = fixture.versions(&[fixture.tool(&remote), fixture.tool(&json!({}))]).await;
@@ -238,9 +238,9 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
 }
 
 /// Kills the worker of a run during a tool call. Returns the number of tool calls and the result of the run.
-async fn survives(overrides: &Value) -> (usize, Value) {
-    let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE);
-    let fixture = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
+async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
+    let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK);
+    let fixture = AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
     let workload = fixture.workload(&[fixture.tool(overrides)]).await;
     let first_server = server().beside(&fixture.app).start().await;
     fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);
@@ -256,8 +256,8 @@ async fn survives(overrides: &Value) -> (usize, Value) {
 
 #[tokio::test]
 async fn resumed_run_repeats_only_read_only_tool_calls() {
-    let (calls, result) = survives(&json!({})).await;
+    let (calls, result) = run_with_worker_death(&json!({})).await;
     assert_eq!((calls, result), (1, json!("{\"error\":\"tool_outcome_unknown\"}")));
-    let (calls, result) = survives(&json!({ "annotations": { "read_only": true } })).await;
+    let (calls, result) = run_with_worker_death(&json!({ "annotations": { "read_only": true } })).await;
     assert_eq!((calls, result), (2, json!("sunny")));
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// A short flow in which every step repeats the output of the step before it (T14, T45).
 ///
 /// `output` is the step's output; `FIRST_EVENTS` stands for a reference to the previous output.
-fn multiplying(steps: usize, output: &str) -> String {
+fn multiplying_flow(steps: usize, output: &str) -> String {
     let mut yaml = "entry_step: s0\nsteps:\n".to_owned();
     yaml.push_str("  - { id: s0, type: task, action: evaluate_policy }\n");
     for step in 1..steps {
@@ -30,9 +30,9 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let given = app.given();
     let policy = given.policy("policy").await;
     for (slug, flow) in [
-        ("text", multiplying(5, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))),
-        ("list", multiplying(5, &format!("{{ a: ['{}'] }}", vec!["BEFORE"; 30].join("', '")))),
-        ("deep", multiplying(180, "{ a: 'BEFORE' }")),
+        ("text", multiplying_flow(5, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))),
+        ("list", multiplying_flow(5, &format!("{{ a: ['{}'] }}", vec!["BEFORE"; 30].join("', '")))),
+        ("deep", multiplying_flow(180, "{ a: 'BEFORE' }")),
     ] {
         let flow = given.flow(&format!("{slug}-flow"), &flow).await;
         let workload = given.active_workload_with(slug, vec![policy.clone(), flow]).await;
@@ -51,7 +51,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     provider.becomes(Behaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
     // A flow below the budget completes.
-    let flow = given.flow("modest", &multiplying(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
+    let flow = given.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
     let modest = given.active_workload_with("modest", vec![policy, flow]).await;
     assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));
 }

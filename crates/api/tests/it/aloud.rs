@@ -14,38 +14,38 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
 /// The next action of a [`ScriptedProvider`].
-enum Does {
+enum ProviderAction {
     Says(&'static str),
     Fails(ProviderError),
     Ends,
 }
 
 /// A provider that streams the parts that the test sends it.
-struct Speaker {
-    script: Mutex<mpsc::UnboundedReceiver<Does>>,
+struct ScriptedProvider {
+    script: Mutex<mpsc::UnboundedReceiver<ProviderAction>>,
 }
 
-impl Speaker {
-    fn new() -> (mpsc::UnboundedSender<Does>, Arc<Self>) {
+impl ScriptedProvider {
+    fn new() -> (mpsc::UnboundedSender<ProviderAction>, Arc<Self>) {
         let (actions, script) = mpsc::unbounded_channel();
         (actions, Arc::new(Self { script: Mutex::new(script) }))
     }
 }
 
 #[async_trait::async_trait]
-impl Provider for Speaker {
+impl Provider for ScriptedProvider {
     async fn complete(&self, _: &ProviderCall, listener: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         let (mut text, mut script) = (String::new(), self.script.lock().await);
         loop {
             match script.recv().await {
-                Some(Does::Says(part)) => {
+                Some(ProviderAction::Says(part)) => {
                     text.push_str(part);
                     if let Some(listener) = listener {
                         listener.said(part);
                     }
                 }
-                Some(Does::Fails(error)) => return Err(error.into()),
-                Some(Does::Ends) | None => return Ok(Completion { text, ..Completion::default() }),
+                Some(ProviderAction::Fails(error)) => return Err(error.into()),
+                Some(ProviderAction::Ends) | None => return Ok(Completion { text, ..Completion::default() }),
             }
         }
     }
@@ -77,14 +77,14 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
     given.active_workload_with("main", versions).await
 }
 
-async fn followed(app: &TestApp, workload: &ActiveWorkload) -> (Value, Stream) {
+async fn open_event_stream(app: &TestApp, workload: &ActiveWorkload) -> (Value, Stream) {
     let id = queued(app, workload).await.expect(202)["execution_id"].clone();
     let stream = Stream::open(app, &path(&id, "/events"), "").await;
     (id, stream)
 }
 
-/// The next `count` events, each as its kind and its `delta`.
-async fn next(stream: &mut Stream, count: usize) -> Vec<(String, Value)> {
+/// The next `count` events, each as its kind and its `delta_event`.
+async fn next_events(stream: &mut Stream, count: usize) -> Vec<(String, Value)> {
     let mut events = Vec::new();
     for _ in 0..count {
         let (kind, data) = stream.told().await;
@@ -97,24 +97,24 @@ fn kind(name: &str) -> (String, Value) {
     (name.to_owned(), Value::Null)
 }
 
-fn delta(text: &str) -> (String, Value) {
+fn delta_event(text: &str) -> (String, Value) {
     ("output.delta".to_owned(), json!(text))
 }
 
 #[tokio::test]
 async fn streams_output_live_and_replays_the_same_events() {
-    let (actions, provider) = Speaker::new();
+    let (actions, provider) = ScriptedProvider::new();
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
-    let (id, mut stream) = followed(&app, &workload).await;
-    assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
+    let (id, mut stream) = open_event_stream(&app, &workload).await;
+    assert_eq!(next_events(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
     // The client receives each part before the provider sends the next one.
     for part in ["bil", "li", "ng"] {
-        actions.send(Does::Says(part)).unwrap();
-        assert_eq!(next(&mut stream, 1).await, [delta(part)]);
+        actions.send(ProviderAction::Says(part)).unwrap();
+        assert_eq!(next_events(&mut stream, 1).await, [delta_event(part)]);
     }
-    actions.send(Does::Ends).unwrap();
-    let rest = next(&mut stream, 4).await;
+    actions.send(ProviderAction::Ends).unwrap();
+    let rest = next_events(&mut stream, 4).await;
     assert_eq!(rest[0], kind("step.completed"));
     assert_eq!(rest[3], kind("execution.completed"));
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "billing");
@@ -125,34 +125,34 @@ async fn streams_output_live_and_replays_the_same_events() {
 
 #[tokio::test]
 async fn discards_output_of_a_failed_route() {
-    let (actions, provider) = Speaker::new();
+    let (actions, provider) = ScriptedProvider::new();
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
-    let (id, mut stream) = followed(&app, &workload).await;
-    assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
-    actions.send(Does::Says("wrong")).unwrap();
-    assert_eq!(next(&mut stream, 1).await, [delta("wrong")]);
-    actions.send(Does::Fails(ProviderError::Malformed)).unwrap();
-    actions.send(Does::Says("right")).unwrap();
+    let (id, mut stream) = open_event_stream(&app, &workload).await;
+    assert_eq!(next_events(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
+    actions.send(ProviderAction::Says("wrong")).unwrap();
+    assert_eq!(next_events(&mut stream, 1).await, [delta_event("wrong")]);
+    actions.send(ProviderAction::Fails(ProviderError::Malformed)).unwrap();
+    actions.send(ProviderAction::Says("right")).unwrap();
     assert_eq!(
-        next(&mut stream, 2).await,
-        [kind("step.started"), delta("right")],
+        next_events(&mut stream, 2).await,
+        [kind("step.started"), delta_event("right")],
         "the fallback route starts the step again"
     );
-    actions.send(Does::Ends).unwrap();
+    actions.send(ProviderAction::Ends).unwrap();
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
 }
 
 #[tokio::test]
 async fn sends_no_delta_before_the_end_if_output_may_be_withheld() {
     for (streams, obligations) in [(false, &[][..]), (true, &["redact_output"][..])] {
-        let (actions, provider) = Speaker::new();
+        let (actions, provider) = ScriptedProvider::new();
         let app = TestApp::builder().provider(provider).start().await;
         let workload = workload(&app, streams, obligations).await;
-        let (id, mut stream) = followed(&app, &workload).await;
-        assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
-        actions.send(Does::Says("mail ada@example.com")).unwrap();
-        actions.send(Does::Ends).unwrap();
+        let (id, mut stream) = open_event_stream(&app, &workload).await;
+        assert_eq!(next_events(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
+        actions.send(ProviderAction::Says("mail ada@example.com")).unwrap();
+        actions.send(ProviderAction::Ends).unwrap();
         ended(&app, &id).await;
         let replay = events(&app.get(path(&id, "/events")).await);
         let parts: Vec<&str> = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();

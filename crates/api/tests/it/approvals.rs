@@ -7,23 +7,23 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-fn verdict(app: &TestApp, release: &str, change: (&str, Value)) -> Request {
+fn review_with(app: &TestApp, release: &str, change: (&str, Value)) -> Request {
     let mut body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     body[change.0] = change.1;
     app.post(format!("/v1/releases/{release}/approvals"), body)
 }
 
-fn approves(app: &TestApp, release: &str) -> Request {
-    verdict(app, release, ("outcome", json!("approved")))
+fn approve(app: &TestApp, release: &str) -> Request {
+    review_with(app, release, ("outcome", json!("approved")))
 }
 
-fn moves(app: &TestApp, release: &str, to: &str) -> Request {
+fn transition(app: &TestApp, release: &str, to: &str) -> Request {
     app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to }))
 }
 
-async fn waiting(app: &TestApp, workload: &str, policy: &Version) -> String {
+async fn release_in_review(app: &TestApp, workload: &str, policy: &Version) -> String {
     let release = app.given().draft(workload, std::slice::from_ref(policy)).await;
-    moves(app, &release, "review_ready").await.expect(200);
+    transition(app, &release, "review_ready").await.expect(200);
     release
 }
 
@@ -31,7 +31,7 @@ async fn waiting(app: &TestApp, workload: &str, policy: &Version) -> String {
 async fn approval_requires_its_own_release_and_a_valid_outcome() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
-    let (release, other) = (waiting(&app, &workload, &policy).await, waiting(&app, &workload, &policy).await);
+    let (release, other) = (release_in_review(&app, &workload, &policy).await, release_in_review(&app, &workload, &policy).await);
     for (field, value) in [
         ("subject_ref", json!(other)),
         ("subject_ref", json!(workload)),
@@ -43,13 +43,13 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
         ("outcome", json!("")),
         ("outcome", json!(true)),
     ] {
-        let refused = verdict(&app, &release, (field, value.clone())).await.refused(422, "validation_error");
+        let refused = review_with(&app, &release, (field, value.clone())).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{value}");
     }
     // None of these requests approved the release, and neither does an approval of the other release.
-    approves(&app, &other).await.expect(201);
-    moves(&app, &release, "approved").await.refused(422, "approval_required");
-    moves(&app, &other, "approved").await.expect(200);
+    approve(&app, &other).await.expect(201);
+    transition(&app, &release, "approved").await.refused(422, "approval_required");
+    transition(&app, &other, "approved").await.expect(200);
     assert_eq!(app.get(format!("/v1/releases/{release}/approvals")).await.expect(200), json!([]));
 }
 
@@ -57,19 +57,19 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
 async fn only_an_approving_outcome_approves_the_release() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
-    let rejected = waiting(&app, &workload, &policy).await;
-    verdict(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
-    moves(&app, &rejected, "approved").await.refused(422, "approval_required");
+    let rejected = release_in_review(&app, &workload, &policy).await;
+    review_with(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
+    transition(&app, &rejected, "approved").await.refused(422, "approval_required");
     // A rejection overrides an older approval.
-    let reversed = waiting(&app, &workload, &policy).await;
-    approves(&app, &reversed).await.expect(201);
-    verdict(&app, &reversed, ("outcome", json!("rejected"))).await.expect(201);
-    moves(&app, &reversed, "approved").await.refused(422, "approval_required");
+    let reversed = release_in_review(&app, &workload, &policy).await;
+    approve(&app, &reversed).await.expect(201);
+    review_with(&app, &reversed, ("outcome", json!("rejected"))).await.expect(201);
+    transition(&app, &reversed, "approved").await.refused(422, "approval_required");
     // A request for changes returns the release to draft.
-    let sent_back = waiting(&app, &workload, &policy).await;
-    verdict(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
+    let sent_back = release_in_review(&app, &workload, &policy).await;
+    review_with(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
     assert_eq!(app.get(format!("/v1/releases/{sent_back}")).await.expect(200)["state"], "draft");
-    moves(&app, &sent_back, "approved").await.refused(409, "invalid_transition");
+    transition(&app, &sent_back, "approved").await.refused(409, "invalid_transition");
 }
 
 #[tokio::test]
@@ -82,20 +82,20 @@ async fn changed_bindings_invalidate_the_approval() {
         let body = json!({ "asset_version_id": prompt.asset_version_id, "role": "prompt_template" });
         app.post(format!("/v1/releases/{release}/bindings"), body)
     };
-    let release = waiting(&app, &workload, &policy).await;
-    approves(&app, &release).await.expect(201);
+    let release = release_in_review(&app, &workload, &policy).await;
+    approve(&app, &release).await.expect(201);
     // Bindings are immutable once the release is in review.
     bind(&release).await.refused(409, "release_not_editable");
     let bindings = app.get(format!("/v1/releases/{release}")).await.expect(200)["bindings"].clone();
     let binding = bindings[0]["binding_id"].as_str().unwrap();
     app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.refused(409, "release_not_editable");
     // In draft they can change again, and a change invalidates the approval.
-    moves(&app, &release, "draft").await.expect(200);
+    transition(&app, &release, "draft").await.expect(200);
     bind(&release).await.expect(201);
-    moves(&app, &release, "review_ready").await.expect(200);
-    moves(&app, &release, "approved").await.refused(422, "approval_required");
-    approves(&app, &release).await.expect(201);
-    moves(&app, &release, "approved").await.expect(200);
+    transition(&app, &release, "review_ready").await.expect(200);
+    transition(&app, &release, "approved").await.refused(422, "approval_required");
+    approve(&app, &release).await.expect(201);
+    transition(&app, &release, "approved").await.expect(200);
 }
 
 #[tokio::test]
@@ -103,23 +103,23 @@ async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let first = waiting(&app, &workload, &policy).await;
-    let approved = approves(&app, &first).key("verdict").await.expect(201);
-    moves(&app, &first, "approved").await.expect(200);
-    moves(&app, &first, "active").await.expect(200);
+    let first = release_in_review(&app, &workload, &policy).await;
+    let approved = approve(&app, &first).key("verdict").await.expect(201);
+    transition(&app, &first, "approved").await.expect(200);
+    transition(&app, &first, "active").await.expect(200);
     // The successor has the same bindings and the same digest, and needs its own approval. The idempotency key of the
     // first approval is scoped to the first release.
-    let second = waiting(&app, &workload, &policy).await;
-    moves(&app, &second, "approved").await.refused(422, "approval_required");
-    let independent = approves(&app, &second).key("verdict").await;
+    let second = release_in_review(&app, &workload, &policy).await;
+    transition(&app, &second, "approved").await.refused(422, "approval_required");
+    let independent = approve(&app, &second).key("verdict").await;
     assert_ne!(independent.expect(201)["approval_id"], approved["approval_id"]);
     assert_eq!(independent.header("idempotency-replayed"), None);
     // If the environment refuses self-approval, the author of a release cannot approve it.
     let settings = json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false });
     app.put(format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), settings).await.expect(200);
-    let own = waiting(&app, &workload, &policy).await;
-    approves(&app, &own).await.refused(403, "self_approval_not_allowed");
-    moves(&app, &own, "approved").await.refused(422, "approval_required");
-    approves(&app, &own).as_actor("user:ada").await.expect(201);
-    moves(&app, &own, "approved").await.expect(200);
+    let own = release_in_review(&app, &workload, &policy).await;
+    approve(&app, &own).await.refused(403, "self_approval_not_allowed");
+    transition(&app, &own, "approved").await.refused(422, "approval_required");
+    approve(&app, &own).as_actor("user:ada").await.expect(201);
+    transition(&app, &own, "approved").await.expect(200);
 }

@@ -16,7 +16,7 @@ fn file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
 }
 
 /// Stores an artifact at the path of an asset version that has no row.
-fn orphan(app: &TestApp, number: u128) -> PathBuf {
+fn create_orphan(app: &TestApp, number: u128) -> PathBuf {
     let (asset, version) = (uuid::Uuid::from_u128(number), uuid::Uuid::from_u128(number + 1));
     let path = ArtifactPath::of_version(asset.into(), version.into());
     let file = app.home().join("artifacts").join(path.as_str());
@@ -74,7 +74,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     let services = app.services();
-    let orphans = [orphan(&app, 100), orphan(&app, 200)];
+    let orphans = [create_orphan(&app, 100), create_orphan(&app, 200)];
     // A file outside the layout of artifacts stays.
     let unrelated = app.home().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();

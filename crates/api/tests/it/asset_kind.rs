@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
 }
 
 /// The parsed JSON files of a folder, by file stem.
-fn documents(folder: PathBuf) -> BTreeMap<String, Value> {
+fn read_json_files(folder: PathBuf) -> BTreeMap<String, Value> {
     let files = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
     let read = |path: PathBuf| {
         assert!(path.extension().is_some_and(|ending| ending == "json"), "{} is no JSON file", path.display());
@@ -28,7 +28,7 @@ fn documents(folder: PathBuf) -> BTreeMap<String, Value> {
     files.map(read).collect()
 }
 
-fn kinds() -> BTreeSet<String> {
+fn known_kinds() -> BTreeSet<String> {
     AssetKind::ALL.into_iter().map(|kind| kind.as_str().to_owned()).collect()
 }
 
@@ -38,7 +38,7 @@ async fn lists_every_kind_with_its_schema() {
     let listed = app.get("/v1/asset-kinds").await.expect(200);
     let listed = listed.as_array().unwrap();
     let names: BTreeSet<String> = listed.iter().map(|kind| kind["kind"].as_str().unwrap().to_owned()).collect();
-    assert_eq!((listed.len(), names), (19, kinds()));
+    assert_eq!((listed.len(), names), (19, known_kinds()));
     for kind in listed {
         assert!(kind["title"].as_str().is_some_and(|title| !title.is_empty()), "{kind}");
         assert!(kind["description"].as_str().is_some_and(|text| text.len() > 20), "{kind}");
@@ -57,8 +57,8 @@ async fn lists_every_kind_with_its_schema() {
 #[tokio::test]
 async fn every_kind_has_a_valid_example() {
     let app = TestApp::start().await;
-    let examples = documents(folder());
-    assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), kinds(), "one example for each kind");
+    let examples = read_json_files(folder());
+    assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), known_kinds(), "one example for each kind");
     for (kind, content) in examples {
         let asset = app.given().asset(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
         let path = format!("/v1/assets/{asset}/versions");
@@ -81,7 +81,7 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
     let mut assets = BTreeMap::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (name, refused) in documents(folder().join("refused")) {
+    for (name, refused) in read_json_files(folder().join("refused")) {
         let kind = refused["asset_kind"].as_str().unwrap().to_owned();
         assert!(name.strip_prefix(&kind).is_some_and(|what| what.starts_with('-')), "{name} is not called `{kind}-…`");
         *seen.entry(kind.clone()).or_default() += 1;
@@ -96,20 +96,20 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
             continue;
         }
         let detail = answer.refused(answer.status, refused["error"].as_str().unwrap());
-        let mut found: Vec<(String, String)> = places(&detail["fields"]);
+        let mut found: Vec<(String, String)> = field_errors(&detail["fields"]);
         found.sort();
-        if found != places(&refused["fields"]) {
+        if found != field_errors(&refused["fields"]) {
             wrong.push(format!("{name}: {found:?}"));
         }
         let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
         assert_eq!(listed, json!([]), "{name} left a version behind");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), kinds());
+    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), known_kinds());
     assert!(seen.values().all(|count| *count >= 2), "at least two refused examples for each kind: {seen:?}");
 }
 
-fn places(fields: &Value) -> Vec<(String, String)> {
+fn field_errors(fields: &Value) -> Vec<(String, String)> {
     let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
     fields.as_array().into_iter().flatten().map(|field| (text(field, "path"), text(field, "code"))).collect()
 }
@@ -117,7 +117,7 @@ fn places(fields: &Value) -> Vec<(String, String)> {
 #[tokio::test]
 async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
-    let content = documents(folder()).remove("model_config").unwrap();
+    let content = read_json_files(folder()).remove("model_config").unwrap();
     let asset = app.given().asset("model_config", "old").await;
     let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
     let warning = &made["warnings"][0];
@@ -133,7 +133,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
-    let mut examples = documents(folder());
+    let mut examples = read_json_files(folder());
     let mut bound = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
@@ -178,7 +178,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
 
 /// The content of a knowledge base with this contract, revoked or not.
 fn knowledge_base(contract: &str, revoked: bool) -> Value {
-    let mut content = documents(folder()).remove("knowledge_base").unwrap();
+    let mut content = read_json_files(folder()).remove("knowledge_base").unwrap();
     content["access_contract"]["contract_id"] = json!(contract);
     content["access_contract"]["revoked"] = json!(revoked);
     content["access_contract"]["revoked_at"] = if revoked { json!("2026-03-01T00:00:00Z") } else { Value::Null };
@@ -193,7 +193,7 @@ async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let other = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "other").await);
     let refused = |answer: &fairway_testkit::app::Answer, path: &str, code: &str| {
         let detail = answer.refused(400, "invalid_content");
-        assert_eq!(places(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
+        assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
     };
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);

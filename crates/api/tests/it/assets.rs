@@ -11,7 +11,7 @@ fn path(asset: &str, verb: &str) -> String {
     format!("/v1/assets/{asset}/{verb}?workspace_id={WORKSPACE}")
 }
 
-async fn go(app: &TestApp, asset: &str, verb: &str) -> Answer {
+async fn post_action(app: &TestApp, asset: &str, verb: &str) -> Answer {
     app.post(path(asset, verb), json!({})).await
 }
 
@@ -22,9 +22,9 @@ async fn asset_follows_its_lifecycle_transitions() {
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
     assert_eq!(read.expect(200)["lifecycle_state"], "active", "a new asset is active");
     for (verb, state) in [("retire", "retired"), ("activate", "active"), ("retire", "retired")] {
-        let moved = go(&app, &asset, verb).await;
+        let moved = post_action(&app, &asset, verb).await;
         assert_eq!(moved.expect(200)["lifecycle_state"], state);
-        let again = go(&app, &asset, verb).await.refused(409, "invalid_transition");
+        let again = post_action(&app, &asset, verb).await.refused(409, "invalid_transition");
         assert_eq!(again["current_state"], state);
         assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
     }
@@ -33,12 +33,12 @@ async fn asset_follows_its_lifecycle_transitions() {
     let owner = app.database().owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
     owner.batch_execute(&set).await.unwrap();
-    go(&app, &draft, "retire").await.refused(409, "invalid_transition");
-    assert_eq!(go(&app, &draft, "activate").await.expect(200)["lifecycle_state"], "active");
+    post_action(&app, &draft, "retire").await.refused(409, "invalid_transition");
+    assert_eq!(post_action(&app, &draft, "activate").await.expect(200)["lifecycle_state"], "active");
 
-    assert_eq!(go(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
+    assert_eq!(post_action(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
     for verb in ["activate", "retire", "archive"] {
-        let refused = go(&app, &asset, verb).await.refused(409, "invalid_transition");
+        let refused = post_action(&app, &asset, verb).await.refused(409, "invalid_transition");
         assert_eq!(refused["valid_transitions"], json!([]), "`archived` is a final state");
     }
     let version = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": {} })).await;
@@ -50,7 +50,7 @@ async fn archived_asset_keeps_versions_and_rejects_new_ones() {
     let app = TestApp::start().await;
     let prompt = app.prompt("prompt").await;
     let tag = app.get(format!("/v1/assets/{}?workspace_id={WORKSPACE}", prompt.asset_id)).await;
-    go(&app, &prompt.asset_id, "archive").await.expect(200);
+    post_action(&app, &prompt.asset_id, "archive").await.expect(200);
     let path = format!("/v1/assets/{}/versions", prompt.asset_id);
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed[0]["asset_version_id"], prompt.asset_version_id);
@@ -114,7 +114,7 @@ async fn unfinished_releases_block_archiving() {
     let workload = given.workload("main").await;
     let draft = given.draft(&workload, std::slice::from_ref(&policy)).await;
     let in_the_way = async |state: &str| {
-        let refused = go(&app, &policy.asset_id, "archive").await.refused(409, "asset_in_use");
+        let refused = post_action(&app, &policy.asset_id, "archive").await.refused(409, "asset_in_use");
         let expected = json!([{
             "release_id": draft, "state": state, "workload_id": workload, "environment": "dev",
         }]);
@@ -130,13 +130,13 @@ async fn unfinished_releases_block_archiving() {
     given.transition(&draft, "active").await;
     in_the_way("active").await;
     // A retired asset accepts no new bindings; the existing release stays active.
-    go(&app, &policy.asset_id, "retire").await.expect(200);
+    post_action(&app, &policy.asset_id, "retire").await.expect(200);
     let other = given.draft(&workload, &[]).await;
     let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
     app.post(format!("/v1/releases/{other}/bindings"), bind).await.refused(409, "asset_not_active");
     in_the_way("active").await;
     given.transition(&draft, "retired").await;
-    go(&app, &policy.asset_id, "archive").await.expect(200);
+    post_action(&app, &policy.asset_id, "archive").await.expect(200);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
 /// Waits until every committed fact is sequenced, and returns the whole log, newest first.
-async fn log(app: &TestApp) -> Vec<Value> {
+async fn audit_log(app: &TestApp) -> Vec<Value> {
     let owner = app.database().owner().await.unwrap();
     let waiting = async {
         loop {
@@ -39,7 +39,7 @@ async fn entries_have_a_total_order_without_gaps() {
         stage.request("create_asset").await.await.expect(201);
         stage.request("create_tenant").await.await.expect(201);
     }
-    let events = log(&app).await;
+    let events = audit_log(&app).await;
     let indices: Vec<u64> = events.iter().map(|event| event["index"].as_u64().unwrap()).collect();
     let expected: Vec<u64> = (0..u64::try_from(events.len()).unwrap()).rev().collect();
     assert_eq!(indices, expected, "newest first, from zero, without gaps");
@@ -95,7 +95,7 @@ async fn auditors_read_the_events_of_their_scope() {
         given.role(actor, "auditor", (scope.0, Some(scope.1))).await;
     }
     given.role("user:viewer", "viewer", ("workspace", Some(&here))).await;
-    let all = log(&app).await;
+    let all = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
         let events = page.expect(200).as_array().unwrap().clone();
@@ -162,7 +162,7 @@ async fn facts_carry_notification_categories() {
     refused.refused(403, "self_approval_not_allowed");
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
-    let events = log(&app).await;
+    let events = audit_log(&app).await;
     let categories_of = |kind: &str| -> BTreeSet<String> {
         events.iter().filter(|event| event["kind"] == kind).map(|event| event["categories"].to_string()).collect()
     };
@@ -183,7 +183,7 @@ async fn facts_carry_notification_categories() {
 }
 
 /// The kinds of the fact that an operation writes and of its subject.
-fn told(operation: &str) -> (&'static str, &'static str) {
+fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "create_tenant" => ("tenant.created", "tenant"),
         "change_tenant_settings" | "change_tenant_public_hosts" => ("tenant.configured", "tenant"),
@@ -226,7 +226,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
 
 /// Every documented operation that changes state, and the further parts of the authorization table. The flag says
 /// whether the route accepts an idempotency key.
-fn changes() -> Vec<(String, bool)> {
+fn changing_operations() -> Vec<(String, bool)> {
     let all = routes().into_iter().filter(|route| route.method != "get" && route.id() != "validate_flow");
     let mut all: Vec<(String, bool)> =
         all.map(|route| (route.id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
@@ -243,7 +243,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let mut known: BTreeSet<String> = BTreeSet::new();
-    for (operation, keyed) in changes() {
+    for (operation, keyed) in changing_operations() {
         let mut request = stage.request(&operation).await;
         if operation == "change_tenant_settings" {
             request = request.json(json!({ "advanced_notifications_enabled": true }));
@@ -252,7 +252,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
             request = request.key("once");
         }
         // The facts of the target's setup are excluded.
-        known.extend(log(&app).await.iter().map(|event| event["event_id"].to_string()));
+        known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
         let answer = request.clone().as_actor("user:local").await;
         assert!((200..300).contains(&answer.status), "{answer}");
         if keyed {
@@ -260,27 +260,27 @@ async fn every_change_has_one_entry_that_names_its_request() {
             assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
         }
         let mut fresh: Vec<Value> =
-            log(&app).await.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
+            audit_log(&app).await.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
         if operation == "run_code" {
             // The fact of a script is committed before the script is dispatched.
             assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
         }
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
-        let (event, (kind, subject)) = (&fresh[0], told(&operation));
+        let (event, (kind, subject)) = (&fresh[0], expected_kinds(&operation));
         assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
         let actor = if operation == "generate_asset_draft" { "system:generator" } else { "user:local" };
         assert_eq!(event["actor"], actor, "{operation}");
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
     // Requests that change nothing and refused requests write no entry.
-    let before = log(&app).await.len();
+    let before = audit_log(&app).await.len();
     stage.request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.refused(422, "validation_error");
     app.post("/v1/assets", stage.body("create_asset")).as_actor("anonymous").await.refused(403, "forbidden");
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
         stage.request(operation).await.await.expect(200);
     }
-    assert_eq!(log(&app).await.len(), before);
+    assert_eq!(audit_log(&app).await.len(), before);
 }
 
 /// A denial at acceptance, after an evaluation error or during the run writes one entry. A replayed denial writes none.
@@ -333,7 +333,7 @@ steps:
             }
         }
     }
-    let mut denials: Vec<(Value, String)> = log(&app)
+    let mut denials: Vec<(Value, String)> = audit_log(&app)
         .await
         .into_iter()
         .filter(|event| event["kind"] == "execution.denied")
@@ -398,14 +398,14 @@ async fn facts_hold_no_user_text() {
         let (kind, body): (String, String) = (row.get(0), row.get(1));
         assert!(!body.contains("canary") && !body.contains("qxzw"), "{kind}: {body}");
     }
-    assert!(log(&app).await.iter().all(|event| !event.to_string().contains("canary")));
+    assert!(audit_log(&app).await.iter().all(|event| !event.to_string().contains("canary")));
 }
 
 #[tokio::test]
 async fn history_tables_are_append_only() {
     let app = TestApp::start().await;
     Stage::set(&app).await;
-    log(&app).await;
+    audit_log(&app).await;
     let owner = app.database().owner().await.unwrap();
     for table in ["fact", "fact_order", "asset_version", "approval", "deployment_history"] {
         let count: i64 = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);

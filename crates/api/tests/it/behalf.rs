@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-fn body(subject: &str) -> Value {
+fn delegated_body(subject: &str) -> Value {
     json!({
         "environment": "dev", "inputs": { "ticket": "a refund" }, "execution_mode": "on_behalf_of", "actor_ref": subject,
         "actor_type": subject.split(':').next().unwrap(), "actor_auth_mode": "local",
@@ -17,7 +17,7 @@ fn body(subject: &str) -> Value {
 }
 
 fn send(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> Request {
-    app.post(workload.execute_path(), body(subject)).as_actor("service:portal")
+    app.post(workload.execute_path(), delegated_body(subject)).as_actor("service:portal")
 }
 
 async fn set() -> (TestApp, ActiveWorkload) {
@@ -30,7 +30,7 @@ async fn set() -> (TestApp, ActiveWorkload) {
     (app, workload)
 }
 
-async fn bind(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
+async fn bind_principal(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
     let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     app.put(bindings, json!({ "principal": principal })).await.expect(200);
 }
@@ -38,7 +38,7 @@ async fn bind(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
 #[tokio::test]
 async fn delegated_run_belongs_to_its_subject_and_records_both() {
     let (app, workload) = set().await;
-    bind(&app, &workload, "user:mia").await;
+    bind_principal(&app, &workload, "user:mia").await;
     let now = send(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
     let later = send(&app, &workload, "user:mia").header("prefer", "respond-async").await.expect(202);
     for id in [&now, &later["execution_id"]] {
@@ -59,14 +59,14 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = set().await;
     let given = app.given();
     send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
-    bind(&app, &workload, "user:mia").await;
-    bind(&app, &workload, "user:leo").await;
+    bind_principal(&app, &workload, "user:mia").await;
+    bind_principal(&app, &workload, "user:leo").await;
     given.role("user:leo", "viewer", ("workspace", Some(WORKSPACE))).await;
     let refused = send(&app, &workload, "user:leo").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "execution.run");
     send(&app, &workload, "user:mia").await.expect(200);
     // A request with an explicit lane requires the permission of both the service and the subject.
-    let mut with_lane = body("user:mia");
+    let mut with_lane = delegated_body("user:mia");
     with_lane["lane"] = json!("standard");
     let refused =
         app.post(workload.execute_path(), with_lane).as_actor("service:portal").await.refused(403, "forbidden");
@@ -75,7 +75,7 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
     app.delete(bindings).await.expect(204);
     send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
-    bind(&app, &workload, "user:new").await;
+    bind_principal(&app, &workload, "user:new").await;
     given.role("user:new", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
@@ -91,7 +91,7 @@ async fn only_runs_accept_on_behalf_of_fields() {
     app.given().role("service:portal", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
     for path in ["/v1/workloads", "/v1/releases", &links] {
-        for (field, value) in body("user:mia").as_object().unwrap() {
+        for (field, value) in delegated_body("user:mia").as_object().unwrap() {
             if ["environment", "inputs"].contains(&field.as_str()) {
                 continue;
             }
@@ -107,9 +107,9 @@ async fn only_runs_accept_on_behalf_of_fields() {
 #[tokio::test]
 async fn rejects_on_behalf_of_fields_from_other_callers() {
     let (app, workload) = set().await;
-    bind(&app, &workload, "user:mia").await;
+    bind_principal(&app, &workload, "user:mia").await;
     for actor in ["user:local", "user:mia", "service:other"] {
-        let request = app.post(workload.execute_path(), body("user:mia")).as_actor(actor);
+        let request = app.post(workload.execute_path(), delegated_body("user:mia")).as_actor(actor);
         request.await.refused(422, "forbidden_field");
         let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
         app.post(workload.execute_path(), one).as_actor(actor).await.refused(422, "forbidden_field");
@@ -143,7 +143,7 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
         ("actor_type", json!("service")),
         ("actor_auth_mode", json!("oidc")),
     ] {
-        let mut sent = body("user:mia");
+        let mut sent = delegated_body("user:mia");
         sent[field] = wrong;
         let refused = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
         let fields = refused.refused(422, "validation_error")["fields"].clone();

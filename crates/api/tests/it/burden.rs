@@ -17,9 +17,9 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
     // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();
-    let (before, began) = (status("VmRSS:"), processor_time());
+    let (before, began) = (status_kib("VmRSS:"), process_cpu_time());
     let done = work.into_future().await;
-    let (grown, took) = (status("VmHWM:").saturating_sub(before), processor_time().saturating_sub(began));
+    let (grown, took) = (status_kib("VmHWM:").saturating_sub(before), process_cpu_time().saturating_sub(began));
     assert!(took < MAX_CPU_TIME, "{what} took {took:?}");
     assert!(grown < MAX_KIBIBYTES, "{what} took {grown} KiB");
     done
@@ -27,7 +27,7 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
 
 /// Polls `work` on this thread. Returns its output, the longest CPU time of one poll, and the CPU time of the process.
 pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
-    let (began, mut work) = (processor_time(), std::pin::pin!(work));
+    let (began, mut work) = (process_cpu_time(), std::pin::pin!(work));
     let (mut last, mut longest) = (thread_cpu_time(), Duration::ZERO);
     loop {
         let done = tokio::select! {
@@ -40,19 +40,19 @@ pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Dur
         longest = longest.max(now.saturating_sub(last));
         last = now;
         if let Some(done) = done {
-            return (done, longest, processor_time().saturating_sub(began));
+            return (done, longest, process_cpu_time().saturating_sub(began));
         }
     }
 }
 
 /// A field of `/proc/self/status`, in KiB.
-fn status(name: &str) -> u64 {
+fn status_kib(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn processor_time() -> Duration {
+fn process_cpu_time() -> Duration {
     cpu_time("/proc/self/stat")
 }
 

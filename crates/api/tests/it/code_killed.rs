@@ -17,8 +17,8 @@ use std::{
 use tempfile::TempDir;
 
 /// The time limit for the server to become ready and to commit a script.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A server in a process of its own.
 struct ServerProcess {
@@ -50,14 +50,14 @@ impl ServerProcess {
         let since = Instant::now();
         while TcpStream::connect(address).is_err() || client.get("/readyz").await.status != 200 {
             let ended = child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < PATIENCE, "{ended:?}");
-            tokio::time::sleep(LOOK).await;
+            assert!(ended.is_none() && since.elapsed() < TIMEOUT, "{ended:?}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Self { client, child, _home: home }
     }
 }
 
-async fn count(app: &TestApp, sql: &str) -> i64 {
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -80,16 +80,16 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     proxy.becomes(ProxyFault::Once("INSERT INTO execution_lease", Cut::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
     let since = Instant::now();
-    while count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
-        assert!(since.elapsed() < PATIENCE, "{:?}", proxy.made());
-        tokio::time::sleep(LOOK).await;
+    while query_count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
+        assert!(since.elapsed() < TIMEOUT, "{:?}", proxy.made());
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     victim.child.kill().unwrap();
     victim.child.wait().unwrap();
     request.await.unwrap_err();
 
     let accepted = "SELECT count(*) FROM fact WHERE kind = 'execution.code_accepted'";
-    assert_eq!(count(&survivor, accepted).await, 2, "both acceptances are recorded");
+    assert_eq!(query_count(&survivor, accepted).await, 2, "both acceptances are recorded");
     let running = survivor.get("/v1/executions?status=running").await.expect(200);
     let id: &Value = &running[0]["execution_id"];
     expire_leases(&survivor).await;

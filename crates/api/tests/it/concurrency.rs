@@ -105,7 +105,7 @@ async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String
 }
 
 #[track_caller]
-fn judge(answer: &Answer) -> bool {
+fn is_activated(answer: &Answer) -> bool {
     match answer.status {
         200 => true,
         409 => {
@@ -141,7 +141,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
         });
         let mut won: BTreeMap<String, usize> = BTreeMap::new();
         for (release, answer) in join_all(attempts).await {
-            if judge(&answer) {
+            if is_activated(&answer) {
                 *won.entry(release).or_default() += 1;
             }
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A valid contract with every member.
-fn sound() -> Value {
+fn valid_contract() -> Value {
     json!({
         "contract_id": "handbook",
         "version": "1.0",
@@ -117,7 +117,7 @@ const INVALID_TIMESTAMPS: &[&str] = &[
 ];
 
 /// Unknown members that resemble members of a contract.
-const STRANGERS: &[&str] = &[
+const UNKNOWN_MEMBERS: &[&str] = &[
     "default_decison",
     "Default_decision",
     "defaultDecision",
@@ -142,11 +142,11 @@ const STRANGERS: &[&str] = &[
 fn mutants() -> Vec<(String, Value)> {
     let mut mutants = Vec::new();
     let mut add = |what: String, change: &dyn Fn(&mut Value)| {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         change(&mut contract);
         mutants.push((what, contract));
     };
-    for (member, value_of_member) in sound().as_object().unwrap() {
+    for (member, value_of_member) in valid_contract().as_object().unwrap() {
         for value in values_of_wrong_type(member) {
             add(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
         }
@@ -165,7 +165,7 @@ fn mutants() -> Vec<(String, Value)> {
     }
     for (member, values) in INVALID_VALUES {
         for value in *values {
-            let value = if sound()[*member].is_array() { json!([value]) } else { json!(value) };
+            let value = if valid_contract()[*member].is_array() { json!([value]) } else { json!(value) };
             add(format!("{member} = {value}"), &|contract| contract[*member] = value.clone());
         }
     }
@@ -183,17 +183,17 @@ fn mutants() -> Vec<(String, Value)> {
         contract.as_object_mut().unwrap().remove("revoked");
         contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
     });
-    for unknown in STRANGERS {
+    for unknown in UNKNOWN_MEMBERS {
         add(format!("unknown member {unknown:?}"), &|contract| contract[*unknown] = json!("deny"));
     }
-    for whole in [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([sound()]), json!({})] {
+    for whole in [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([valid_contract()]), json!({})] {
         add(format!("{whole} instead of a contract"), &|contract| *contract = whole.clone());
     }
     mutants
 }
 
 /// The content of a knowledge base under this contract.
-fn content(contract: &Value) -> Value {
+fn content_with(contract: &Value) -> Value {
     json!({ "content": { "source_type": "inline", "access_contract": contract } })
 }
 
@@ -207,9 +207,9 @@ async fn malformed_access_contracts_are_refused_at_creation() {
         json!({ "revoked_at": null }),
         json!({ "allowed_workspaces": ["00000000-0000-7000-8000-00000000000A"] }),
     ] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         contract.as_object_mut().unwrap().extend(same.as_object().unwrap().clone());
-        app.post(&path, content(&contract)).await.expect(201);
+        app.post(&path, content_with(&contract)).await.expect(201);
     }
     let version_count =
         async || app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200).as_array().unwrap().len();
@@ -219,7 +219,7 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     assert!(mutants.len() > 250, "{}", mutants.len());
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
     for (what, contract) in &mutants {
-        let answer = app.post(&path, content(contract)).await;
+        let answer = app.post(&path, content_with(contract)).await;
         assert_eq!(answer.status, 400, "{what}: {answer}");
         *codes.entry(answer.code()).or_default() += 1;
     }
@@ -227,7 +227,7 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     assert_eq!((malformed, codes.remove("invalid_content")), (1, Some(mutants.len() - 1)), "{codes:?}");
 
     // Duplicate members are malformed JSON.
-    let text = content(&sound()).to_string();
+    let text = content_with(&valid_contract()).to_string();
     for (once, twice) in [
         (r#""default_decision":"deny""#, r#""default_decision":"allow","default_decision":"deny""#),
         (r#""revoked":false"#, r#""revoked":true,"revoked":false"#),
@@ -247,15 +247,15 @@ async fn contract_without_revoked_counts_as_not_revoked() {
     let app = TestApp::start().await;
     let asset = app.given().asset("knowledge_base", "handbook").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let mut contract = sound();
+    let mut contract = valid_contract();
     let members = contract.as_object_mut().unwrap();
     members.retain(|name, _| !name.starts_with("revoked"));
-    app.post(&path, content(&contract)).await.expect(201);
+    app.post(&path, content_with(&contract)).await.expect(201);
     let stored = "SELECT contract_id, revoked FROM access_contract";
     let stored = app.database().owner().await.unwrap().query_one(stored, &[]).await.unwrap();
     assert_eq!((stored.get::<_, &str>(0), stored.get::<_, bool>(1)), ("handbook", false));
     // A version without `revoked` does not restore a revoked contract.
     let revoke = format!("/v1/assets/{asset}/access-contract/revoke?workspace_id={WORKSPACE}");
     app.post(revoke, json!({ "contract_id": "handbook", "reason": "over" })).await.expect(200);
-    app.post(&path, content(&contract)).await.refused(400, "invalid_content");
+    app.post(&path, content_with(&contract)).await.refused(400, "invalid_content");
 }

@@ -306,14 +306,14 @@ pub(crate) async fn expire_leases(app: &TestApp) {
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
 }
 
-async fn count(app: &TestApp, sql: &str) -> i64 {
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// Waits until `answers` provider responses are stored.
-async fn kept(app: &TestApp, answers: i64) {
+async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
     let until = async {
-        while count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
+        while query_count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
             tokio::task::yield_now().await;
         }
     };
@@ -337,7 +337,7 @@ async fn resumed_queued_run_reuses_stored_provider_responses() {
     let workload = workload_with_two_calls(&server).await;
     let first_server = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
     let id = accepted(&server, &workload).await;
-    kept(&server, 1).await;
+    wait_for_stored_responses(&server, 1).await;
     drop(first_server);
     expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
@@ -351,7 +351,7 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    kept(&server, 1).await;
+    wait_for_stored_responses(&server, 1).await;
     expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
@@ -384,7 +384,7 @@ async fn leases_and_links_ignore_server_clocks() {
     // The worker of the server whose clock is ahead claims queued runs.
     assert_eq!(ended(&other, &accepted(&other, &workload).await).await["queued_result"]["result"], "taken away");
     assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
-    assert_eq!(count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
+    assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
     blocked_provider.becomes(Behaviour::Answers("kept".to_owned()));
     assert_eq!(ended(&server, &id).await["queued_result"]["result"], "kept");
 
@@ -408,8 +408,8 @@ async fn late_worker_does_not_overwrite_a_reclaimed_run() {
     slow.becomes(Behaviour::Answers("slow".to_owned()));
     server.drain().await;
     assert_eq!(ended(&other, &id).await["queued_result"]["result"], "quick");
-    assert_eq!(count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
-    assert_eq!(count(&other, "SELECT count(*) FROM execution_lease").await, 0);
+    assert_eq!(query_count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
+    assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease").await, 0);
 }
 
 #[tokio::test]
@@ -417,7 +417,7 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    kept(&server, 1).await;
+    wait_for_stored_responses(&server, 1).await;
     // The direct update sends no notification to the server that runs it.
     let owner = server.database().owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 const NO_FRAMING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-async fn shown(app: &TestApp, slug: &str, mode: &str) -> String {
+async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> String {
     let workload = app.given().workload(slug).await;
     let patch = json!({
         "name": "<script>alert(1)</script> & \"co\"",
@@ -16,7 +16,7 @@ async fn shown(app: &TestApp, slug: &str, mode: &str) -> String {
 }
 
 #[track_caller]
-fn page(answer: &Answer, status: u16, ancestors: &str) -> String {
+fn assert_page(answer: &Answer, status: u16, ancestors: &str) -> String {
     assert_eq!(answer.status, status, "{answer}");
     let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
     assert_eq!(answer.header("content-security-policy"), Some(expected.as_str()));
@@ -36,7 +36,7 @@ fn page(answer: &Answer, status: u16, ancestors: &str) -> String {
 }
 
 #[track_caller]
-fn nothing(answer: &Answer) {
+fn assert_not_found(answer: &Answer) {
     answer.refused(404, "not_found");
     assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
 }
@@ -49,11 +49,11 @@ async fn only_configured_workloads_have_a_page() {
         .start()
         .await;
     for slug in ["ticket-classifier", "shown", "hidden"] {
-        shown(&app, slug, "public").await;
+        workload_with_interface(&app, slug, "public").await;
     }
     let ancestors = "'self' https://portal.example";
     for slug in ["ticket-classifier", "shown"] {
-        let text = page(&app.get(format!("/{slug}")).await, 200, ancestors);
+        let text = assert_page(&app.get(format!("/{slug}")).await, 200, ancestors);
         assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;co&quot;"), "{text}");
         assert!(text.contains("It&#39;s &lt;b&gt;bold&lt;/b&gt;."), "{text}");
         let head = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
@@ -79,10 +79,10 @@ async fn only_configured_workloads_have_a_page() {
         "/shown.html",
         "/ticket-classifier2",
     ] {
-        nothing(&app.raw_path("GET", path).await);
+        assert_not_found(&app.raw_path("GET", path).await);
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
-        nothing(&app.raw_path(method, "/shown").await);
+        assert_not_found(&app.raw_path(method, "/shown").await);
     }
     // No other page can be framed.
     for path in ["/docs/", "/v1/workloads", "/healthz"] {
@@ -94,18 +94,18 @@ async fn only_configured_workloads_have_a_page() {
 #[tokio::test]
 async fn link_shared_page_requires_a_valid_link() {
     let app = TestApp::start().await;
-    let workload = shown(&app, "ticket-classifier", "link_shared").await;
+    let workload = workload_with_interface(&app, "ticket-classifier", "link_shared").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     let link = app.post(&links, json!({})).await.expect(201);
     let token = link["token"].as_str().unwrap();
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
     let refused = |answer: &Answer| {
-        let text = page(answer, 401, "'self'");
+        let text = assert_page(answer, 401, "'self'");
         assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
     refused(&app.get("/ticket-classifier").await);
     refused(&get("fws_nonsense").await);
-    page(&get(token).await, 200, "'self'");
+    assert_page(&get(token).await, 200, "'self'");
     let body = json!({ "environment": "dev", "inputs": {} });
     // A refused run does not consume a use of the link.
     app.post(format!("/v1/workloads/by-slug/ticket-classifier/execute?token={token}"), body)
@@ -115,12 +115,12 @@ async fn link_shared_page_requires_a_valid_link() {
     app.database().move_clock(25 * 3600).await.unwrap();
     refused(&get(token).await);
     app.database().move_clock(0).await.unwrap();
-    page(&get(token).await, 200, "'self'");
+    assert_page(&get(token).await, 200, "'self'");
     app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
     refused(&get(token).await);
     // A workload without an interface has no page.
     app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
-    nothing(&app.get("/ticket-classifier").await);
+    assert_not_found(&app.get("/ticket-classifier").await);
 }
 
 /// Errors are HTML pages too, because they appear in a frame. They carry `Retry-After` for programs.
@@ -131,10 +131,10 @@ async fn errors_are_html_pages_with_retry_after() {
         .setting("FAIRWAY_PUBLIC_RATE_BURST", "1")
         .start()
         .await;
-    shown(&app, "ticket-classifier", "public").await;
-    page(&app.get("/ticket-classifier").await, 200, "'self'");
+    workload_with_interface(&app, "ticket-classifier", "public").await;
+    assert_page(&app.get("/ticket-classifier").await, 200, "'self'");
     let refused = app.get("/ticket-classifier").await;
-    assert!(page(&refused, 429, "'self'").contains("too many requests"));
+    assert!(assert_page(&refused, 429, "'self'").contains("too many requests"));
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
     let proxy = FaultyLine::to(app.database(), 1);
@@ -142,6 +142,6 @@ async fn errors_are_html_pages_with_retry_after() {
     proxy.becomes(ProxyFault::At("FROM workload"));
     let unavailable = proxied.get("/ticket-classifier").await;
     proxy.becomes(ProxyFault::None);
-    assert!(page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));
+    assert!(assert_page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));
     assert!(unavailable.header("retry-after").is_some(), "{unavailable}");
 }

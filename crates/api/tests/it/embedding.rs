@@ -69,7 +69,7 @@ async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
 }
 
 /// Runs a search. Returns the account that embedded the query and the searched index revision.
-async fn searched(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
+async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
     let answer = search(app, workload).await;
     assert_eq!(answer["status"], "completed", "{answer}");
     assert_eq!(answer["output"][0]["document_id"], "leave", "{answer}");
@@ -87,7 +87,7 @@ async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, 
 }
 
 /// A release that searches a knowledge base and pins the documents of its approval.
-async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
+async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
@@ -103,12 +103,12 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     for (name, content) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
         app.post(path(&base, ""), text(name, content)).await.expect(201);
     }
-    let workload = pinned(&app, &base).await;
-    assert_eq!(searched(&app, &workload).await, ("old".to_owned(), 2));
+    let workload = pinned_release(&app, &base).await;
+    assert_eq!(embedding_of_search(&app, &workload).await, ("old".to_owned(), 2));
 
     // While its account is configured, the old model embeds queries against the old vectors.
     let changed = server(&["old", "new"], "new").beside(&app).start().await;
-    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2));
+    assert_eq!(embedding_of_search(&changed, &workload).await, ("old".to_owned(), 2));
     assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
 
     // Without the account the search fails, and the gate names the remedy.
@@ -126,7 +126,7 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
     assert_eq!((&half["complete"], codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
     assert_eq!(
-        searched(&changed, &workload).await,
+        embedding_of_search(&changed, &workload).await,
         ("old".to_owned(), 2),
         "a partial re-embedding does not affect searches"
     );
@@ -137,9 +137,9 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     });
     assert_eq!(whole, expected);
     assert_eq!(reembed(2_000).await["chunk_count"], 0, "a complete re-embedding has no further chunks");
-    assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
     assert_eq!(
-        searched(&changed, &workload).await,
+        embedding_of_search(&changed, &workload).await,
         ("old".to_owned(), 2),
         "the pinned revision is used while its model is available"
     );
@@ -148,7 +148,7 @@ async fn pinned_release_survives_a_changed_embedding_model() {
 
     // Documents that are added later go into another revision; the pinned revision stays.
     moved.post(path(&base, ""), text("leave", "Forty days of leave.")).await.expect(201);
-    assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
     assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
     assert_eq!(crate::share_link::number(&app, facts).await, 2);

@@ -4,12 +4,12 @@ use crate::stage::WORKSPACE;
 use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
 
-fn settings(environment: &str) -> String {
+fn settings_path(environment: &str) -> String {
     format!("/v1/workspaces/{WORKSPACE}/environments/{environment}/settings")
 }
 
-async fn put(app: &TestApp, body: Value) -> Answer {
-    app.put(settings("dev"), body).await
+async fn put_settings(app: &TestApp, body: Value) -> Answer {
+    app.put(settings_path("dev"), body).await
 }
 
 /// Sets the approval rule of `dev`, without pinned documents.
@@ -17,7 +17,7 @@ async fn set_approval_rule(app: &TestApp, min_approvals: u8, allow_self_approval
     let body = json!({
         "min_approvals": min_approvals, "allow_self_approval": allow_self_approval, "pin_documents": false,
     });
-    put(app, body).await.expect(200);
+    put_settings(app, body).await.expect(200);
 }
 
 async fn approve(app: &TestApp, release: &str, who: &str) -> Answer {
@@ -25,42 +25,42 @@ async fn approve(app: &TestApp, release: &str, who: &str) -> Answer {
     app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(who).await
 }
 
-async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
+async fn transition(app: &TestApp, release: &str, to: &str) -> Answer {
     app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
 }
 
 #[tokio::test]
 async fn settings_return_defaults_until_configured() {
     let app = TestApp::start().await;
-    let initial = app.get(settings("dev")).await;
+    let initial = app.get(settings_path("dev")).await;
     let defaults = json!({
         "workspace_id": WORKSPACE, "environment": "dev", "min_approvals": 1, "allow_self_approval": true,
         "pin_documents": false,
     });
     assert_eq!((initial.expect(200), initial.header("etag")), (defaults, None));
     let stricter = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
-    app.put(settings("dev"), stricter.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
-    let first = put(&app, stricter.clone()).await;
+    app.put(settings_path("dev"), stricter.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
+    let first = put_settings(&app, stricter.clone()).await;
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
     // An identical request changes nothing.
-    assert_eq!(put(&app, stricter).await.header("etag"), Some("\"1\""));
+    assert_eq!(put_settings(&app, stricter).await.header("etag"), Some("\"1\""));
     let second = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
-    let replaced = app.put(settings("dev"), second).header("If-Match", "\"1\"").await;
+    let replaced = app.put(settings_path("dev"), second).header("If-Match", "\"1\"").await;
     assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
-    assert_eq!(app.get(settings("dev")).await.expect(200), replaced.json());
+    assert_eq!(app.get(settings_path("dev")).await.expect(200), replaced.json());
     // Production pins documents by default.
-    let initial = app.get(settings("production")).await.expect(200);
+    let initial = app.get(settings_path("production")).await.expect(200);
     assert_eq!((&initial["min_approvals"], &initial["pin_documents"]), (&json!(1), &json!(true)));
     // The request replaces every setting, so every field is required.
     let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
         let mut body = whole.clone();
         body.as_object_mut().unwrap().remove(field);
-        let refused = put(&app, body).await.refused(422, "validation_error");
+        let refused = put_settings(&app, body).await.refused(422, "validation_error");
         assert_eq!(refused["fields"].as_array().unwrap().len(), 1, "{refused}");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("missing")));
     }
-    assert_eq!(app.put(settings("production"), whole.clone()).await.expect(200)["pin_documents"], true);
+    assert_eq!(app.put(settings_path("production"), whole.clone()).await.expect(200)["pin_documents"], true);
     for (field, wrong) in [
         ("min_approvals", json!(0)),
         ("min_approvals", json!(11)),
@@ -72,9 +72,9 @@ async fn settings_return_defaults_until_configured() {
     ] {
         let mut body = whole.clone();
         body[field] = wrong;
-        assert_eq!(put(&app, body).await.refused(422, "validation_error")["fields"][0]["path"], field);
+        assert_eq!(put_settings(&app, body).await.refused(422, "validation_error")["fields"][0]["path"], field);
     }
-    app.get(settings("Dev")).await.refused(404, "not_found");
+    app.get(settings_path("Dev")).await.refused(404, "not_found");
     let owner = app.database().owner().await.unwrap();
     let configured = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
     assert_eq!(owner.query_one(configured, &[]).await.unwrap().get::<_, i64>(0), 3);
@@ -87,22 +87,22 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     let given = app.given().by("user:ada");
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await]).await;
-    go(&app, &release, "review_ready").await.expect(200);
+    transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
     for _ in 0..2 {
         approve(&app, &release, "user:bob").await.expect(201);
-        let refused = go(&app, &release, "approved").await.refused(422, "approval_required");
+        let refused = transition(&app, &release, "approved").await.refused(422, "approval_required");
         assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(1), &json!(2)));
     }
     approve(&app, &release, "user:cy").await.expect(201);
-    go(&app, &release, "approved").await.expect(200);
+    transition(&app, &release, "approved").await.expect(200);
     // A rule that became stricter after approval applies to the activation too.
     set_approval_rule(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
-    go(&app, &release, "active").await.refused(422, "approval_required");
+    transition(&app, &release, "active").await.refused(422, "approval_required");
     set_approval_rule(&app, 2, false).await;
-    go(&app, &release, "active").await.expect(200);
+    transition(&app, &release, "active").await.expect(200);
 }
 
 #[tokio::test]
@@ -115,22 +115,22 @@ async fn bound_profile_only_tightens_the_approval_rule() {
         json!({ "risk_tier": "high", "approval_policy": { "min_approvals": 2, "separation_of_duties": true } });
     let strict = given.version("workload_profile", "strict", strict).await;
     let release = given.draft(&workload, &[policy.clone(), strict]).await;
-    go(&app, &release, "review_ready").await.expect(200);
+    transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
     approve(&app, &release, "user:bob").await.expect(201);
-    go(&app, &release, "approved").await.refused(422, "approval_required");
+    transition(&app, &release, "approved").await.refused(422, "approval_required");
     approve(&app, &release, "user:cy").await.expect(201);
-    go(&app, &release, "approved").await.expect(200);
+    transition(&app, &release, "approved").await.expect(200);
 
     set_approval_rule(&app, 3, true).await;
     let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
     let lax = given.version("workload_profile", "lax", lax).await;
     let release = given.draft(&workload, &[policy, lax]).await;
-    go(&app, &release, "review_ready").await.expect(200);
+    transition(&app, &release, "review_ready").await.expect(200);
     for who in ["user:ada", "user:bob"] {
         approve(&app, &release, who).await.expect(201);
     }
-    let refused = go(&app, &release, "approved").await.refused(422, "approval_required");
+    let refused = transition(&app, &release, "approved").await.refused(422, "approval_required");
     assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(2), &json!(3)));
 }
 
@@ -146,7 +146,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
         json!({ "risk_tier": "high", "approval_policy": { "roles": ["workspace_admin"], "expires_hours": 2 } });
     let profile = given.version("workload_profile", "careful", profile).await;
     let release = given.draft(&workload, &[given.policy("policy").await, profile]).await;
-    go(&app, &release, "review_ready").await.expect(200);
+    transition(&app, &release, "review_ready").await.expect(200);
     let refused = approve(&app, &release, "user:bob").await.refused(403, "approver_role_required");
     assert_eq!(refused["roles"], json!(["workspace_admin"]));
     // The role restriction applies to approvals only; a rejection needs no such role.
@@ -156,10 +156,10 @@ async fn bound_profile_limits_approver_roles_and_validity() {
 
     // Two hours by the database's clock.
     app.database().move_clock(2 * 3_600 - 60).await.unwrap();
-    go(&app, &release, "approved").await.expect(200);
+    transition(&app, &release, "approved").await.expect(200);
     app.database().move_clock(2 * 3_600 + 60).await.unwrap();
-    let refused = go(&app, &release, "active").await.refused(422, "approval_required");
+    let refused = transition(&app, &release, "active").await.refused(422, "approval_required");
     assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(0), &json!(1)));
     approve(&app, &release, "user:cy").await.expect(201);
-    go(&app, &release, "active").await.expect(200);
+    transition(&app, &release, "active").await.expect(200);
 }

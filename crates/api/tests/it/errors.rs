@@ -164,7 +164,7 @@ fn listed(text: &str, table: &str) -> BTreeSet<String> {
 
 /// The sources of the crates that define error codes, without tests.
 fn sources() -> Vec<String> {
-    fn gather(folder: &Path, texts: &mut Vec<String>) {
+    fn collect_sources(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             // Errors of settings are printed at startup, and health probes return status words.
@@ -172,7 +172,7 @@ fn sources() -> Vec<String> {
                 continue;
             }
             if path.is_dir() {
-                gather(&path, texts);
+                collect_sources(&path, texts);
             } else if name.to_string_lossy().record(".rs") && name != "tests.rs" {
                 let text = fs::read_to_string(&path).unwrap();
                 texts.push(text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned());
@@ -182,19 +182,19 @@ fn sources() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut texts = Vec::new();
     for folder in ["crates/api/src", "crates/domain/src", "crates/operations/src", "crates/egress/src"] {
-        gather(&root.join(folder), &mut texts);
+        collect_sources(&root.join(folder), &mut texts);
     }
     texts
 }
 
 /// The string literals in `source` that look like codes.
-fn quoted(source: &str) -> impl Iterator<Item = &str> {
+fn code_literals(source: &str) -> impl Iterator<Item = &str> {
     let code = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     source.split('"').skip(1).step_by(2).filter(code)
 }
 
 /// The source after each occurrence of `text`, up to `length` bytes.
-fn after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
+fn excerpts_after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
     source.match_indices(text).map(move |(at, _)| {
         let rest = &source[at + text.len()..];
         let end = (0..=length.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
@@ -214,14 +214,14 @@ fn documented_codes_match_the_sources() {
     let mut known = BTreeSet::new();
     for source in &sources {
         // A code is a return value of a function `code`, or the first literal after a `StatusCode`.
-        for body in after(source, "fn code(", 4_000) {
+        for body in excerpts_after(source, "fn code(", 4_000) {
             let body = body.split("\n    }\n").next().unwrap();
-            known.extend(quoted(body).map(str::to_owned));
+            known.extend(code_literals(body).map(str::to_owned));
         }
-        for made in after(source, "StatusCode::", 120).filter(|made| !made.starts_with("from_u16")) {
+        for made in excerpts_after(source, "StatusCode::", 120).filter(|made| !made.starts_with("from_u16")) {
             let first = made.split_once(',').map(|(_, rest)| rest.trim_start());
             if let Some(rest) = first.filter(|rest| rest.starts_with('"')) {
-                known.extend(quoted(rest).next().map(str::to_owned));
+                known.extend(code_literals(rest).next().map(str::to_owned));
             }
         }
     }

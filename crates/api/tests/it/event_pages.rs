@@ -18,7 +18,7 @@ use tokio::{
 const FIRST_EVENTS: u64 = 6;
 
 /// An ended run with `parts` more `output.delta` events of `bytes` bytes, each in a row of its own.
-async fn talkative(app: &TestApp, parts: i32, bytes: i32) -> Value {
+async fn run_with_many_events(app: &TestApp, parts: i32, bytes: i32) -> Value {
     let workload = app.active_workload("main").await;
     let followed = events(&run(app, &workload).header("accept", "text/event-stream").await);
     assert_eq!(followed.len() as u64, FIRST_EVENTS + 1);
@@ -32,14 +32,14 @@ async fn talkative(app: &TestApp, parts: i32, bytes: i32) -> Value {
     id
 }
 
-fn stub() -> std::sync::Arc<StubProvider> {
+fn answering_provider() -> std::sync::Arc<StubProvider> {
     StubProvider::new(Behaviour::Answers("billing".to_owned()))
 }
 
 #[tokio::test]
 async fn event_pages_are_numbered_and_resume_at_any_event() {
-    let app = TestApp::builder().provider(stub()).start().await;
-    let id = talkative(&app, 300, 1_000).await;
+    let app = TestApp::builder().provider(answering_provider()).start().await;
+    let id = run_with_many_events(&app, 300, 1_000).await;
     let all = events(&app.get(path(&id, "/events")).await);
     assert!(all.iter().map(|event| event.id).eq(1..=FIRST_EVENTS + 301));
     let is_added_delta = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
@@ -54,7 +54,7 @@ async fn event_pages_are_numbered_and_resume_at_any_event() {
 }
 
 /// Opens a stream after the first events, and reads only the status line of its response.
-async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
+async fn open_without_reading(app: &TestApp, path: &str) -> (String, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     let mut stream = socket.connect(app.address()).await.unwrap();
@@ -67,13 +67,13 @@ async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
 
 #[tokio::test]
 async fn unread_events_count_against_response_memory() {
-    let app = TestApp::builder().provider(stub()).start().await;
+    let app = TestApp::builder().provider(answering_provider()).start().await;
     // One event exceeds the socket buffers, and nine of them are half of the memory budget.
-    let id = talkative(&app, 3, 3_500_000).await;
+    let id = run_with_many_events(&app, 3, 3_500_000).await;
     let events_path = path(&id, "/events");
     let mut streams = Vec::new();
     let refused = loop {
-        let (head, stream) = unread(&app, &events_path).await;
+        let (head, stream) = open_without_reading(&app, &events_path).await;
         if head != "HTTP/1.1 200" {
             break head;
         }
@@ -97,7 +97,7 @@ async fn unread_events_count_against_response_memory() {
 
 #[tokio::test]
 async fn streams_of_ended_runs_count_against_the_stream_limit() {
-    let provider = stub();
+    let provider = answering_provider();
     let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",

@@ -1,6 +1,6 @@
 //! The evidence of a run: the graph, its documents, and the lineage of the output.
 
-use crate::{execution::run, stage::WORKSPACE};
+use crate::{execution::run, completed_run::WORKSPACE};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Version},
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The model's output, which viewers must not read.
-const SAID: &str = "call 4111 1111 1111 1111";
+const MODEL_OUTPUT: &str = "call 4111 1111 1111 1111";
 const FLOW: &str = "\
 name: Checked and shortened
 description: Asks the policy, asks the model, asks it again about what it said.
@@ -35,7 +35,7 @@ steps:
 ";
 
 /// A workload whose policy requires a transcript at acceptance, and a notification of the owner in the flow.
-async fn watched(app: &TestApp) -> ActiveWorkload {
+async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
     let given = app.given();
     let owed = |id: &str, condition: &str, obligation: &str| {
         json!({ "id": id, "condition": condition, "outcome": "allow_with_obligations", "reason_code": id,
@@ -54,10 +54,10 @@ async fn watched(app: &TestApp) -> ActiveWorkload {
     given.active_workload_with("main", versions).await
 }
 
-async fn stage() -> (TestApp, ActiveWorkload, String) {
-    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+async fn completed_run() -> (TestApp, ActiveWorkload, String) {
+    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let workload = watched(&app).await;
+    let workload = workload_with_obligations(&app).await;
     let answer = run(&app, &workload).await.expect(200);
     let id = answer["execution_id"].as_str().unwrap().to_owned();
     app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
@@ -82,7 +82,7 @@ const RELATIONSHIPS: [(&str, &str, &str); 7] = [
 
 #[tokio::test]
 async fn graph_matches_the_flat_sections_and_has_every_relationship() {
-    let (app, workload, id) = stage().await;
+    let (app, workload, id) = completed_run().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
     let flat = app.get(format!("{path}?format=flat")).await.expect(200);
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
@@ -128,7 +128,7 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
 /// The model receives what a prompt includes, so evidence names included assets as well.
 #[tokio::test]
 async fn evidence_names_assets_included_by_bound_content() {
-    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.given();
     let tone = given.version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." })).await;
@@ -170,7 +170,7 @@ async fn evidence_names_assets_included_by_bound_content() {
 /// Evidence identifies every version of an asset that the model received.
 #[tokio::test]
 async fn evidence_names_every_version_of_an_asset() {
-    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.given();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
@@ -231,7 +231,7 @@ async fn evidence_names_every_version_of_an_asset() {
 
 #[tokio::test]
 async fn evidence_shows_when_obligations_were_fulfilled() {
-    let (app, _, id) = stage().await;
+    let (app, _, id) = completed_run().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let owed: Vec<&Value> = evidence["obligations"].as_array().unwrap().iter().collect();
     assert_eq!(owed.len(), 2);
@@ -254,7 +254,7 @@ async fn evidence_shows_when_obligations_were_fulfilled() {
 
 #[tokio::test]
 async fn viewers_read_documents_and_only_operators_read_payloads() {
-    let (app, workload, id) = stage().await;
+    let (app, workload, id) = completed_run().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
     let kinds: Vec<&Value> = artifacts.iter().map(|artifact| &artifact["artifact_kind"]).collect();
@@ -274,8 +274,8 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     let whole = app.get(&transcript).as_actor("user:operator").await.expect(200);
     assert_eq!(whole["payload_withheld"], false);
     let calls = whole["payload"]["calls"].as_array().unwrap();
-    assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(SAID)));
-    assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": SAID }]));
+    assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(MODEL_OUTPUT)));
+    assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": MODEL_OUTPUT }]));
 
     // Payloads can be erased; the documents stay.
     let owner = app.database().owner().await.unwrap();
@@ -321,7 +321,7 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
 
 #[tokio::test]
 async fn only_operators_read_approval_notes() {
-    let (app, _, id) = stage().await;
+    let (app, _, id) = completed_run().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
     let owner = app.database().owner().await.unwrap();
     let note = "INSERT INTO approval_note (tenant_id, approval_id, body)
@@ -339,7 +339,7 @@ async fn only_operators_read_approval_notes() {
 
 #[tokio::test]
 async fn digests_cover_the_stored_inputs_and_results() {
-    let (app, _, id) = stage().await;
+    let (app, _, id) = completed_run().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let owner = app.database().owner().await.unwrap();
     for (table, name) in [("execution_input", "input_digest"), ("execution_result", "output_digest")] {
@@ -355,7 +355,7 @@ async fn digests_cover_the_stored_inputs_and_results() {
 
 #[tokio::test]
 async fn lineage_names_the_sources_of_the_output() {
-    let (app, _, id) = stage().await;
+    let (app, _, id) = completed_run().await;
     let whole = app.get(lineage(&id)).await.expect(200);
     let members: BTreeSet<&str> = whole.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(members, ["items", "limit", "offset", "total"].into());
@@ -421,7 +421,7 @@ async fn lineage_names_the_sources_of_the_output() {
 
 #[tokio::test]
 async fn lineage_detail_depends_on_the_role() {
-    let (app, _, id) = stage().await;
+    let (app, _, id) = completed_run().await;
     let operators = ["action_posture", "untrusted_reason", "decision_evidence_refs"];
     let seen = app.get(lineage(&id)).as_actor("user:viewer").await.expect(200);
     for item in seen["items"].as_array().unwrap() {

@@ -15,14 +15,14 @@ use opentelemetry_proto::tonic::trace::v1::LoadDuration;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
-    time::{Duration, Instant},
+    assert_same_duration::{Duration, Instant},
 };
 use uuid::Uuid;
 
 /// Administers the default tenant and requests resources of another tenant.
 const TENANT_ADMIN: &str = "user:boss";
 /// Administers a workspace of the default tenant and requests resources of another workspace.
-const NEIGHBOUR: &str = "user:neighbour";
+const OTHER_WORKSPACE_ADMIN: &str = "user:neighbour";
 /// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
 /// sessions are per caller.
 const UNPROTECTED_PARAMETERS: [&str; 4] = ["kind", "tool", "environment", "session_id"];
@@ -50,16 +50,16 @@ impl RequestPair {
         };
         let (path, body) = (self.foreign.path(), self.foreign.text());
         let replace = |text: &str| text.replace(PLACEHOLDER, &stand_in);
-        filled(&self.foreign, replace(path), &replace(&body))
+        with_target(&self.foreign, replace(path), &replace(&body))
     }
 
     fn foreign(&self) -> Request {
         let replace = |text: &str| text.replace(PLACEHOLDER, &self.place);
-        filled(&self.foreign, replace(self.foreign.path()), &replace(&self.foreign.text()))
+        with_target(&self.foreign, replace(self.foreign.path()), &replace(&self.foreign.text()))
     }
 }
 
-fn filled(request: &Request, path: String, body: &str) -> Request {
+fn with_target(request: &Request, path: String, body: &str) -> Request {
     let request = request.clone().to_path(path);
     if body.is_empty() { request } else { request.bytes("application/json", body.to_owned()) }
 }
@@ -82,7 +82,7 @@ impl CallerView<'_> {
     /// Whether a path parameter identifies a resource that the caller cannot see.
     fn is_hidden(&self, name: &str) -> bool {
         // Every caller of a tenant can see the tenant and its workspaces.
-        let is_known = self.actor == NEIGHBOUR && ["tenant_id", "workspace_id"].contains(&name);
+        let is_known = self.actor == OTHER_WORKSPACE_ADMIN && ["tenant_id", "workspace_id"].contains(&name);
         !is_known && !UNPROTECTED_PARAMETERS.contains(&name)
     }
 
@@ -94,7 +94,7 @@ impl CallerView<'_> {
         let (path, body) = (request.path().to_owned(), request.text());
         let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
         let query = if query.is_empty() { String::new() } else { format!("?{}", here(&mark(query))) };
-        let foreign = filled(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);
+        let foreign = with_target(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);
         RequestPair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
     }
 
@@ -199,7 +199,7 @@ async fn pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
         _ => CallerView { actor, own: &other, foreign: &home },
     };
     view.foreign.multiply_evidence().await;
-    if actor == NEIGHBOUR {
+    if actor == OTHER_WORKSPACE_ADMIN {
         home.given.role(actor, "workspace_admin", ("workspace", Some(&other.workspace))).await;
     }
     let pairs: Vec<RequestPair> = [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();
@@ -208,7 +208,7 @@ async fn pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
 }
 
 /// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
-fn statements(spans: Vec<LoadDuration>) -> BTreeMap<String, Vec<String>> {
+fn spans_by_trace(spans: Vec<LoadDuration>) -> BTreeMap<String, Vec<String>> {
     let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for span in spans {
         let id: String = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -223,15 +223,15 @@ fn statements(spans: Vec<LoadDuration>) -> BTreeMap<String, Vec<String>> {
 
 #[tokio::test]
 async fn foreign_tenant_ids_get_the_response_of_unknown_ids() {
-    compare(TENANT_ADMIN).await;
+    assert_same_responses_and_statements(TENANT_ADMIN).await;
 }
 
 #[tokio::test]
 async fn foreign_workspace_ids_get_the_response_of_unknown_ids() {
-    compare(NEIGHBOUR).await;
+    assert_same_responses_and_statements(OTHER_WORKSPACE_ADMIN).await;
 }
 
-async fn compare(actor: &'static str) {
+async fn assert_same_responses_and_statements(actor: &'static str) {
     let server = CapturedServer::start("warn").await;
     let pairs = pairs(&server.client, actor).await;
     let traced = |number: usize| format!("{:032x}", number + 1);
@@ -252,7 +252,7 @@ async fn compare(actor: &'static str) {
     }
     let (telemetry, _) = server.end().await;
     let spans = telemetry.traced.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
-    let traces = statements(spans.flat_map(|scope| scope.spans).collect());
+    let traces = spans_by_trace(spans.flat_map(|scope| scope.spans).collect());
     for (number, pair) in pairs.iter().enumerate() {
         let of = |number: usize| traces.get(&traced(number)).cloned().unwrap_or_default();
         let (foreign, unknown) = (of(2 * number), of(2 * number + 1));
@@ -265,7 +265,7 @@ async fn compare(actor: &'static str) {
 }
 
 /// The requests per round, the maximum number of rounds, and the maximum relative difference of the medians.
-fn measure() -> (usize, usize, f64) {
+fn sampling() -> (usize, usize, f64) {
     if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
 }
 
@@ -290,18 +290,18 @@ async fn apart(pair: &RequestPair, count: usize) -> f64 {
 
 #[tokio::test]
 async fn foreign_tenant_ids_take_the_time_of_unknown_ids() {
-    time(TENANT_ADMIN).await;
+    assert_same_duration(TENANT_ADMIN).await;
 }
 
 #[tokio::test]
 async fn foreign_workspace_ids_take_the_time_of_unknown_ids() {
-    time(NEIGHBOUR).await;
+    assert_same_duration(OTHER_WORKSPACE_ADMIN).await;
 }
 
 /// Other load can disturb single rounds, so a pair fails only if its medians differ in every round.
-async fn time(actor: &'static str) {
+async fn assert_same_duration(actor: &'static str) {
     let app = TestApp::start().await;
-    let (count, rounds, limit) = measure();
+    let (count, rounds, limit) = sampling();
     let mut wrong = Vec::new();
     for pair in pairs(&app, actor).await {
         let mut differences = Vec::new();

@@ -12,10 +12,10 @@ use std::{
 use tokio::task::JoinSet;
 
 /// Concurrent list requests of one caller: many more than there are database connections.
-const CROWD: usize = 40;
+const CONCURRENT_LISTS: usize = 40;
 
 /// A server without load shedding, so that only database connections are scarce.
-async fn server() -> TestApp {
+async fn server_without_load_shedding() -> TestApp {
     TestApp::builder().setting("FAIRWAY_WAITING_LINE", "1000").start().await
 }
 
@@ -30,7 +30,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
     owner.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let mut crowd = JoinSet::new();
-    for _ in 0..CROWD {
+    for _ in 0..CONCURRENT_LISTS {
         let (is_over, request) = (Arc::clone(&is_over), crowded.clone());
         crowd.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
@@ -40,12 +40,12 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
     }
     for _ in 0..8 {
         // Wait until a blocked statement holds a connection.
-        while held(app).await == 0 {
+        while blocked_statements(app).await == 0 {
             tokio::task::yield_now().await;
         }
         for request in other {
             let answer = request.clone().await;
-            assert_eq!(answer.status, 200, "during {CROWD} lists of another caller: {answer}");
+            assert_eq!(answer.status, 200, "during {CONCURRENT_LISTS} lists of another caller: {answer}");
         }
     }
     is_over.store(true, Ordering::Relaxed);
@@ -55,7 +55,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
 }
 
 /// The number of statements that wait for a lock.
-async fn held(app: &TestApp) -> i64 {
+async fn blocked_statements(app: &TestApp) -> i64 {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     owner.query_one(sql, &[]).await.unwrap().get(0)
@@ -63,7 +63,7 @@ async fn held(app: &TestApp) -> i64 {
 
 #[tokio::test]
 async fn serves_lists_during_many_lists_of_another_caller() {
-    let app = server().await;
+    let app = server_without_load_shedding().await;
     let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
     assert_served_during_blocked_lists(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
@@ -74,7 +74,7 @@ async fn serves_lists_during_many_lists_of_another_caller() {
 
 #[tokio::test]
 async fn serves_point_reads_during_many_run_lists() {
-    let app = server().await;
+    let app = server_without_load_shedding().await;
     let workload = app.active_workload("main").await;
     let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");
     let other = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];

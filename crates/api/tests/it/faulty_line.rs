@@ -37,25 +37,25 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 24;
 
 /// Operations that run a workload; the test counts executions for them.
-const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
+const RUN_OPERATIONS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 
 /// Starts a run of the generator, which writes the same rows as other runs.
 const DRAFT_OPERATION: &str = "generate_asset_draft";
 
 /// Starts a run like any other.
-const TOOL: &str = "call_tool";
+const TOOL_OPERATION: &str = "call_tool";
 
 /// Needs a running run, so the database never becomes idle; a separate test covers it.
-const UNDER_WAY: &str = "cancel_execution";
+const CANCEL_OPERATION: &str = "cancel_execution";
 
 /// A script is dispatched once and its outcome can be lost; the module `scripts` tests it.
-const SCRIPT: &str = "run_code";
+const SCRIPT_OPERATION: &str = "run_code";
 
 /// Tables that background tasks and caches write at any time.
 const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
 
 /// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
-fn walks() -> Vec<(u64, u64)> {
+fn seeds_and_odds() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
     let seeds = start..start + seeds;
@@ -87,9 +87,9 @@ struct Sent {
 }
 
 /// Every route that changes state, except those that start or cancel runs.
-fn writing() -> Vec<Route> {
+fn changing_routes() -> Vec<Route> {
     let writes = |route: &Route| {
-        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT_OPERATION, SCRIPT].contains(&route.id())
+        route.method != "get" && !["validate_flow", RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, DRAFT_OPERATION, SCRIPT_OPERATION].contains(&route.id())
     };
     routes().into_iter().filter(writes).collect()
 }
@@ -145,7 +145,7 @@ async fn denied(stage: &Stage<'_>) -> Request {
 
 /// Runs operations whose first call writes further rows: the namespace of a first workspace, the settings row of an
 /// environment, and the index of a knowledge base.
-async fn rehearse(stage: &Stage<'_>) {
+async fn warm_up(stage: &Stage<'_>) {
     for operation in ["create_workspace", "change_environment_settings", "add_documents"] {
         let answer = stage.request(operation).await.await;
         assert!(answer.status < 300, "{answer}");
@@ -153,19 +153,19 @@ async fn rehearse(stage: &Stage<'_>) {
 }
 
 /// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
-async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usize>) {
+async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usize>) {
     let mut harness = Scene::set(seed, ProxyFault::Drawn(odds)).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
-    rehearse(&stage).await;
-    for route in writing() {
+    warm_up(&stage).await;
+    for route in changing_routes() {
         if route.has_parameter("Idempotency-Key") {
             harness.change(&stage, route.id(), true).await;
         }
         harness.change(&stage, route.id(), false).await;
     }
-    for operation in RUNS {
+    for operation in RUN_OPERATIONS {
         let request = stage.request(operation).await;
         harness.run(&request, Some(operation), (200, "")).await;
         harness.run(&request, None, (200, "")).await;
@@ -190,8 +190,8 @@ async fn interrupted_commits_happen_once_or_not_at_all() {
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
-    rehearse(&stage).await;
-    let changes = writing();
+    warm_up(&stage).await;
+    let changes = changing_routes();
     for cut in [Cut::Before, Cut::Behind, Cut::Between] {
         harness.fault = ProxyFault::Once("fairway_commit(", cut);
         for route in &changes {
@@ -223,10 +223,10 @@ async fn interrupted_commits_happen_once_or_not_at_all() {
 #[tokio::test]
 async fn random_faults_neither_lose_nor_repeat_commits() {
     let (mut cuts, mut answers) = (BTreeMap::new(), BTreeMap::new());
-    for (seed, odds) in walks() {
+    for (seed, odds) in seeds_and_odds() {
         println!("seed {seed}, {odds} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
         let began = Instant::now();
-        let (cut, answered) = walk(seed, odds).await;
+        let (cut, answered) = run_all_operations(seed, odds).await;
         println!("    {cut:?}, {answered:?} after {:.1?}", began.elapsed());
         for (cut, times) in cut {
             *cuts.entry(cut).or_insert(0) += times;
@@ -246,7 +246,7 @@ async fn unreadable_permissions_refuse_every_request() {
     let mut harness = Scene::set(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
-    let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.id() != UNDER_WAY;
+    let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.id() != CANCEL_OPERATION;
     let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
     assert!(ours.len() > 40, "{}", ours.len());
     for fault in [ProxyFault::At("access_revision"), ProxyFault::Down] {
@@ -264,7 +264,7 @@ async fn unreadable_permissions_refuse_every_request() {
                 panic!("{fault:?}: {answer}");
             }
             // A tool call has its own code for a run whose acceptance is unknown.
-            let is_lost = route.id() == TOOL && answer.json()["detail"].get("execution_id").is_some();
+            let is_lost = route.id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
             answer.refused(503, if is_lost { "tool_response_lost" } else { "unavailable" });
             assert_eq!(harness.rows().await, before, "{}", route.id());
             *harness.answers.entry(answer.status).or_default() += 1;
@@ -282,7 +282,7 @@ async fn interrupted_cancellation_ends_its_run_once() {
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
         for cut in [Cut::Before, Cut::Behind, Cut::Between] {
-            let request = stage.request(UNDER_WAY).await.key(&format!("{}-{cut:?}", commit.len()));
+            let request = stage.request(CANCEL_OPERATION).await.key(&format!("{}-{cut:?}", commit.len()));
             harness.line.becomes(ProxyFault::Once(commit, cut));
             let mut answered = Vec::new();
             while answered.last() != Some(&200) {

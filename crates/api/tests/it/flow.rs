@@ -7,11 +7,11 @@ use crate::{
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-fn from(path: &str) -> String {
+fn with_workspace(path: &str) -> String {
     format!("{path}?workspace_id={WORKSPACE}")
 }
 
-fn codes(errors: &Value) -> Vec<&str> {
+fn error_codes(errors: &Value) -> Vec<&str> {
     errors.as_array().unwrap().iter().map(|error| error["code"].as_str().unwrap()).collect()
 }
 
@@ -46,21 +46,21 @@ async fn flow_keeps_the_source_text_of_every_version() {
     app.post(&versions, labelled).await.refused(409, "duplicate_version_label");
 
     // The flow shows its newest version; each version keeps its own text.
-    let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
+    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&version["asset_version_id"], &json!(second)));
     let one = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
-    assert_eq!(made.header("location"), Some(from(&one).as_str()));
-    assert_eq!(app.get(from(&one)).await.expect(200), version);
+    assert_eq!(made.header("location"), Some(with_workspace(&one).as_str()));
+    assert_eq!(app.get(with_workspace(&one)).await.expect(200), version);
     let earlier = format!("/v1/assets/{id}/versions/{}", flow["asset_version_id"].as_str().unwrap());
-    assert_eq!(app.get(from(&earlier)).await.expect(200)["content_yaml"], json!(first));
-    let listed = app.get(from("/v1/flows")).await.expect(200);
+    assert_eq!(app.get(with_workspace(&earlier)).await.expect(200)["content_yaml"], json!(first));
+    let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["asset_id"]), (1, &flow["asset_id"]));
 
     // A version that was created from JSON has no YAML text.
     let content = version["content"].clone();
     let made = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
     assert_eq!((&made["content"], &made["checksum"]), (&version["content"], &version["checksum"]));
-    let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
+    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&made["asset_version_id"], &Value::Null));
 }
 
@@ -68,7 +68,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
 async fn flow_can_exist_without_a_version() {
     let app = TestApp::start().await;
     let id = app.given().asset("orchestration_flow", "bare").await;
-    let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
+    let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!(
         (&read["version"], &read["asset_version_id"], &read["content_yaml"]),
         (&Value::Null, &Value::Null, &Value::Null)
@@ -105,7 +105,7 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     let path = format!("/v1/flows/{}/validate", flow.asset_id);
     let valid = app.post(&path, json!({ "content_yaml": ECHO_FLOW })).await.expect(200);
     assert_eq!(valid, json!({ "valid": true, "errors": [] }));
-    let invalid = app.post(from(&path), json!({ "content_yaml": BROKEN })).await.expect(200);
+    let invalid = app.post(with_workspace(&path), json!({ "content_yaml": BROKEN })).await.expect(200);
     assert_eq!(invalid["valid"], false);
     let errors = &invalid["errors"];
     for code in [
@@ -120,7 +120,7 @@ async fn validation_reports_all_errors_and_stores_nothing() {
         "unknown_step",
         "unknown_input",
     ] {
-        assert!(codes(errors).contains(&code), "{code} is missing: {errors}");
+        assert!(error_codes(errors).contains(&code), "{code} is missing: {errors}");
     }
     for error in errors.as_array().unwrap() {
         assert!(error["line"].as_u64().unwrap() > 0 && error["column"].as_u64().unwrap() > 0, "{error}");
@@ -138,8 +138,8 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     // Corrected errors disappear and no new ones appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
     let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
-    assert_eq!(codes(&fewer["errors"]).len() + 2, codes(errors).len(), "{fewer}");
-    let listed = app.get(from(&format!("/v1/assets/{}/versions", flow.asset_id))).await.expect(200);
+    assert_eq!(error_codes(&fewer["errors"]).len() + 2, error_codes(errors).len(), "{fewer}");
+    let listed = app.get(with_workspace(&format!("/v1/assets/{}/versions", flow.asset_id))).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
     // Validation accepts only flows that the workspace can see.
     let prompt = app.prompt("prompt").await;
@@ -155,7 +155,7 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     app.post(&path, json!({})).await.refused(422, "validation_error");
 }
 
-fn steps(list: &str) -> String {
+fn flow_with_steps(list: &str) -> String {
     format!("entry_step: a\nsteps:\n{list}")
 }
 
@@ -192,13 +192,13 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
         ("several documents", format!("{ECHO_FLOW}---\n{ECHO_FLOW}"), "yaml_syntax"),
         ("tabs", "a:\n\t- 1\n".to_owned(), "yaml_syntax"),
         ("a doubled key", format!("{ECHO_FLOW}entry_step: other\n"), "yaml_duplicate_key"),
-        ("a doubled key further in", steps("  - {id: a, id: b, type: return, output: x}\n"), "yaml_duplicate_key"),
+        ("a doubled key further in", flow_with_steps("  - {id: a, id: b, type: return, output: x}\n"), "yaml_duplicate_key"),
         ("a merge key", format!("<<: {{x: 1}}\n{ECHO_FLOW}"), "unknown_key"),
-        ("the boolean of Norway", steps("  - {id: a, type: return, output: x, next: no}\n"), "unknown_key"),
-        ("a boolean as an id", steps("  - {id: true, type: return, output: x}\n"), "wrong_type"),
-        ("a number beyond doubles", steps("  - {id: a, type: return, output: 1e999}\n"), "yaml_number"),
-        ("a number that rounds", steps("  - {id: a, type: return, output: 9007199254740993}\n"), "yaml_number"),
-        ("a NUL", steps("  - {id: a, type: return, output: \"\\0\"}\n"), "yaml_nul"),
+        ("the boolean of Norway", flow_with_steps("  - {id: a, type: return, output: x, next: no}\n"), "unknown_key"),
+        ("a boolean as an id", flow_with_steps("  - {id: true, type: return, output: x}\n"), "wrong_type"),
+        ("a number beyond doubles", flow_with_steps("  - {id: a, type: return, output: 1e999}\n"), "yaml_number"),
+        ("a number that rounds", flow_with_steps("  - {id: a, type: return, output: 9007199254740993}\n"), "yaml_number"),
+        ("a NUL", flow_with_steps("  - {id: a, type: return, output: \"\\0\"}\n"), "yaml_nul"),
         ("a long scalar", format!("a: '{}'", "x".repeat(300 << 10)), "flow_too_large"),
         ("a long line of quotes", "'".repeat(200_001), "yaml_syntax"),
         ("references that are structure", format!("a: [{}", "{{trigger.a}},".repeat(18_000)), "yaml_key_no_text"),
@@ -211,23 +211,23 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
 fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
     let task = |id: &str, rest: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{rest}}}\n");
     let end = "  - {id: end, type: return, output: x}\n";
-    let returns = |output: &str| steps(&format!("  - {{id: a, type: return, output: '{output}'}}\n"));
+    let returns = |output: &str| flow_with_steps(&format!("  - {{id: a, type: return, output: '{output}'}}\n"));
     let many = |count: usize| (0..count).map(|index| format!("- {{id: s{index}}}\n")).collect::<String>();
     let dense: String =
         (0..199).map(|index| task(&format!("s{index}"), &format!(", on_failure: s{}", (index + 7) % 199))).collect();
     vec![
-        ("a cycle", steps(&(task("a", ", next: b") + &task("b", ", next: a"))), "cycle"),
-        ("a cycle of failures", steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end)), "cycle"),
-        ("a step that follows itself", steps(&task("a", ", next: a")), "cycle"),
+        ("a cycle", flow_with_steps(&(task("a", ", next: b") + &task("b", ", next: a"))), "cycle"),
+        ("a cycle of failures", flow_with_steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end)), "cycle"),
+        ("a step that follows itself", flow_with_steps(&task("a", ", next: a")), "cycle"),
         ("cycles everywhere", format!("entry_step: s0\nsteps:\n{dense}{end}"), "cycle"),
-        ("an unknown step", steps(&(task("a", ", next: gone") + end)), "unknown_step"),
-        ("an unknown entry", steps(end), "unknown_step"),
-        ("an unreachable step", steps(&(task("a", ", next: end") + &task("b", "") + end)), "unreachable_step"),
-        ("an open end", steps(&task("a", "")), "path_without_return"),
-        ("twice the same id", steps(&(task("a", "") + &task("a", "") + end)), "duplicate_step_id"),
+        ("an unknown step", flow_with_steps(&(task("a", ", next: gone") + end)), "unknown_step"),
+        ("an unknown entry", flow_with_steps(end), "unknown_step"),
+        ("an unreachable step", flow_with_steps(&(task("a", ", next: end") + &task("b", "") + end)), "unreachable_step"),
+        ("an open end", flow_with_steps(&task("a", "")), "path_without_return"),
+        ("twice the same id", flow_with_steps(&(task("a", "") + &task("a", "") + end)), "duplicate_step_id"),
         ("too many steps", format!("entry_step: s0\nsteps:\n{}", many(300)), "too_many_steps"),
         ("far too many steps", format!("entry_step: s0\nsteps:\n{}", many(10_000)), "yaml_expansion"),
-        ("a later step", steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)), "step_not_earlier"),
+        ("a later step", flow_with_steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)), "step_not_earlier"),
         ("its own output", returns("{{steps.a.output}}"), "step_not_earlier"),
         ("an unknown role", returns("{{release.unbound}}"), "unknown_role"),
         ("an input of the language", returns("{{trigger.__proto__}}"), "unknown_input"),
@@ -246,7 +246,7 @@ async fn hostile_flows_are_refused_within_bounds() {
     for (name, text, code) in hostile_texts().into_iter().chain(hostile_graphs()) {
         let body = json!({ "slug": "hostile", "owner_ref": "team:a", "content_yaml": text });
         let refused = bounded(name, app.post("/v1/flows", body)).await.refused(400, "invalid_flow");
-        assert!(codes(&refused["errors"]).contains(&code), "{name}: {}", refused["errors"]);
+        assert!(error_codes(&refused["errors"]).contains(&code), "{name}: {}", refused["errors"]);
         assert!(refused["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
         let dry = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
         assert_eq!(dry, json!({ "valid": false, "errors": refused["errors"] }), "{name}");
@@ -258,6 +258,6 @@ async fn hostile_flows_are_refused_within_bounds() {
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
     let body = json!({ "content": wide });
     app.post(&versions, body).await.refused(400, "invalid_content");
-    let listed = app.get(from("/v1/flows")).await.expect(200);
+    let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }

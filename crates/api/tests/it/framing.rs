@@ -10,7 +10,7 @@ use tokio::{
 };
 
 /// The time limit for the server to close the connection.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends `bytes`, and returns everything that the server sends until it closes the connection.
 async fn spoken(app: &TestApp, bytes: &str) -> String {
@@ -18,7 +18,7 @@ async fn spoken(app: &TestApp, bytes: &str) -> String {
     stream.write_all(bytes.as_bytes()).await.unwrap();
     let mut received = Vec::new();
     // Closing a connection with unread bytes causes a reset, which `read_to_end` reports as an error.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut received)).await.unwrap();
+    let _ = timeout(CLOSE_TIMEOUT, stream.read_to_end(&mut received)).await.unwrap();
     String::from_utf8_lossy(&received).into_owned()
 }
 

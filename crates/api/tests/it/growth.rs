@@ -9,28 +9,28 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::Client;
 
-const FILL: &str = include_str!("../../../bench/src/fill.sql");
+const FILL_SQL: &str = include_str!("../../../bench/src/fill.sql");
 const RUNS: i64 = 8_000;
 
 /// A workload with one real run, and `RUNS` inserted runs of one year for this and other workloads.
-async fn grown(app: &TestApp) -> (ActiveWorkload, Client) {
+async fn fill_history(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);
     let owner = app.database().owner().await.unwrap();
     let set = format!("SET fairway_fill.runs = {RUNS}; SET fairway_fill.days = 364; SET fairway_fill.name = 'grown'");
     owner.batch_execute(&set).await.unwrap();
-    owner.batch_execute(FILL).await.unwrap();
+    owner.batch_execute(FILL_SQL).await.unwrap();
     (workload, owner)
 }
 
-async fn number(owner: &Client, sql: &str) -> i64 {
+async fn query_count(owner: &Client, sql: &str) -> i64 {
     owner.query_one(sql, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]
 async fn lists_a_year_of_runs_and_reads_their_evidence() {
     let app = TestApp::start().await;
-    let (workload, owner) = grown(&app).await;
+    let (workload, owner) = fill_history(&app).await;
     let whole = app.get("/v1/executions?limit=1").await;
     assert_eq!(whole.header("x-total-count"), Some((RUNS / 2 + 1).to_string().as_str()));
     let of_it = app.get(format!("/v1/executions?limit=1&workload_id={}", workload.workload_id)).await;
@@ -76,16 +76,16 @@ async fn lists_a_year_of_runs_and_reads_their_evidence() {
     let advice = app.get(format!("/v1/releases/{}/rollback-recommendation", workload.release_id)).await.expect(200);
     assert_eq!(advice["recommended"], false);
     // Every run is in the partition of its month, and there are at least twelve partitions.
-    assert_eq!(number(&owner, "SELECT count(*) FROM execution").await, RUNS + 1);
-    assert!(number(&owner, "SELECT count(DISTINCT tableoid) FROM execution").await >= 12);
+    assert_eq!(query_count(&owner, "SELECT count(*) FROM execution").await, RUNS + 1);
+    assert!(query_count(&owner, "SELECT count(DISTINCT tableoid) FROM execution").await >= 12);
     let tenants = "SELECT count(DISTINCT tenant_id) FROM execution";
-    assert_eq!(number(&owner, tenants).await, 50);
+    assert_eq!(query_count(&owner, tenants).await, 50);
 }
 
 #[tokio::test]
 async fn audit_log_of_a_year_is_consistent_and_continues() {
     let app = TestApp::start().await;
-    let (workload, owner) = grown(&app).await;
+    let (workload, owner) = fill_history(&app).await;
     let wrong_sizes = "SELECT count(*) FROM fact_log WHERE size <> (
         SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id)";
     let gaps = "SELECT count(*) FROM fact_log WHERE size <> (
@@ -98,20 +98,20 @@ async fn audit_log_of_a_year_is_consistent_and_continues() {
         "SELECT count(*) FROM fact_order LEFT JOIN fact USING (tenant_id, fact_id)
         WHERE fact.fact_id IS NULL OR fact.workspace_id IS DISTINCT FROM fact_order.workspace_id",
     ] {
-        assert_eq!(number(&owner, sql).await, 0, "{sql}");
+        assert_eq!(query_count(&owner, sql).await, 0, "{sql}");
     }
     run(&app, &workload).await.expect(200);
     let mut newest = app.get("/v1/audit/events?limit=200").await.expect(200);
     // The sequencer assigns the last run's index after a short delay.
     let size = format!("SELECT size FROM fact_log WHERE tenant_id = '{TENANT}'");
-    while number(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
+    while query_count(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
         tokio::task::yield_now().await;
     }
-    if newest[0]["index"].as_i64() != Some(number(&owner, &size).await - 1) {
+    if newest[0]["index"].as_i64() != Some(query_count(&owner, &size).await - 1) {
         newest = app.get("/v1/audit/events?limit=200").await.expect(200);
     }
     let events = newest.as_array().unwrap();
-    assert_eq!(events[0]["index"].as_i64().unwrap(), number(&owner, &size).await - 1);
+    assert_eq!(events[0]["index"].as_i64().unwrap(), query_count(&owner, &size).await - 1);
     assert_eq!((&events[0]["kind"], &events[0]["actor"]), (&json!("execution.ended"), &json!("user:local")));
     assert!(events.windows(2).all(|pair| pair[0]["index"].as_u64().unwrap() == pair[1]["index"].as_u64().unwrap() + 1));
     assert!(events.iter().any(|event| event["kind"] == "execution.denied" || !event["categories"][0].is_null()));
@@ -130,7 +130,7 @@ async fn audit_log_of_a_year_is_consistent_and_continues() {
 #[tokio::test]
 async fn inserted_versions_count_like_created_ones() {
     let app = TestApp::start().await;
-    let (_, owner) = grown(&app).await;
+    let (_, owner) = fill_history(&app).await;
     let asset = "SELECT asset_id::text FROM asset WHERE slug = 'grown-7'";
     let asset: String = owner.query_one(asset, &[]).await.unwrap().get(0);
     let path = format!("/v1/assets/{asset}/versions");
@@ -141,7 +141,7 @@ async fn inserted_versions_count_like_created_ones() {
     assert_eq!(next["version_label"], "v41");
 }
 
-const PIECES: &str = include_str!("../../../bench/src/million.sql");
+const CHUNKS_SQL: &str = include_str!("../../../bench/src/million.sql");
 
 /// A flow that searches for the ticket and returns the found chunks.
 const SEARCH_FLOW: &str = "\
@@ -177,16 +177,16 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
         base.asset_id
     );
     owner.batch_execute(&set).await.unwrap();
-    owner.batch_execute(PIECES).await.unwrap();
+    owner.batch_execute(CHUNKS_SQL).await.unwrap();
     let index_after: String = owner.query_one(index, &[]).await.unwrap().get(0);
     assert_eq!(index_before, index_after);
     let miscounted = format!(
         "SELECT count(*) FROM knowledge_word AS counted WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')
             AND chunks <> (SELECT count(*) FROM knowledge_chunk WHERE words @@ format('''{prefix}/%s''', word)::tsquery)"
     );
-    assert_eq!(number(&owner, &miscounted).await, 0);
+    assert_eq!(query_count(&owner, &miscounted).await, 0);
     let counted = "SELECT count(*) FROM knowledge_word WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')";
-    assert_eq!(number(&owner, counted).await, 4);
+    assert_eq!(query_count(&owner, counted).await, 4);
 
     let versions = vec![
         given.prompt("prompt").await,

@@ -18,13 +18,13 @@ use std::sync::Arc;
 const TICKET: &str = "I am ada@example.com, my card is 4111 1111 1111 1111.";
 
 /// A workload with guardrails, its server and its stub provider.
-struct Desk {
+struct GuardrailFixture {
     app: TestApp,
     provider: Arc<StubProvider>,
     workload: ActiveWorkload,
 }
 
-impl Desk {
+impl GuardrailFixture {
     async fn set(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("write to bob@example.com".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
@@ -78,13 +78,13 @@ pub(crate) async fn documents(app: &Client, execution: &Value, kind: &str) -> Ve
     documents
 }
 
-fn pii(stage: &str, action: &str) -> Value {
+fn pii_guardrail(stage: &str, action: &str) -> Value {
     json!({ "id": "pii", "detector": "pii", "stage": stage, "action": action, "reason_code": "personal_data" })
 }
 
 #[tokio::test]
 async fn masks_input_before_the_model_call() {
-    let fixture = Desk::of(json!([pii("input", "mask")])).await;
+    let fixture = GuardrailFixture::of(json!([pii_guardrail("input", "mask")])).await;
     let answer = fixture.ask(TICKET).await.expect(200);
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
     let sent = fixture.asked();
@@ -111,7 +111,7 @@ async fn masks_input_before_the_model_call() {
 async fn blocks_input_before_the_model_call() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
-    let fixture = Desk::of(json!([blocking])).await;
+    let fixture = GuardrailFixture::of(json!([blocking])).await;
     let refused = fixture.execute_with_key(TICKET).await.refused(422, "guardrail_blocked");
     let again = fixture.execute_with_key(TICKET).await;
     assert_eq!(again.refused(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
@@ -127,7 +127,7 @@ async fn blocks_input_before_the_model_call() {
 
 #[tokio::test]
 async fn blocked_output_is_never_disclosed() {
-    let fixture = Desk::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
+    let fixture = GuardrailFixture::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
         "action": "block" }]))
     .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
@@ -144,9 +144,9 @@ async fn blocked_output_is_never_disclosed() {
 
 #[tokio::test]
 async fn logging_only_guardrail_withholds_nothing() {
-    let mut watching = pii("output", "block");
+    let mut watching = pii_guardrail("output", "block");
     watching["mode"] = json!("logging_only");
-    let fixture = Desk::of(json!([watching])).await;
+    let fixture = GuardrailFixture::of(json!([watching])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     let output: String = events(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
@@ -158,7 +158,7 @@ async fn logging_only_guardrail_withholds_nothing() {
 
 #[tokio::test]
 async fn finding_can_require_human_review() {
-    let fixture = Desk::of(json!([pii("output", "require_approval")])).await;
+    let fixture = GuardrailFixture::of(json!([pii_guardrail("output", "require_approval")])).await;
     let waiting = fixture.ask("Whom?").await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
@@ -173,7 +173,7 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
         let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
-        let fixture = Desk::set(rails, async |app: &TestApp| {
+        let fixture = GuardrailFixture::set(rails, async |app: &TestApp| {
             let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
             let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
@@ -204,7 +204,7 @@ fn failing_branches(stage: &str) -> Value {
 /// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
 async fn schema_guardrail_memory_is_bounded() {
-    let fixture = Desk::of(failing_branches("input")).await;
+    let fixture = GuardrailFixture::of(failing_branches("input")).await;
     let send = |count: usize| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
         fixture.app.post(fixture.workload.execute_path(), body)
@@ -225,7 +225,7 @@ async fn schema_guardrail_memory_is_bounded() {
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn long_texts_are_checked() {
-    let fixture = Desk::of(json!([pii("input", "mask"), blocking_pii_guardrail("again")])).await;
+    let fixture = GuardrailFixture::of(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
     fixture.ask(&long).await.expect(200);
     let sent = fixture.asked();

@@ -34,7 +34,7 @@ const CHAPTERS: [(&str, &[&str]); 9] = [
 const MCP_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
 /// The commands of the `sh` blocks of a chapter, in order.
-fn commands(chapter: &Path) -> String {
+fn extract_commands(chapter: &Path) -> String {
     let text = fs::read_to_string(chapter).unwrap();
     let mut script = String::new();
     let mut inside = false;
@@ -64,7 +64,7 @@ fn search_path() -> OsString {
 }
 
 /// Runs a script in one shell in the repository's root, with the settings of the server as environment variables.
-fn run(script: &str, settings: &[(&str, String)]) -> Output {
+fn run_script(script: &str, settings: &[(&str, String)]) -> Output {
     let mut shell = Command::new("bash");
     shell.args(["-euc", script]).current_dir(ROOT).env("SERVER", env!("CARGO_BIN_EXE_fairway-server"));
     shell.env("PATH", search_path()).envs(settings.iter().map(|(name, value)| (name, value))).output().unwrap()
@@ -88,8 +88,8 @@ async fn every_chapter_of_the_guide_runs() {
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
     assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is listed");
     for (chapter, shown) in CHAPTERS {
-        let (script, settings) = (commands(&guide.join(chapter)), settings.clone());
-        let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
+        let (script, settings) = (extract_commands(&guide.join(chapter)), settings.clone());
+        let output = tokio::task::spawn_blocking(move || run_script(&script, &settings)).await.unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{chapter}: {stdout}\n{stderr}");
         for words in shown {
@@ -108,7 +108,7 @@ async fn two_servers_and_three_workers_share_one_database() {
     let app = TestApp::builder().without_worker().start().await;
     let workload = app.active_workload("letters").await;
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
-    let script = commands(&Path::new(ROOT).join("docs/operations/scaling.md"));
+    let script = extract_commands(&Path::new(ROOT).join("docs/operations/scaling.md"));
     let settings = [
         ("PORTS", format!("{} {}", free_port(), free_port())),
         ("WORKLOAD", slug),
@@ -116,7 +116,7 @@ async fn two_servers_and_three_workers_share_one_database() {
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
         ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
     ];
-    let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || run_script(&script, &settings)).await.unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stdout}\n{stderr}");
     assert!(stdout.contains("step.completed\n") && stdout.record("execution.completed\n"), "{stdout}\n{stderr}");

@@ -11,12 +11,12 @@ use tokio::{
 
 /// The status and the first 2,000 bytes of a response. The memory count covers the whole process, so the client keeps
 /// neither the rest of the response nor a copy of the request.
-struct Heard {
+struct PartialResponse {
     status: u16,
     beginning: String,
 }
 
-impl Heard {
+impl PartialResponse {
     /// The identifier of the new version.
     fn id(&self) -> String {
         let (_, behind) = self.beginning.split_once("\"asset_version_id\":\"").unwrap();
@@ -24,7 +24,7 @@ impl Heard {
     }
 }
 
-async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Heard {
+async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> PartialResponse {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -43,12 +43,12 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Hea
     }
     let beginning = String::from_utf8_lossy(&beginning).into_owned();
     let status = beginning.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-    Heard { status, beginning }
+    PartialResponse { status, beginning }
 }
 
 /// A request body for a version with a list of items. It is built in one buffer, because the server could reuse freed
 /// memory of temporary buffers without an increase of the count.
-fn config(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
+fn version_with_items(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
     let mut body = String::with_capacity(4 << 20);
     body.push_str(r#"{"content":{"provider":"stub","model":"echo","params":{"l":["#);
     for (place, number) in items.enumerate() {
@@ -60,8 +60,8 @@ fn config(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) ->
 }
 
 /// The maximum number of short texts in one content.
-fn texts(order: impl Iterator<Item = usize>) -> String {
-    config(order, |number| format!("\"{number:070}\""))
+fn version_with_texts(order: impl Iterator<Item = usize>) -> String {
+    version_with_items(order, |number| format!("\"{number:070}\""))
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn large_content_is_created_and_compared_within_memory_limits() {
     let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
     let path = format!("/v1/assets/{asset}/versions");
     let mut versions = Vec::new();
-    for body in [texts(0..49_900), texts((0..49_900).rev())] {
+    for body in [version_with_texts(0..49_900), version_with_texts((0..49_900).rev())] {
         let answer = bounded("making", send(address, "POST", &path, body.as_bytes())).await;
         assert_eq!(answer.status, 201, "{}", answer.beginning);
         versions.push(answer.id());
@@ -92,7 +92,7 @@ async fn limits_content_by_its_size_in_memory() {
     let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
     let path = format!("/v1/assets/{asset}/versions");
     for (many, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
-        let body = config(0..many, |_| r#"{"a":1}"#.to_owned());
+        let body = version_with_items(0..many, |_| r#"{"a":1}"#.to_owned());
         let answer = bounded(&format!("{many} objects"), send(address, "POST", &path, body.as_bytes())).await;
         assert_eq!(answer.status, status, "{many}: {}", answer.beginning);
     }

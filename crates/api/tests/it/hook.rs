@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A server with a stub model provider, and a hook endpoint on this machine.
-struct Desk {
+struct HookFixture {
     app: TestApp,
     provider: Arc<StubProvider>,
     endpoint: FaultyEndpoint,
 }
 
-impl Desk {
+impl HookFixture {
     async fn set(allowed: &'static str) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", allowed).provider(provider.clone()).start().await;
@@ -52,11 +52,11 @@ impl Desk {
     }
 }
 
-const HERE: &str = "127.0.0.1/32";
+const LOOPBACK: &str = "127.0.0.1/32";
 
 #[tokio::test]
 async fn hook_receives_the_model_request_and_can_modify_it() {
-    let fixture = Desk::set(HERE).await;
+    let fixture = HookFixture::set(LOOPBACK).await;
     let workload = fixture.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
@@ -94,7 +94,7 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
 
 #[tokio::test]
 async fn hook_denial_fails_the_run_before_the_model_call() {
-    let fixture = Desk::set(HERE).await;
+    let fixture = HookFixture::set(LOOPBACK).await;
     let workload = fixture.hooked("main", "pre_execute", json!({})).await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
     let refused = fixture.ask(&workload, "a refund").await.refused(422, "hook_denied");
@@ -109,7 +109,7 @@ async fn hook_denial_fails_the_run_before_the_model_call() {
 
 #[tokio::test]
 async fn hook_can_require_human_review() {
-    let fixture = Desk::set(HERE).await;
+    let fixture = HookFixture::set(LOOPBACK).await;
     let workload = fixture.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "ask" })));
     let waiting = fixture.ask(&workload, "a refund").await.expect(202);
@@ -120,7 +120,7 @@ async fn hook_can_require_human_review() {
 /// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
-    let fixture = Desk::set(HERE).await;
+    let fixture = HookFixture::set(LOOPBACK).await;
     let closed = fixture.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
     let open = fixture.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
     let huge = "x".repeat(10 << 20);
@@ -160,7 +160,7 @@ async fn invalid_hook_responses_follow_on_error() {
 
 #[tokio::test]
 async fn loopback_hooks_require_an_egress_allowance() {
-    let fixture = Desk::set("").await;
+    let fixture = HookFixture::set("").await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "allow" })));
     let closed = fixture.hooked("closed", "pre_llm", json!({})).await;
     let open = fixture.hooked("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
@@ -173,7 +173,7 @@ async fn loopback_hooks_require_an_egress_allowance() {
 
 #[tokio::test]
 async fn policy_hook_uses_the_version_resolved_at_approval() {
-    let fixture = Desk::set("").await;
+    let fixture = HookFixture::set("").await;
     let deny = json!([
         { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
         { "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" },
@@ -194,7 +194,7 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
 
 #[tokio::test]
 async fn unsupported_hook_handlers_block_activation() {
-    let fixture = Desk::set("").await;
+    let fixture = HookFixture::set("").await;
     let given = fixture.app.given();
     given.prompt("ask").await;
     let content =

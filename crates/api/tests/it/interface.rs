@@ -18,7 +18,7 @@ steps:
     output: { ticket: '{{trigger.ticket}}', tone: '{{trigger.tone}}' }
 ";
 
-fn interface() -> Value {
+fn full_interface() -> Value {
     json!({
         "presentation_mode": "form",
         "description": "Sorts tickets.",
@@ -35,7 +35,7 @@ fn interface() -> Value {
     })
 }
 
-async fn showing(app: &TestApp, slug: &str) -> ActiveWorkload {
+async fn workload_with_echo_flow(app: &TestApp, slug: &str) -> ActiveWorkload {
     let flow = app.given().flow(&format!("{slug}-flow"), ECHO_INPUTS_FLOW).await;
     let policy = app.given().policy(&format!("{slug}-policy")).await;
     app.given().active_workload_with(slug, vec![flow, policy]).await
@@ -46,7 +46,7 @@ fn path(workload: &ActiveWorkload) -> String {
 }
 
 /// The paths and codes of the refused fields, in order.
-fn fields(answer: &Answer) -> Vec<(String, String)> {
+fn refused_fields(answer: &Answer) -> Vec<(String, String)> {
     let refused = answer.refused(422, "validation_error");
     let field = |field: &Value| {
         assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
@@ -61,10 +61,10 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let set = |config: Value| app.patch(&path, json!({ "interface_config": config }));
-    let first = set(interface()).await;
-    assert_eq!(first.expect(200)["interface_config"], interface());
+    let first = set(full_interface()).await;
+    assert_eq!(first.expect(200)["interface_config"], full_interface());
     assert_eq!(first.header("etag"), Some("\"2\""));
-    assert_eq!(app.get(&path).await.expect(200)["interface_config"], interface());
+    assert_eq!(app.get(&path).await.expect(200)["interface_config"], full_interface());
     // The update replaces the whole interface.
     let small = json!({ "presentation_mode": "chat" });
     assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
@@ -74,10 +74,10 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     // Fields that the request omits stay unchanged.
     let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
     assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
-    let moved = set(interface()).header("If-Match", "\"3\"").await;
+    let moved = set(full_interface()).header("If-Match", "\"3\"").await;
     moved.refused(412, "precondition_failed");
     for garbled in ["3", "\"3", "nonsense", "*, \"4\""] {
-        assert_eq!(fields(&set(interface()).header("If-Match", garbled).await)[0].0, "If-Match");
+        assert_eq!(refused_fields(&set(full_interface()).header("If-Match", garbled).await)[0].0, "If-Match");
     }
     let none = set(Value::Null).header("If-Match", "\"4\"").await.expect(200);
     assert_eq!(none["interface_config"], Value::Null);
@@ -102,7 +102,7 @@ async fn every_validation_error_is_reported_with_its_path() {
         },
     });
     let answer = app.patch(&path, body).await;
-    let mut reported = fields(&answer);
+    let mut reported = refused_fields(&answer);
     reported.sort();
     let expected = [
         ("interface_config.input_fields[0].type", "not_one_of"),
@@ -122,12 +122,12 @@ async fn every_validation_error_is_reported_with_its_path() {
     assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
     for wrong in [json!("form"), json!([]), json!(1), json!(true)] {
         let answer = app.patch(&path, json!({ "interface_config": wrong })).await;
-        assert_eq!(fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
+        assert_eq!(refused_fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
     }
     // `null` is refused for fields that cannot be null.
     for name in ["name", "description", "owner_ref", "invocation_mode", "status"] {
         let answer = app.patch(&path, json!({ name: null })).await;
-        assert_eq!(fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
+        assert_eq!(refused_fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
     }
 }
 
@@ -177,12 +177,12 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
                 _ => "invalid_color",
             };
             let expected = [(format!("interface_config.theme.{property}"), code.to_owned())];
-            assert_eq!(fields(&answer), expected, "{property}: {value:.40?}");
+            assert_eq!(refused_fields(&answer), expected, "{property}: {value:.40?}");
         }
     }
-    assert_eq!(fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
+    assert_eq!(refused_fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
     for wrong in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
-        assert_eq!(fields(&themed(wrong).await)[0].1, "invalid");
+        assert_eq!(refused_fields(&themed(wrong).await)[0].1, "invalid");
     }
     for theme in [json!({}), json!({ "background_color": "rgb(1 2 3 / 50%)" }), json!({ "border_radius": "0" })] {
         assert_eq!(themed(theme.clone()).await.expect(200)["interface_config"]["theme"], theme);
@@ -194,7 +194,7 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
 #[tokio::test]
 async fn changing_access_requires_workload_expose() {
     let app = TestApp::start().await;
-    let workload = showing(&app, "main").await;
+    let workload = workload_with_echo_flow(&app, "main").await;
     let given = app.given();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
         given.role(actor, role, ("workspace", Some(crate::stage::WORKSPACE))).await;
@@ -203,7 +203,7 @@ async fn changing_access_requires_workload_expose() {
         |actor: &str, config: Value| app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor);
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author can edit the interface but cannot open access.
-    set("user:ada", interface()).await.expect(200);
+    set("user:ada", full_interface()).await.expect(200);
     set("user:ada", with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
         let refused = set("user:ada", with(mode)).await.refused(403, "forbidden");
@@ -238,7 +238,7 @@ async fn changing_access_requires_workload_expose() {
 #[tokio::test]
 async fn link_shared_workload_requires_a_share_link() {
     let app = TestApp::start().await;
-    let workload = showing(&app, "main").await;
+    let workload = workload_with_echo_flow(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a", "tone": "b" } });
     app.post(workload.execute_path(), body.clone()).await.expect(200);
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
@@ -254,8 +254,8 @@ async fn link_shared_workload_requires_a_share_link() {
 #[tokio::test]
 async fn inputs_are_validated_against_the_form() {
     let app = TestApp::start().await;
-    let workload = showing(&app, "main").await;
-    app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
+    let workload = workload_with_echo_flow(&app, "main").await;
+    app.patch(path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
     // An omitted field gets its default.
     let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
@@ -290,21 +290,21 @@ async fn inputs_are_validated_against_the_form() {
         let answer = run(inputs).await;
         let expected: Vec<_> =
             expected.into_iter().map(|(name, code)| (format!("inputs.{name}"), code.to_owned())).collect();
-        assert_eq!(fields(&answer), expected);
+        assert_eq!(refused_fields(&answer), expected);
         assert!(!answer.text().contains(canary), "{answer}");
     }
     // The number of reported errors is bounded.
     let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(fields(&run(Value::Object(many)).await).len(), 200);
+    assert_eq!(refused_fields(&run(Value::Object(many)).await).len(), 200);
     let owner = app.database().owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
     assert_eq!(runs, 1, "refused requests must not run");
     // A changed form applies to the next run despite caches.
-    let mut strict = interface();
+    let mut strict = full_interface();
     strict["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
     app.patch(path(&workload), json!({ "interface_config": strict })).await.expect(200);
-    assert_eq!(fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
+    assert_eq!(refused_fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
     // Without a form, inputs are not validated.
     app.patch(path(&workload), json!({ "interface_config": null })).await.expect(200);
     run(json!({ "ticket": "x", "tone": "loud", "extra": [1] })).await.expect(200);
@@ -313,10 +313,10 @@ async fn inputs_are_validated_against_the_form() {
 #[tokio::test]
 async fn replay_finds_its_run_after_the_form_changed() {
     let app = TestApp::start().await;
-    let workload = showing(&app, "main").await;
+    let workload = workload_with_echo_flow(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });
     let first = app.post(workload.execute_path(), body.clone()).key("once").await.expect(200);
-    app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
+    app.patch(path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     app.post(workload.execute_path(), body.clone()).await.refused(422, "validation_error");
     let again = app.post(workload.execute_path(), body).key("once").await;
     assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);

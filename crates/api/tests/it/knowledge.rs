@@ -22,11 +22,11 @@ fn text(document_id: &str, text: &str) -> Value {
     json!({ "documents": [{ "document_id": document_id, "text": text }] })
 }
 
-fn scope() -> TenantScope {
+fn default_scope() -> TenantScope {
     TenantScope::for_relay(TENANT.parse::<Uuid>().unwrap().into())
 }
 
-fn here() -> WorkspaceId {
+fn default_workspace() -> WorkspaceId {
     WORKSPACE.parse::<Uuid>().unwrap().into()
 }
 
@@ -43,13 +43,13 @@ async fn retrieve_as(
         base: &KnowledgeBase::parse(content).unwrap(),
         pinned: None,
         principals: &principals,
-        workspace: here(),
+        workspace: default_workspace(),
         mode: AccessMode::Retrieve,
         query,
         top_k: None,
         sovereignty: None,
     };
-    app.services().retrieve(scope(), &request).await
+    app.services().retrieve(default_scope(), &request).await
 }
 
 async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
@@ -110,13 +110,13 @@ async fn retrieves_added_documents() {
         base: &parsed,
         pinned: Some(fairway_domain::knowledge::IndexRevision::new(1)),
         principals: &principals,
-        workspace: here(),
+        workspace: default_workspace(),
         mode: AccessMode::Retrieve,
         query: "holidays",
         top_k: Some(1),
         sovereignty: None,
     };
-    let before = app.services().retrieve(scope(), &request).await.unwrap();
+    let before = app.services().retrieve(default_scope(), &request).await.unwrap();
     assert_eq!((names(&before), before.index_revision.get()), (vec!["leave"], 1));
     assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
 }
@@ -397,7 +397,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
-        let served = app.services().served_revisions(scope(), release, (here(), &dev)).await.unwrap();
+        let served = app.services().served_revisions(default_scope(), release, (default_workspace(), &dev)).await.unwrap();
         let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
         (of(&base), of(&empty))
     };

@@ -55,7 +55,7 @@ impl RandomSource {
 }
 
 /// Sends random requests of one client in sequence, and returns each response with the name of the request.
-async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Answer)> {
+async fn send_random_request(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Answer)> {
     let release = &releases[draw.below(releases.len())];
     let path = format!("/v1/releases/{release}");
     let activate = |body: Value| app.post(format!("{path}/transition"), body);
@@ -95,7 +95,7 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Ra
 
 /// Classifies a response by its status or code. A refusal must name the release's current state and valid transitions.
 #[track_caller]
-fn judge(request: &str, answer: &Answer) -> String {
+fn classify_response(request: &str, answer: &Answer) -> String {
     if answer.status == 200 {
         return "200".to_owned();
     }
@@ -124,7 +124,7 @@ fn judge(request: &str, answer: &Answer) -> String {
 
 /// Checks until `over` is set that each lane has one holder and that exactly the holders are active.
 /// Returns the number of checks.
-async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, over: Arc<AtomicBool>) -> usize {
+async fn watch_lanes(app: Client, owner: tokio_postgres::Client, workload: String, over: Arc<AtomicBool>) -> usize {
     let holders = "SELECT ARRAY[restricted_release_id, guided_release_id, standard_release_id]::text[],
             ARRAY(SELECT release_id::text FROM release
                 WHERE release.workload_id = deployment.workload_id AND state = 'active')
@@ -160,7 +160,7 @@ async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, ove
     checks
 }
 
-struct Moved {
+struct LaneHistoryRow {
     lane: String,
     from: Option<String>,
     to: Option<String>,
@@ -168,13 +168,13 @@ struct Moved {
 }
 
 /// The history of all lanes, oldest change first. Within one change the narrowest lane comes first.
-async fn moves(app: &TestApp, workload: &str) -> Vec<Moved> {
+async fn moves(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     let sql = "SELECT lane, from_release_id::text, to_release_id::text, reason FROM deployment_history
         WHERE workload_id = $1::text::uuid
         ORDER BY revision, array_position(ARRAY['restricted', 'guided', 'standard'], lane)";
     let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     let moved =
-        |row: &tokio_postgres::Row| Moved { lane: row.get(0), from: row.get(1), to: row.get(2), reason: row.get(3) };
+        |row: &tokio_postgres::Row| LaneHistoryRow { lane: row.get(0), from: row.get(1), to: row.get(2), reason: row.get(3) };
     rows.iter().map(moved).collect()
 }
 
@@ -187,12 +187,12 @@ async fn links(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>
 
 /// Asserts that each lane's history is one path that ends at its holder, and that each release names the holder that
 /// it replaced first. Returns the number of history rows.
-async fn is_sound(app: &TestApp, workload: &str) -> usize {
+async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     let moves = moves(app, workload).await;
     let mut last: BTreeMap<&str, Option<&String>> = BTreeMap::new();
     let mut first: BTreeMap<&String, &String> = BTreeMap::new();
     let mut taken_back: BTreeSet<(&str, &String)> = BTreeSet::new();
-    for Moved { lane, from, to, reason } in &moves {
+    for LaneHistoryRow { lane, from, to, reason } in &moves {
         assert_eq!(last.insert(lane, to.as_ref()).flatten(), from.as_ref(), "{lane} has one path");
         let to = to.as_ref().unwrap();
         if reason == "rollback" {
@@ -217,7 +217,7 @@ async fn is_sound(app: &TestApp, workload: &str) -> usize {
 
 /// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and the
 /// release.
-async fn served(app: &TestApp) -> (String, Vec<Version>, String) {
+async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
     let given = app.given();
     let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
     let first = given.approved(&workload, &versions).await;
@@ -230,10 +230,10 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let Load { clients, rounds } = Load::asked();
     let seed: u64 = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let app = TestApp::start().await;
-    let (workload, versions, first) = served(&app).await;
+    let (workload, versions, first) = active_workload(&app).await;
     let over = Arc::new(AtomicBool::new(false));
     let owner = app.database().owner().await.unwrap();
-    let watcher = tokio::spawn(watch(Client::clone(&app), owner, workload.clone(), Arc::clone(&over)));
+    let watcher = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&over)));
     let mut releases = vec![first];
     let mut answers: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let started = Instant::now();
@@ -244,17 +244,17 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
         let in_play = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
         let attempts = (0..clients).map(|client| {
             let client_index = u64::try_from(round * clients + client).unwrap();
-            ask(&app, (&workload, in_play), RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+            send_random_request(&app, (&workload, in_play), RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
         });
         for (request, answer) in join_all(attempts).await.into_iter().flatten() {
-            *answers.entry((request, judge(request, &answer))).or_default() += 1;
+            *answers.entry((request, classify_response(request, &answer))).or_default() += 1;
         }
         assert!(!watcher.is_finished(), "seed {seed}, round {round}: {:?}", watcher.await);
     }
     let took = started.elapsed();
     over.store(true, Ordering::Relaxed);
     let checks = watcher.await.unwrap();
-    let lane_changes = is_sound(&app, &workload).await;
+    let lane_changes = assert_consistent_history(&app, &workload).await;
     println!(
         "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {lane_changes} lane changes, {checks} checks"
     );
@@ -272,7 +272,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
 async fn releases_activated_on_all_lanes_form_one_chain() {
     const CLIENTS: usize = 4;
     let app = TestApp::start().await;
-    let (workload, versions, first) = served(&app).await;
+    let (workload, versions, first) = active_workload(&app).await;
     let mut releases = Vec::new();
     for _ in 0..6 {
         releases.push(app.given().approved(&workload, &versions).await);
@@ -282,9 +282,9 @@ async fn releases_activated_on_all_lanes_form_one_chain() {
         app.post(path, json!({ "to_state": "active" })).into_future()
     });
     let answers = join_all(attempts).await;
-    let won = answers.iter().filter(|answer| judge("activate all", answer) == "200").count();
+    let won = answers.iter().filter(|answer| classify_response("activate all", answer) == "200").count();
     assert_eq!(won, releases.len(), "each takes all lanes once");
-    is_sound(&app, &workload).await;
+    assert_consistent_history(&app, &workload).await;
     let mut links = links(&app, &workload).await;
     let path = format!("/v1/workloads/{workload}/active-release?environment=dev");
     let mut at = app.get(path).await.expect(200)["release_id"].as_str().unwrap().to_owned();

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 /// Maximum of concurrent large runs of one tenant, and of all tenants.
 const PER_TENANT: usize = 5;
-const ALL: usize = PER_TENANT + 1;
+const TOTAL: usize = PER_TENANT + 1;
 
-fn large(app: &TestApp, workload: &ActiveWorkload) -> Request {
+fn large_run_request(app: &TestApp, workload: &ActiveWorkload) -> Request {
     let ticket = "a refund ".repeat(20_000);
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": ticket } }))
 }
@@ -22,7 +22,7 @@ fn large_calls(provider: &StubProvider) -> usize {
 }
 
 /// Queues a run and returns its identifier.
-async fn queued(run: Request) -> Value {
+async fn accept_queued(run: Request) -> Value {
     run.header("prefer", "respond-async").await.expect(202)["execution_id"].clone()
 }
 
@@ -36,16 +36,16 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     let there = app.given().in_tenant(&tenant, &workspace).active_workload("there").await;
     let mut runs = Vec::new();
     for _ in 0..3 * PER_TENANT {
-        runs.push(queued(large(&app, &here)).await);
+        runs.push(accept_queued(large_run_request(&app, &here)).await);
     }
     provider.asked(PER_TENANT).await;
     // Small runs of the same tenant overtake the waiting runs.
-    let small = queued(run(&app, &here)).await;
+    let small = accept_queued(run(&app, &here)).await;
     provider.asked(PER_TENANT + 1).await;
     // So does a large run of another tenant.
-    let abroad = queued(large(&app, &there).in_tenant(&tenant)).await;
-    provider.asked(ALL + 1).await;
-    assert_eq!(large_calls(&provider), ALL, "no further large run has started");
+    let abroad = accept_queued(large_run_request(&app, &there).in_tenant(&tenant)).await;
+    provider.asked(TOTAL + 1).await;
+    assert_eq!(large_calls(&provider), TOTAL, "no further large run has started");
     let status = |id: &Value| app.get(format!("/v1/executions/{}", id.as_str().unwrap()));
     assert_eq!(status(&small).await.expect(200)["status"], "running");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
@@ -63,14 +63,14 @@ async fn cancels_a_large_run_that_waits_in_the_queue() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
     for _ in 0..PER_TENANT {
-        queued(large(&app, &here)).await;
+        accept_queued(large_run_request(&app, &here)).await;
     }
     provider.asked(PER_TENANT).await;
-    let waiting = queued(large(&app, &here)).await;
+    let waiting = accept_queued(large_run_request(&app, &here)).await;
     let path = format!("/v1/executions/{}/cancel", waiting.as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["status"], "cancelled");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
-    let next = queued(large(&app, &here)).await;
+    let next = accept_queued(large_run_request(&app, &here)).await;
     assert_eq!(ended(&app, &next).await["status"], "completed");
     assert_eq!(provider.count(), PER_TENANT + 1, "a cancelled run calls no provider");
 }
@@ -82,7 +82,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
     let here = app.active_workload("here").await;
     let mut held = Vec::new();
     for _ in 0..PER_TENANT {
-        held.push(large(&app, &here).header("prefer", "wait=0").await.expect(202)["execution_id"].clone());
+        held.push(large_run_request(&app, &here).header("prefer", "wait=0").await.expect(202)["execution_id"].clone());
     }
     provider.asked(PER_TENANT).await;
     let small = async {
@@ -94,7 +94,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
         assert_eq!(large_calls(&provider), PER_TENANT);
         provider.becomes(Behaviour::Answers("billing".to_owned()));
     };
-    let (waited, ()) = tokio::join!(async { large(&app, &here).await }, small);
+    let (waited, ()) = tokio::join!(async { large_run_request(&app, &here).await }, small);
     assert_eq!(waited.expect(200)["output"], "billing");
     for id in &held {
         assert_eq!(ended(&app, id).await["status"], "completed");
@@ -117,7 +117,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     let multiplies = given.active_workload_with("multiplies", versions).await;
     let mut held = Vec::new();
     for _ in 0..PER_TENANT {
-        held.push(queued(large(&app, &asks)).await);
+        held.push(accept_queued(large_run_request(&app, &asks)).await);
     }
     provider.asked(PER_TENANT).await;
     let ticket = "x".repeat(10_000);
@@ -153,22 +153,22 @@ async fn flow_with_a_large_prompt_counts_as_large() {
         prompt,
     ];
     let asks = given.active_workload_with("asks", versions).await;
-    for _ in 0..ALL {
-        queued(run(&app, &asks)).await;
+    for _ in 0..TOTAL {
+        accept_queued(run(&app, &asks)).await;
     }
     provider.asked(PER_TENANT).await;
     // A small run of another workload starts although one large run still waits.
     let small = given.active_workload("small").await;
-    queued(run(&app, &small)).await;
-    provider.asked(ALL).await;
+    accept_queued(run(&app, &small)).await;
+    provider.asked(TOTAL).await;
     let long = provider.calls().iter().filter(|call| call.conversation.system_prompt.len() > 100_000).count();
     assert_eq!(long, PER_TENANT);
     provider.becomes(Behaviour::Answers("billing".to_owned()));
-    provider.asked(ALL + 1).await;
+    provider.asked(TOTAL + 1).await;
 }
 
 /// A workload whose flow produces a large value of a 10,000-byte input, and a small value of a small input.
-async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
+async fn active_multiplying_workload(given: &Given, slug: &str) -> ActiveWorkload {
     let copies = "{{trigger.ticket}}".repeat(14);
     let flow = format!(
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
@@ -193,21 +193,21 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
         tenants.push((app.given().in_tenant(&tenant, &workspace), tenant));
     }
     // All reservations are taken.
-    for ((given, tenant), count) in tenants.iter().zip([PER_TENANT, ALL - PER_TENANT]) {
+    for ((given, tenant), count) in tenants.iter().zip([PER_TENANT, TOTAL - PER_TENANT]) {
         let asks = given.active_workload("asks").await;
         for _ in 0..count {
-            queued(large(&app, &asks).in_tenant(tenant)).await;
+            accept_queued(large_run_request(&app, &asks).in_tenant(tenant)).await;
         }
     }
-    provider.asked(ALL).await;
+    provider.asked(TOTAL).await;
     let mut multiplies = Vec::new();
     for (given, _) in &tenants {
-        multiplies.push(multiplying(given, "multiplies").await);
+        multiplies.push(active_multiplying_workload(given, "multiplies").await);
     }
     let ask = |index: usize, ticket: &str| {
         let (workload, (_, tenant)): (&ActiveWorkload, &(Given, String)) = (&multiplies[index], &tenants[index]);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        queued(app.post(workload.execute_path(), body).in_tenant(tenant))
+        accept_queued(app.post(workload.execute_path(), body).in_tenant(tenant))
     };
     let completes = async |index: usize, id: &Value| {
         let path = format!("/v1/executions/{}", id.as_str().unwrap());
@@ -239,7 +239,7 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
     let echo = given.active_workload_with("echo", versions).await;
     given.role("user:operator", "operator", ("tenant", Some(crate::stage::TENANT))).await;
-    let run = large(&app, &echo).await.expect(200)["execution_id"].clone();
+    let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());
     fairway_memory_limit::limit_process(1);
     assert_eq!(app.get(&path).await.status, 503, "the submitter may see the large output, so the server reads it");

@@ -38,14 +38,14 @@ steps:
     output: 'Nobody could look.'
 ";
 
-struct Desk {
+struct RetrievalWorkload {
     app: TestApp,
     provider: Arc<StubProvider>,
     base: Version,
     workload: ActiveWorkload,
 }
 
-impl Desk {
+impl RetrievalWorkload {
     /// Starts a server with a workload that answers from a handbook, under a policy with these obligations.
     async fn set(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
@@ -107,7 +107,7 @@ impl Desk {
 /// A heading without documents would ask the model to cite documents that do not exist.
 #[tokio::test]
 async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
-    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &[]).await;
     let answer = desk.ask("Zebra crossings?").await.expect(200);
     let flat = desk.evidence(&answer["execution_id"], "evidence-graph").await;
     assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
@@ -118,7 +118,7 @@ async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
 
 #[tokio::test]
 async fn records_evidence_of_the_documents_behind_an_answer() {
-    let desk = Desk::set(knowledge("handbook"), &["require_citation"]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &["require_citation"]).await;
     let answer = desk.ask("How many days of leave?").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
     // The document is a message before the question, and not part of the system prompt.
@@ -158,7 +158,7 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
 
 #[tokio::test]
 async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
-    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &[]).await;
     let answer = desk.ask("How many days of leave?").await.expect(200);
     desk.app.given().role("user:reader", "viewer", ("workspace", Some(WORKSPACE))).await;
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
@@ -171,7 +171,7 @@ async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
 /// T42: only the submitter reads a queued result that contains documents, until its retention ends.
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {
-    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &[]).await;
     let given = desk.app.given();
     for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
         given.role(actor, role, ("workspace", Some(WORKSPACE))).await;
@@ -207,7 +207,7 @@ async fn withholds_answers_without_required_citations() {
     let mut content = knowledge("handbook");
     content["access_contract"]["citation_required"] = json!(true);
     // Required by the contract, and by the policy.
-    for desk in [Desk::set(content, &[]).await, Desk::set(knowledge("handbook"), &["require_citation"]).await] {
+    for desk in [RetrievalWorkload::set(content, &[]).await, RetrievalWorkload::set(knowledge("handbook"), &["require_citation"]).await] {
         for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
             desk.provider.becomes(Behaviour::Answers(answer.to_owned()));
             let answer = desk.ask("How many days of leave?").await.expect(200);
@@ -221,7 +221,7 @@ async fn withholds_answers_without_required_citations() {
 
 #[tokio::test]
 async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
-    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &[]).await;
     desk.ask("leave").await.expect(200);
     desk.revoke().await;
     let refused = desk.ask("leave").await.refused(422, "contract_refused");
@@ -240,7 +240,7 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
 /// R16: a contract whose state cannot be read counts as not in force.
 #[tokio::test]
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
-    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let desk = RetrievalWorkload::set(knowledge("handbook"), &[]).await;
     let line = FaultyLine::to(desk.app.database(), 1);
     let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
     let server = TestApp::builder().beside(&desk.app).over(&line).provider(provider.clone()).start().await;
@@ -268,7 +268,7 @@ async fn refuses_principals_that_the_contract_does_not_name() {
     let mut content = knowledge("handbook");
     content["access_contract"]["allowed_principals"] = json!(["user:somebody-else"]);
     content["access_contract"]["allowed_groups"] = json!([]);
-    let desk = Desk::set(content, &[]).await;
+    let desk = RetrievalWorkload::set(content, &[]).await;
     desk.ask("leave").await.refused(422, "contract_refused");
     assert_eq!(desk.provider.count(), 0);
 }

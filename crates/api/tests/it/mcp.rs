@@ -15,19 +15,19 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Environment variable with the Python that has the official client, which the model gateway's environment contains.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 /// Environment variables with the Node executable and the path of the inspector.
-const INSPECTOR: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
+const INSPECTOR_VARIABLES: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
 /// The last revision with a handshake, and the revision without one, in which each request names its revision.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-async fn set() -> (TestApp, ActiveWorkload) {
+async fn start_with_form() -> (TestApp, ActiveWorkload) {
     let app = TestApp::start().await;
     let workload = app.active_workload("ticket-sorter").await;
     let path = format!("/v1/workloads/{}", workload.workload_id);
-    app.patch(path, json!({ "interface_config": form() })).await.expect(200);
+    app.patch(path, json!({ "interface_config": interface_form() })).await.expect(200);
     (app, workload)
 }
 
-fn form() -> Value {
+fn interface_form() -> Value {
     json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] })
 }
 
@@ -49,11 +49,11 @@ fn message(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Re
     }
 }
 
-fn call(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Request {
+fn call_tool(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Request {
     message(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
-fn result(answer: &Answer) -> Value {
+fn result_of(answer: &Answer) -> Value {
     let body = answer.expect(200);
     assert!(body["result"].is_object(), "{body}");
     body["result"].clone()
@@ -61,9 +61,9 @@ fn result(answer: &Answer) -> Value {
 
 #[tokio::test]
 async fn lists_and_calls_tools_in_both_revisions() {
-    let (app, workload) = set().await;
+    let (app, workload) = start_with_form().await;
     for revision in REVISIONS {
-        let listed = result(&message(&app, revision, "tools/list", json!({})).await);
+        let listed = result_of(&message(&app, revision, "tools/list", json!({})).await);
         let tools = listed["tools"].as_array().unwrap();
         let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         let expected = ["execute_flow", "inspect_evidence", "query_knowledge_base", "run_ticket_sorter"];
@@ -71,8 +71,8 @@ async fn lists_and_calls_tools_in_both_revisions() {
         let tool = tools.iter().find(|tool| tool["name"] == "run_ticket_sorter").unwrap();
         assert!(tool["title"].as_str().unwrap().contains("ticket-sorter"), "{tool}");
         assert_eq!(tool["inputSchema"]["required"], json!(["ticket"]));
-        let answer = call(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
-        let ran = result(&answer);
+        let answer = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
+        let ran = result_of(&answer);
         assert_eq!(ran["isError"], json!(false), "{ran}");
         let content = &ran["structuredContent"];
         assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
@@ -90,23 +90,23 @@ async fn lists_and_calls_tools_in_both_revisions() {
                 AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
         );
         assert_eq!(number(&app, &facts).await, 1, "{revision}");
-        let inspected = result(&call(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
+        let inspected = result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
         assert_eq!(inspected["structuredContent"]["result"], evidence);
     }
     let begun = json!({
         "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
     });
     let answer = message(&app, REVISIONS[0], "initialize", begun).await;
-    assert_eq!(result(&answer)["protocolVersion"], REVISIONS[0]);
+    assert_eq!(result_of(&answer)["protocolVersion"], REVISIONS[0]);
     assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
-    let found = result(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
+    let found = result_of(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
 }
 
 /// A cursor is valid only for the list and the tenant that issued it.
 #[tokio::test]
 async fn rejects_cursors_that_the_list_did_not_issue() {
-    let (app, workload) = set().await;
+    let (app, workload) = start_with_form().await;
     let copies = format!(
         "INSERT INTO workload SELECT (jsonb_populate_record(original, jsonb_build_object(
              'workload_id', '0190f000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'), 'slug', 'copy-' || number))).*
@@ -118,9 +118,9 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         message(&app, REVISIONS[0], "tools/list", params)
     };
-    let first = result(&list(None).await);
+    let first = result_of(&list(None).await);
     let cursor = first["nextCursor"].as_str().unwrap().to_owned();
-    let rest = result(&list(Some(&cursor)).await);
+    let rest = result_of(&list(Some(&cursor)).await);
     assert!(rest["nextCursor"].is_null(), "{rest}");
     let names = |page: &Value| -> BTreeSet<String> {
         page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
@@ -158,7 +158,7 @@ async fn rejects_cursors_that_are_not_strings() {
             assert_eq!(refused["error"]["code"], -32602, "{wrong}: {refused}");
             assert_eq!((&refused["id"], &refused["result"]), (&json!(1), &Value::Null), "{refused}");
         }
-        result(&message(&app, revision, "tools/list", json!({})).await);
+        result_of(&message(&app, revision, "tools/list", json!({})).await);
     }
 }
 
@@ -182,8 +182,8 @@ async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
         let flow = json!({ "workload_slug": "main", "environment": "dev", "inputs": inputs });
         let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": flow }));
         let by_mcp = [
-            result(&call(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await),
-            result(&call(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await),
+            result_of(&call_tool(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await),
+            result_of(&call_tool(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await),
         ];
         let by_route = tool.as_actor("anonymous").header("Host", host).await.expect(200);
         for answer in by_mcp.iter().map(|one| &one["structuredContent"]).chain([&by_route]) {
@@ -196,7 +196,7 @@ async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
 
 #[tokio::test]
 async fn rejects_invalid_messages_without_echoing_them() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     let raw = |body: Value| {
         app.post("/mcp?environment=dev", body)
             .header("Accept", "application/json, text/event-stream")
@@ -216,12 +216,12 @@ async fn rejects_invalid_messages_without_echoing_them() {
     assert!(!answer.text().contains("SEKRET"), "{answer}");
     // A caller that sees no workloads has the built-in tools.
     let listed = request("tools/list", json!({})).as_actor("anonymous").await;
-    assert_eq!(result(&listed)["tools"].as_array().unwrap().len(), 3);
+    assert_eq!(result_of(&listed)["tools"].as_array().unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn refusals_carry_their_code_and_no_input() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     let [old, new] = REVISIONS;
     for (tool, arguments, code) in [
         ("run_ticket_sorter", json!({}), "validation_error"),
@@ -235,7 +235,7 @@ async fn refusals_carry_their_code_and_no_input() {
         ("inspect_evidence", json!({ "execution_id": WORKSPACE }), "not_found"),
         ("inspect_evidence", json!({ "execution_id": "canary" }), "validation_error"),
     ] {
-        let refused = result(&call(&app, new, tool, arguments).await);
+        let refused = result_of(&call_tool(&app, new, tool, arguments).await);
         assert_eq!(
             (&refused["isError"], &refused["structuredContent"]["error"]),
             (&json!(true), &json!(code)),
@@ -243,15 +243,15 @@ async fn refusals_carry_their_code_and_no_input() {
         );
         assert!(!refused.to_string().contains("canary"), "{refused}");
     }
-    assert_eq!(call(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
+    assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
     // The permissions are those of the actor that the request names. No session or handle carries permissions.
     app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
-    let listed = result(&viewer(message(&app, new, "tools/list", json!({}))).await);
+    let listed = result_of(&viewer(message(&app, new, "tools/list", json!({}))).await);
     assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
-    let refused = result(&viewer(call(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
+    let refused = result_of(&viewer(call_tool(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
     assert_eq!(refused["structuredContent"]["permission"], "execution.run", "{refused}");
-    call(&app, old, "execute_flow", json!({}))
+    call_tool(&app, old, "execute_flow", json!({}))
         .header("Mcp-Session-Id", "somebody-elses")
         .await
         .refused(404, "not_found");
@@ -272,15 +272,15 @@ async fn refusals_carry_their_code_and_no_input() {
 /// Exactly the listed tools can be called: a workload without a form is not a tool.
 #[tokio::test]
 async fn workload_without_a_form_is_not_a_tool() {
-    let (app, workload) = set().await;
+    let (app, workload) = start_with_form().await;
     let path = format!("/v1/workloads/{}", workload.workload_id);
-    let sort = |revision: &'static str| call(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" }));
+    let sort = |revision: &'static str| call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" }));
     for revision in REVISIONS {
-        assert_eq!(result(&sort(revision).await)["isError"], json!(false));
+        assert_eq!(result_of(&sort(revision).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": null })).await.expect(200);
-        let listed = result(&message(&app, revision, "tools/list", json!({})).await);
+        let listed = result_of(&message(&app, revision, "tools/list", json!({})).await);
         assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
-        let refused = result(&sort(revision).await);
+        let refused = result_of(&sort(revision).await);
         assert_eq!(
             (&refused["isError"], &refused["structuredContent"]["error"]),
             (&json!(true), &json!("not_found")),
@@ -288,8 +288,8 @@ async fn workload_without_a_form_is_not_a_tool() {
         );
         // `execute_flow` still runs it by its slug.
         let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
-        assert_eq!(result(&call(&app, revision, "execute_flow", named).await)["isError"], json!(false));
-        app.patch(&path, json!({ "interface_config": form() })).await.expect(200);
+        assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", named).await)["isError"], json!(false));
+        app.patch(&path, json!({ "interface_config": interface_form() })).await.expect(200);
     }
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 4);
 }
@@ -297,7 +297,7 @@ async fn workload_without_a_form_is_not_a_tool() {
 /// A field error names the path at which the client sent the field, with the same message on every route.
 #[tokio::test]
 async fn reports_field_errors_at_the_paths_of_the_call() {
-    let (app, workload) = set().await;
+    let (app, workload) = start_with_form().await;
     let inputs = json!({ "x": 1 });
     let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
     let field_errors = |fields: &Value, prefix: &str| -> BTreeSet<(String, String, String)> {
@@ -319,7 +319,7 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
             ("execute_flow", by_slug.clone(), "arguments.inputs."),
             ("run_ticket_sorter", inputs.clone(), "arguments."),
         ] {
-            let refused = result(&call(&app, revision, name, arguments).await);
+            let refused = result_of(&call_tool(&app, revision, name, arguments).await);
             assert_eq!(field_errors(&refused["structuredContent"]["fields"], prefix), plain, "{name}");
         }
     }
@@ -327,14 +327,14 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
     let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
     let fields = refused.refused(422, "validation_error")["fields"].clone();
-    let over = result(&call(&app, REVISIONS[0], "inspect_evidence", unknown).await);
+    let over = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
     assert_eq!(over["structuredContent"]["fields"], fields);
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
 }
 
 #[tokio::test]
 async fn rejects_unsupported_protocol_revisions() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     let both = "application/json, text/event-stream";
     let list = |method: &str| json!({ "jsonrpc": "2.0", "id": "a name", "method": method });
     for method in ["tools/list", "ping", "tools/call", "nothing"] {
@@ -371,13 +371,13 @@ async fn rejects_unsupported_protocol_revisions() {
     assert_eq!(notification(REVISIONS[0]).await.status, 202);
     // A request without a revision uses the revision that allows it.
     let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
-    assert!(result(&unnamed)["tools"].is_array());
+    assert!(result_of(&unnamed)["tools"].is_array());
 }
 
 /// The server answers every offered revision with the revision that it supports.
 #[tokio::test]
 async fn handshake_negotiates_a_supported_revision() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     let begin = |offered: &str| {
         let client = json!({ "name": "test", "version": "1" });
         let params = json!({ "protocolVersion": offered, "capabilities": {}, "clientInfo": client });
@@ -385,9 +385,9 @@ async fn handshake_negotiates_a_supported_revision() {
         app.post("/mcp", body).header("Accept", "application/json, text/event-stream")
     };
     for offered in ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28", "2099-01-01", "anything"] {
-        assert_eq!(result(&begin(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
+        assert_eq!(result_of(&begin(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
         let named = begin(offered).header("MCP-Protocol-Version", offered).await;
-        assert_eq!(result(&named)["protocolVersion"], REVISIONS[0], "{offered}");
+        assert_eq!(result_of(&named)["protocolVersion"], REVISIONS[0], "{offered}");
     }
     let conflicting = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
     assert_eq!(conflicting.expect(400)["error"]["code"], -32020);
@@ -396,7 +396,7 @@ async fn handshake_negotiates_a_supported_revision() {
 
 #[tokio::test]
 async fn rejects_clients_that_do_not_accept_the_response_type() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
         let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
         let answer =
@@ -412,7 +412,7 @@ async fn rejects_clients_that_do_not_accept_the_response_type() {
     }
 }
 
-fn shown(mut command: Command) -> String {
+fn command_output(mut command: Command) -> String {
     let output = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stdout}\n{stderr}");
@@ -421,7 +421,7 @@ fn shown(mut command: Command) -> String {
 
 #[tokio::test]
 async fn official_client_lists_and_calls_tools() {
-    let (app, workload) = set().await;
+    let (app, workload) = start_with_form().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let execution =
         app.post(workload.execute_path(), body).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
@@ -429,7 +429,7 @@ async fn official_client_lists_and_calls_tools() {
     for mode in ["legacy", REVISIONS[1]] {
         let mut command = Command::new(env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`"));
         command.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
-        let output = tokio::task::spawn_blocking(move || shown(command)).await.unwrap();
+        let output = tokio::task::spawn_blocking(move || command_output(command)).await.unwrap();
         for line in [
             "tools execute_flow inspect_evidence query_knowledge_base run_ticket_sorter",
             "run_ticket_sorter success completed",
@@ -444,13 +444,13 @@ async fn official_client_lists_and_calls_tools() {
 
 #[tokio::test]
 async fn inspector_lists_and_calls_tools() {
-    let (app, _) = set().await;
+    let (app, _) = start_with_form().await;
     let address = format!("http://{}/mcp?environment=dev", app.address());
     let inspect = |arguments: &'static [&'static str]| {
-        let [node, inspector] = INSPECTOR.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
+        let [node, inspector] = INSPECTOR_VARIABLES.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
         let mut command = Command::new(node);
         command.arg(inspector).arg("--cli").arg(&address).args(["--transport", "http", "--method"]).args(arguments);
-        tokio::task::spawn_blocking(move || shown(command))
+        tokio::task::spawn_blocking(move || command_output(command))
     };
     let listed: Value = serde_json::from_str(&inspect(&["tools/list"]).await.unwrap()).unwrap();
     assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_ticket_sorter"), "{listed}");

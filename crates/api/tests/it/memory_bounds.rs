@@ -14,7 +14,7 @@ use tokio::{
 };
 
 /// Longer than any step of these tests, and much shorter than the body timeout.
-const SOON: Duration = Duration::from_secs(15);
+const DEADLINE: Duration = Duration::from_secs(15);
 
 /// An interface of about 50 KiB as JSON.
 fn large_interface() -> Value {
@@ -106,7 +106,7 @@ async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes:
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut received = Vec::new();
-    timeout(SOON, stream.read_to_end(&mut received)).await.ok()?.ok()?;
+    timeout(DEADLINE, stream.read_to_end(&mut received)).await.ok()?.ok()?;
     String::from_utf8_lossy(&received).split(' ').nth(1)?.parse().ok()
 }
 
@@ -152,7 +152,7 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     // buffers still arrives then.
     let (began, mut received, mut portion) = (Instant::now(), 0, vec![0; 16 << 10]);
     loop {
-        let slow = began.elapsed() < SOON;
+        let slow = began.elapsed() < DEADLINE;
         let wanted = if slow { 512 } else { portion.len() };
         match stream.read(&mut portion[..wanted]).await {
             Ok(0) | Err(_) => break,

@@ -14,15 +14,15 @@ fn document_in_the_repository_is_current() {
 }
 
 /// Collects every `$ref` of a value.
-fn references(value: &Value, found: &mut BTreeSet<String>) {
+fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {
             if let Some(Value::String(target)) = members.get("$ref") {
                 found.insert(target.clone());
             }
-            members.values().for_each(|member| references(member, found));
+            members.values().for_each(|member| collect_references(member, found));
         }
-        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_references(item, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -35,7 +35,7 @@ fn document_is_consistent() {
         assert!(document["info"][name].as_str().is_some_and(|text| !text.is_empty()), "info.{name}");
     }
     let mut found = BTreeSet::new();
-    references(&document, &mut found);
+    collect_references(&document, &mut found);
     assert!(found.len() > 20);
     for target in &found {
         let there = target.strip_prefix('#').and_then(|pointer| document.pointer(pointer));

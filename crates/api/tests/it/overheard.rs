@@ -24,8 +24,8 @@ use std::{
 use tempfile::TempDir;
 
 /// Limit for the start and for the end of the server.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A server process that logs at a given level and exports traces.
 pub(crate) struct CapturedServer {
@@ -57,7 +57,7 @@ impl CapturedServer {
         let database = TestDatabase::create().await.unwrap();
         let home = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (collector, spans) = collect();
+        let (collector, spans) = start_collector();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy().into_owned();
@@ -89,8 +89,8 @@ impl CapturedServer {
         let since = Instant::now();
         while TcpStream::connect(address).is_err() || self.client.get("/readyz").await.status != 200 {
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && since.elapsed() < PATIENCE, "{ended:?}: {}", self.log());
-            tokio::time::sleep(LOOK).await;
+            assert!(ended.is_none() && since.elapsed() < SERVER_TIMEOUT, "{ended:?}: {}", self.log());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -103,8 +103,8 @@ impl CapturedServer {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Wakeup::SIGTERM).unwrap();
         let since = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(since.elapsed() < PATIENCE, "{}", self.log());
-            tokio::time::sleep(LOOK).await;
+            assert!(since.elapsed() < SERVER_TIMEOUT, "{}", self.log());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let sent = self.spans.lock().unwrap().clone();
         // Concatenated protobuf messages decode as one message with the items of all of them.
@@ -144,7 +144,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Starts a collector that accepts every export. Returns its address and the received bytes.
 /// The collector ends with the test's process.
-fn collect() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+fn start_collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let spans = Arc::new(Mutex::new(Vec::new()));

@@ -8,7 +8,7 @@ use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
 
 /// The path of the next page.
-fn next(answer: &Answer) -> Option<String> {
+fn next_page_path(answer: &Answer) -> Option<String> {
     let link = answer.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
@@ -20,7 +20,7 @@ pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
     while let Some(at) = path {
         let page = app.get(at).await;
         rows.extend(page.expect(200).as_array().unwrap().clone());
-        path = next(&page);
+        path = next_page_path(&page);
         assert!(rows.len() < 2_000, "pagination does not end");
     }
     rows
@@ -60,7 +60,7 @@ async fn cursors_visit_every_row_of_every_list_once() {
         let whole = app.get(format!("{path}limit=200")).await;
         let rows = whole.expect(200).as_array().unwrap().clone();
         assert!(rows.len() >= 5, "{path}: {}", rows.len());
-        assert_eq!(next(&whole), None, "{path}");
+        assert_eq!(next_page_path(&whole), None, "{path}");
         if route.id() != "list_audit_events" {
             assert_eq!(whole.header("x-total-count"), Some(rows.len().to_string().as_str()), "{path}");
             for limit in [1, 2, rows.len() - 1] {
@@ -88,7 +88,7 @@ async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     for number in 0..3 {
         app.given().asset("skill", &format!("new-{number}")).await;
     }
-    seen.extend(walked(&app, next(&first).unwrap()).await);
+    seen.extend(walked(&app, next_page_path(&first).unwrap()).await);
     let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
     assert_eq!(slugs, ["old-5", "old-4", "old-3", "old-2", "old-1", "old-0"]);
 }
@@ -142,7 +142,7 @@ async fn asset_filters_apply_alone_and_combined() {
                         let page = app.get(path).as_actor(actor).await;
                         assert_eq!(page.header("x-total-count"), Some(wanted.len().to_string().as_str()), "{page}");
                         found.extend(page.expect(200).as_array().unwrap().clone());
-                        at = next(&page);
+                        at = next_page_path(&page);
                     }
                     let slugs: Vec<&str> = found.iter().map(|row| row["slug"].as_str().unwrap()).collect();
                     assert_eq!(slugs, wanted, "{actor} {path}");
@@ -177,7 +177,7 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
         app.given().asset("skill", &format!("thing-{number}")).await;
     }
     let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
-    let linked = next(&first).unwrap();
+    let linked = next_page_path(&first).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
     // A cursor holds a position and no permissions: each page is authorized.

@@ -9,9 +9,9 @@ use tokio::{
 };
 
 /// Well above the timeouts of these tests, and well below the defaults.
-const LONG: Duration = Duration::from_secs(8);
+const DEADLINE: Duration = Duration::from_secs(8);
 
-async fn impatient() -> TestApp {
+async fn start_with_short_timeouts() -> TestApp {
     TestApp::builder().setting("FAIRWAY_HEADER_TIMEOUT", "1s").setting("FAIRWAY_BODY_TIMEOUT", "1s").start().await
 }
 
@@ -33,14 +33,14 @@ async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
     });
     let mut received = Vec::new();
     // A connection that the server closes while data arrives ends in a reset.
-    let _ = tokio::time::timeout(LONG, reading.read_to_end(&mut received)).await.unwrap();
+    let _ = tokio::time::timeout(DEADLINE, reading.read_to_end(&mut received)).await.unwrap();
     sending.abort();
     (String::from_utf8_lossy(&received).into_owned(), began.elapsed())
 }
 
 #[tokio::test]
 async fn disconnects_slow_clients_and_serves_others() {
-    let app = impatient().await;
+    let app = start_with_short_timeouts().await;
     let address = app.address();
     let head = format!("GET /v1/workloads HTTP/1.1\r\nHost: {address}\r\nX-Slow: ");
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
@@ -65,7 +65,7 @@ async fn disconnects_slow_clients_and_serves_others() {
         let app = &app;
         async move {
             let (received, took) = trickle(app, start, more).await;
-            assert!(took < LONG, "{what}: {took:?}");
+            assert!(took < DEADLINE, "{what}: {took:?}");
             if what.contains("body") {
                 assert!(received.contains("408 Request Timeout"), "{what}: {received}");
                 assert!(received.contains("\"request_timeout\""), "{what}: {received}");
@@ -144,7 +144,7 @@ async fn statuses(app: &TestApp, requests: &str) -> Vec<u16> {
     let mut stream = TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(requests.as_bytes()).await.unwrap();
     let mut received = Vec::new();
-    tokio::time::timeout(LONG, stream.read_to_end(&mut received)).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, stream.read_to_end(&mut received)).await.unwrap().unwrap();
     let text = String::from_utf8(received).unwrap();
     text.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().unwrap()).collect()
 }

@@ -204,34 +204,34 @@ impl RequiredPermissions {
     }
 
     /// The expected outcome for a caller with these permissions.
-    fn told(self, held: &BTreeSet<&str>) -> Told {
+    fn told(self, held: &BTreeSet<&str>) -> Outcome {
         match self {
-            Nothing | Membership => Told::Done,
-            Sight(sight) | Below(sight, _) if !held.contains(sight) => Told::NotFound,
-            Sight(_) => Told::Done,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Told::NotFound,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) => Told::Lacks(RELEASE_VISIBILITY.to_owned()),
-            Permission(needed) if !held.contains(needed) => Told::Lacks(needed.to_owned()),
-            Permission(_) => Told::Done,
-            Either(one, other) if held.contains(one) || held.contains(other) => Told::Done,
-            Either(one, _) => Told::Lacks(one.to_owned()),
+            Nothing | Membership => Outcome::Done,
+            Sight(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
+            Sight(_) => Outcome::Done,
+            Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Outcome::NotFound,
+            Release(_) if !held.contains(RELEASE_VISIBILITY) => Outcome::Lacks(RELEASE_VISIBILITY.to_owned()),
+            Permission(needed) if !held.contains(needed) => Outcome::Lacks(needed.to_owned()),
+            Permission(_) => Outcome::Done,
+            Either(one, other) if held.contains(one) || held.contains(other) => Outcome::Done,
+            Either(one, _) => Outcome::Lacks(one.to_owned()),
             Every(needed) | Below(_, needed) | Release(needed) => needed
                 .iter()
                 .find(|needed| !held.contains(**needed))
-                .map_or(Told::Done, |needed| Told::Lacks((*needed).to_owned())),
+                .map_or(Outcome::Done, |needed| Outcome::Lacks((*needed).to_owned())),
         }
     }
 }
 
 #[derive(PartialEq, Eq, Debug)]
-enum Told {
+enum Outcome {
     Done,
     NotFound,
     Lacks(String),
     Other(u16),
 }
 
-impl Told {
+impl Outcome {
     fn by(operation: &str, answer: &Answer) -> Self {
         match answer.status {
             200 | 201 | 204 => Self::Done,
@@ -260,7 +260,7 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 }
 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
-async fn compare(table: &[(&str, RequiredPermissions)]) {
+async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
     let stage = Stage::set(&app).await;
     let mut bound = BTreeSet::new();
@@ -275,7 +275,7 @@ async fn compare(table: &[(&str, RequiredPermissions)]) {
                 None => stage.request(operation).await,
             };
             let is_read = prepared.method() == "GET";
-            if expected == Told::Done && !is_read {
+            if expected == Outcome::Done && !is_read {
                 // A change needs a target of its own. The short form makes it with the exact permissions and a few
                 // wider sets; the long form makes it for each permission that is not required.
                 changes += 1;
@@ -289,8 +289,8 @@ async fn compare(table: &[(&str, RequiredPermissions)]) {
                 stage.given.role(&caller, "viewer", ("platform", None)).await;
             }
             let answer = prepared.clone().as_actor(&caller).await;
-            let outcome = Told::by(operation, &answer);
-            if is_read || outcome != Told::Done {
+            let outcome = Outcome::by(operation, &answer);
+            if is_read || outcome != Outcome::Done {
                 request = Some(prepared);
             }
             if outcome != expected {
@@ -310,22 +310,22 @@ fn has_success(operation: &str, needs: RequiredPermissions, changes: usize) -> b
 
 #[tokio::test]
 async fn tenancy_operations_need_exactly_their_permissions() {
-    compare(TENANCY).await;
+    assert_table(TENANCY).await;
 }
 
 #[tokio::test]
 async fn asset_operations_need_exactly_their_permissions() {
-    compare(ASSETS).await;
+    assert_table(ASSETS).await;
 }
 
 #[tokio::test]
 async fn workload_and_release_operations_need_exactly_their_permissions() {
-    compare(WORKLOADS).await;
+    assert_table(WORKLOADS).await;
 }
 
 #[tokio::test]
 async fn run_operations_need_exactly_their_permissions() {
-    compare(RUNS).await;
+    assert_table(RUNS).await;
 }
 
 #[test]
@@ -355,7 +355,7 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         let caller = SinglePermissions::lacking(&[permission]);
         stage.given.role(&caller, "viewer", ("platform", None)).await;
         let answer = stage.request(GRANT_OPERATION).await.as_actor(&caller).await;
-        let expected = if needed.contains(&permission) { Told::Lacks(permission.to_owned()) } else { Told::Done };
-        assert_eq!(Told::by(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
+        let expected = if needed.contains(&permission) { Outcome::Lacks(permission.to_owned()) } else { Outcome::Done };
+        assert_eq!(Outcome::by(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
     }
 }

@@ -13,14 +13,14 @@ fn path(workload: &str) -> String {
     format!("/v1/workloads/{workload}/principal-bindings")
 }
 
-async fn number(app: &TestApp, sql: &str) -> i64 {
+async fn query_number(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-const FACTS: &str = "SELECT count(*) FROM fact WHERE kind LIKE 'principal\\_binding.%'";
+const COUNT_FACTS: &str = "SELECT count(*) FROM fact WHERE kind LIKE 'principal\\_binding.%'";
 
 async fn access_revision(app: &TestApp) -> i64 {
-    number(app, &format!("SELECT access_revision FROM tenant WHERE tenant_id = '{TENANT}'")).await
+    query_number(app, &format!("SELECT access_revision FROM tenant WHERE tenant_id = '{TENANT}'")).await
 }
 
 #[tokio::test]
@@ -39,10 +39,10 @@ async fn binding_a_principal_again_updates_its_binding() {
             "created_at": at, "created_by": "user:local", "updated_at": at, "updated_by": "user:local",
         })
     );
-    let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
+    let (revision, facts) = (access_revision(&app).await, query_number(&app, COUNT_FACTS).await);
     // A repetition changes nothing.
     assert_eq!(app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200), first);
-    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision, facts));
+    assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision, facts));
     let body = json!({ "principal": "user:ada", "lane": "restricted" });
     let second = app.put(&bindings, body).as_actor("user:grace").await.expect(200);
     assert_eq!(
@@ -51,7 +51,7 @@ async fn binding_a_principal_again_updates_its_binding() {
     );
     assert_eq!(second["updated_by"], "user:grace");
     assert!(second["updated_at"].as_str() > at.as_str(), "{second}");
-    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     for body in [json!({ "principal": "group:a.b", "lane": null }), json!({ "principal": "service:ci+1@x" })] {
         let bound = app.put(&bindings, body).await.expect(200);
         assert_eq!((&bound["lane"], bound["principal"].is_string()), (&Value::Null, true));
@@ -81,14 +81,14 @@ async fn deletes_a_binding_and_creates_a_new_one() {
     let bind = async || app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
     let first = bind().await;
     app.put(&bindings, json!({ "principal": "user:adam" })).await.expect(200);
-    let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
+    let (revision, facts) = (access_revision(&app).await, query_number(&app, COUNT_FACTS).await);
     // The colon may be percent-encoded.
     app.delete(format!("{bindings}/user%3Aada")).await.expect(204);
-    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     for gone in ["user:ada", "user%3aada", "group:ada", "user:nobody", "ada", "user", "system:x", "anonymous"] {
         app.delete(format!("{bindings}/{gone}")).await.refused(404, "not_found");
     }
-    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     assert_eq!(app.get(&bindings).await.expect(200)[0]["principal"], "user:adam");
     let second = bind().await;
     assert_ne!(first["principal_binding_id"], second["principal_binding_id"]);
@@ -208,13 +208,13 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
 }
 
 /// Sends the requests concurrently. A table lock blocks every write until all requests have decided.
-async fn at_once(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
+async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
     let owner = app.database().owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();
     let many = i64::try_from(requests.len()).unwrap();
     let decided = async {
         let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'principal_binding'::regclass AND NOT granted";
-        while number(app, waiting).await < many {
+        while query_number(app, waiting).await < many {
             tokio::task::yield_now().await;
         }
         owner.batch_execute("COMMIT").await.unwrap();
@@ -228,18 +228,18 @@ async fn concurrent_bindings_of_one_principal_leave_one_row() {
     let bindings = path(&app.given().workload("main").await);
     let lanes = ["restricted", "guided", "standard"];
     let put = |lane| app.put(&bindings, json!({ "principal": "user:ada", "lane": lane }));
-    let answers = at_once(&app, lanes.into_iter().map(put).collect()).await;
+    let answers = send_concurrently(&app, lanes.into_iter().map(put).collect()).await;
     for answer in &answers {
         answer.expect(200);
     }
     let listed = app.get(&bindings).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     assert!(answers.iter().any(|answer| answer.json() == listed[0]), "{listed}");
-    assert_eq!(number(&app, FACTS).await, 3);
+    assert_eq!(query_number(&app, COUNT_FACTS).await, 3);
     let path = format!("{bindings}/user:ada");
-    let ended = at_once(&app, (0..3).map(|_| app.delete(&path)).collect()).await;
+    let ended = send_concurrently(&app, (0..3).map(|_| app.delete(&path)).collect()).await;
     let mut statuses: Vec<u16> = ended.iter().map(|answer| answer.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [204, 404, 404], "{ended:?}");
-    assert_eq!(number(&app, FACTS).await, 4);
+    assert_eq!(query_number(&app, COUNT_FACTS).await, 4);
 }

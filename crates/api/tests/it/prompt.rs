@@ -8,44 +8,44 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-async fn prompt(given: &Given, slug: &str, text: &str) -> Version {
+async fn prompt_version(given: &Given, slug: &str, text: &str) -> Version {
     given.version("prompt_template", slug, json!({ "system_prompt": text })).await
 }
 
 /// Starts a server whose stub provider records its calls.
-async fn listening() -> (TestApp, Arc<StubProvider>) {
+async fn start_with_provider() -> (TestApp, Arc<StubProvider>) {
     let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
     (TestApp::builder().provider(provider.clone()).start().await, provider)
 }
 
 /// The system prompt that a run of the workload sends to the model.
-async fn said(app: &TestApp, provider: &StubProvider, slug: &str, inputs: Value) -> String {
+async fn rendered_prompt(app: &TestApp, provider: &StubProvider, slug: &str, inputs: Value) -> String {
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     app.post(path, json!({ "environment": "dev", "inputs": inputs })).await.expect(200);
     provider.calls().last().unwrap().conversation.system_prompt.clone()
 }
 
-async fn release(app: &TestApp, id: &str) -> Value {
+async fn read_release(app: &TestApp, id: &str) -> Value {
     app.get(format!("/v1/releases/{id}")).await.expect(200)
 }
 
 #[tokio::test]
 async fn release_runs_the_newest_references_of_its_submission() {
-    let (app, provider) = listening().await;
+    let (app, provider) = start_with_provider().await;
     let given = app.given();
-    let tone = prompt(&given, "tone", "be kind").await;
+    let tone = prompt_version(&given, "tone", "be kind").await;
     let text = "You sort. @asset-ref:tone Stay calm: @asset-ref:tone@v1. Ticket: {{ticket}}";
-    let main = prompt(&given, "main", text).await;
+    let main = prompt_version(&given, "main", text).await;
     let others = [given.model_policy("model").await, given.policy("policy").await];
     let bound = [&others[..], std::slice::from_ref(&main)].concat();
     let workload = given.workload("sorter").await;
     let id = given.draft(&workload, &bound).await;
-    assert_eq!(release(&app, &id).await["references"], json!([]), "a draft has no resolved references");
+    assert_eq!(read_release(&app, &id).await["references"], json!([]), "a draft has no resolved references");
 
     let second = given.next_version(&tone.asset_id, json!({ "system_prompt": "be quick" })).await;
     given.transition(&id, "review_ready").await;
     let third = given.next_version(&tone.asset_id, json!({ "system_prompt": "be rude" })).await;
-    let frozen = release(&app, &id).await["references"].clone();
+    let frozen = read_release(&app, &id).await["references"].clone();
     let reference = |version: &str, label: &str, pinned: bool| {
         json!({
             "from_asset_version_id": main.asset_version_id, "asset_slug": "tone", "asset_id": tone.asset_id,
@@ -60,32 +60,32 @@ async fn release_runs_the_newest_references_of_its_submission() {
     given.transition(&id, "approved").await;
     given.transition(&id, "active").await;
     let expected = "You sort. be quick Stay calm: be kind. Ticket: it broke";
-    assert_eq!(said(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
-    assert_eq!(release(&app, &id).await["references"], frozen);
+    assert_eq!(rendered_prompt(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
+    assert_eq!(read_release(&app, &id).await["references"], frozen);
 
     // The same bindings now resolve to a newer version.
     let later = given.approved(&workload, &bound).await;
-    assert_eq!(release(&app, &later).await["references"][0]["asset_version_id"], third);
+    assert_eq!(read_release(&app, &later).await["references"][0]["asset_version_id"], third);
     given.transition(&later, "active").await;
     let expected = "You sort. be rude Stay calm: be kind. Ticket: it broke";
-    assert_eq!(said(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
+    assert_eq!(rendered_prompt(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
     // Another server builds the plan from the stored references.
     let beside = TestApp::builder().provider(provider.clone()).beside(&app).start().await;
-    assert_eq!(said(&beside, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
+    assert_eq!(rendered_prompt(&beside, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
 }
 
 #[tokio::test]
 async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     let app = TestApp::start().await;
     let given = app.given();
-    let tone = prompt(&given, "tone", "be kind").await;
-    let main = prompt(&given, "main", "@asset-ref:tone").await;
+    let tone = prompt_version(&given, "tone", "be kind").await;
+    let main = prompt_version(&given, "main", "@asset-ref:tone").await;
     let id = given.draft(&given.workload("sorter").await, &[main]).await;
     let approve = async || {
         let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": id });
         app.post(format!("/v1/releases/{id}/approvals"), verdict).await.expect(201)["subject_digest"].clone()
     };
-    let references = async || release(&app, &id).await["references"].clone();
+    let references = async || read_release(&app, &id).await["references"].clone();
     given.transition(&id, "review_ready").await;
     let first = references().await;
     let digest = approve().await;
@@ -108,20 +108,20 @@ async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     given.transition(&other, "review_ready").await;
     let verdict = json!({ "outcome": "changes_requested", "subject_kind": "release", "subject_ref": other });
     app.post(format!("/v1/releases/{other}/approvals"), verdict).await.expect(201);
-    assert_eq!(release(&app, &other).await["state"], "draft");
+    assert_eq!(read_release(&app, &other).await["state"], "draft");
 }
 
 #[tokio::test]
 async fn rejects_invalid_references_when_a_prompt_is_created() {
     let app = TestApp::start().await;
     let given = app.given();
-    prompt(&given, "tone", "be kind").await;
-    prompt(&given, "outer", "see @asset-ref:tone").await;
+    prompt_version(&given, "tone", "be kind").await;
+    prompt_version(&given, "outer", "see @asset-ref:tone").await;
     given.asset("prompt_template", "empty").await;
     given.policy("policy").await;
     // A workspace of another namespace, in which one of the callers has a role.
     let far = given.workspace("far", "far").await;
-    let distant = prompt(&given.in_workspace(&far), "distant", "from afar").await;
+    let distant = prompt_version(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
         for scope in scopes {
             given.role(who, "author", ("workspace", Some(scope))).await;
@@ -198,9 +198,9 @@ async fn rejects_commands_that_the_prompt_does_not_allow() {
 async fn submission_checks_references_again() {
     let app = TestApp::start().await;
     let given = app.given();
-    prompt(&given, "other", "x").await;
-    let tone = prompt(&given, "tone", "be kind").await;
-    let main = prompt(&given, "main", "é @asset-ref:tone").await;
+    prompt_version(&given, "other", "x").await;
+    let tone = prompt_version(&given, "tone", "be kind").await;
+    let main = prompt_version(&given, "main", "é @asset-ref:tone").await;
     let id = given.draft(&given.workload("sorter").await, std::slice::from_ref(&main)).await;
     given.next_version(&tone.asset_id, json!({ "system_prompt": "see @asset-ref:other" })).await;
     let path = format!("/v1/releases/{id}/transition");
@@ -209,13 +209,13 @@ async fn submission_checks_references_again() {
     let missing = &refused["missing"][0];
     assert_eq!((&missing["code"], &missing["asset_slug"]), (&json!("prompt_nested_reference"), &json!("main")));
     assert_eq!((&missing["path"], &missing["offset"]), (&json!("content.system_prompt"), &json!(3)));
-    assert_eq!(release(&app, &id).await["state"], "draft");
+    assert_eq!(read_release(&app, &id).await["state"], "draft");
     given.next_version(&tone.asset_id, json!({ "system_prompt": "be kind again" })).await;
     given.transition(&id, "review_ready").await;
     // References resolve from the release's workspace, which does not see assets of other namespaces.
     let far = given.workspace("far", "far").await;
     let there = given.in_workspace(&far);
-    let distant = prompt(&there, "distant", "from afar").await;
+    let distant = prompt_version(&there, "distant", "from afar").await;
     let own = there.workload("there").await;
     let body = json!({ "asset_version_id": main.asset_version_id, "role": "prompt_template" });
     let draft = there.draft(&own, &[]).await;
@@ -225,7 +225,7 @@ async fn submission_checks_references_again() {
 
 #[tokio::test]
 async fn input_values_are_inserted_as_plain_text() {
-    let (app, provider) = listening().await;
+    let (app, provider) = start_with_provider().await;
     let given = app.given();
     let head = json!({
         "system_prompt": "[$arg:topic] {{free}}",
@@ -249,7 +249,7 @@ async fn input_values_are_inserted_as_plain_text() {
     let hostile = "@asset-ref:head $arg:count !command:rm {{free}} {{ {{x}} }} \u{200b}";
     let inputs = |topic: Value| json!({ "topic": topic, "count": 2.5, "strict": true, "tags": ["$arg:topic", 1], "free": hostile });
     let expected = format!("[{hostile}] {hostile} {hostile} 2.5 true [\"$arg:topic\",1] {hostile} !command:go");
-    assert_eq!(said(&app, &provider, "sorter", inputs(json!(hostile))).await, expected);
+    assert_eq!(rendered_prompt(&app, &provider, "sorter", inputs(json!(hostile))).await, expected);
     let call_count = provider.count();
     let path = "/v1/workloads/by-slug/sorter/execute";
     for (topic, code) in [(json!(7), "prompt_argument_type"), (Value::Null, "prompt_argument_missing")] {
@@ -267,7 +267,7 @@ async fn hostile_prompts_use_bounded_resources() {
     let app = TestApp::start().await;
     let given = app.given();
     for slug in ["big", "large", "huge"] {
-        prompt(&given, slug, &"x".repeat(3 << 19)).await;
+        prompt_version(&given, slug, &"x".repeat(3 << 19)).await;
     }
     let id = given.asset("prompt_template", "mine").await;
     let path = format!("/v1/assets/{id}/versions");

@@ -17,14 +17,14 @@ use tempfile::TempDir;
 /// A unique value in the format of a key.
 const KEY: &str = "sk-live-CANARYqxzw7781";
 
-fn chat(text: &str) -> Script {
+fn chat_response(text: &str) -> Script {
     let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
     Script::json(&json!({
         "model": "small-2026", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     }))
 }
 
-fn message(text: &str) -> Script {
+fn message_response(text: &str) -> Script {
     Script::json(&json!({
         "type": "message", "model": "other-2026", "content": [{ "type": "text", "text": text }],
         "stop_reason": "end_turn", "usage": { "input_tokens": 30, "output_tokens": 1 },
@@ -32,13 +32,13 @@ fn message(text: &str) -> Script {
 }
 
 /// Two accounts with different protocols, and their key in a file.
-struct Accounts {
+struct ProviderAccounts {
     openai: FaultyEndpoint,
     anthropic: FaultyEndpoint,
     folder: TempDir,
 }
 
-impl Accounts {
+impl ProviderAccounts {
     async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("key"), format!("{KEY}\n")).unwrap();
@@ -105,10 +105,10 @@ fn attempts(evidence: &Value) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn records_route_tokens_and_cost_of_a_provider_call() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
-    accounts.openai.says(chat("billing"));
+    accounts.openai.says(chat_response("billing"));
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("billing")));
     let call = evidence(&app, &answer["execution_id"]).await;
@@ -125,10 +125,10 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
 
 #[tokio::test]
 async fn falls_back_to_the_next_route_on_provider_errors() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
-    accounts.anthropic.says(message("other"));
+    accounts.anthropic.says(message_response("other"));
     for (script, code) in [
         (Script::status(503, "no"), "provider_unavailable"),
         (Script::status(429, "no").header("Retry-After", "60"), "provider_busy"),
@@ -151,11 +151,11 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
 
 #[tokio::test]
 async fn provider_refusal_fails_the_step_without_fallback() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
     accounts.openai.says(Script::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
-    accounts.anthropic.says(message("never"));
+    accounts.anthropic.says(message_response("never"));
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
     assert!(!answer.to_string().contains("too long"), "{answer}");
@@ -166,13 +166,13 @@ async fn provider_refusal_fails_the_step_without_fallback() {
 
 #[tokio::test]
 async fn provider_keys_never_leave_the_server() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let server = CapturedServer::start_with("trace", &accounts.settings()).await;
     let workload = workload(&server.client.given(), "main").await;
     // The provider echoes the key in bodies and headers.
     let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
     accounts.openai.respond_in_sequence([
-        chat("billing"),
+        chat_response("billing"),
         Script::status(401, &echo),
         Script::status(503, &echo).header("X-Key", KEY),
         Script::status(200, &format!("{KEY} is no JSON")),
@@ -208,12 +208,12 @@ async fn provider_keys_never_leave_the_server() {
 
 #[tokio::test]
 async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let settings = accounts.settings().replace("concurrency = 4", "concurrency = 1");
     let app = TestApp::builder().file(settings).start().await;
     let workload = workload(&app.given(), "main").await;
     accounts.openai.says(Script::hang());
-    accounts.anthropic.says(message("other"));
+    accounts.anthropic.says(message_response("other"));
     let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
     accounts.openai.asked(1).await;
     let answer = run(&app, &workload).await.expect(200);
@@ -226,20 +226,20 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
 }
 
 /// A delta event in the protocol of the first account.
-fn said(text: &str) -> String {
+fn delta_event(text: &str) -> String {
     format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
 }
 
 #[tokio::test]
 async fn streams_deltas_while_the_provider_sends_them() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
     let end = json!({
         "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
         "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     });
-    let events = [said("bil"), said("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
+    let events = [delta_event("bil"), delta_event("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
     accounts.openai.says(Script::events(events).pausing());
     let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = Stream::open(&app, &path(&id, "/events"), "").await;
@@ -259,8 +259,8 @@ async fn streams_deltas_while_the_provider_sends_them() {
     assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
 
     // A truncated stream is discarded, and the fallback account answers.
-    accounts.openai.says(Script::events([said("wrong")]).truncated());
-    accounts.anthropic.says(message("right"));
+    accounts.openai.says(Script::events([delta_event("wrong")]).truncated());
+    accounts.anthropic.says(message_response("right"));
     let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
     assert_eq!(attempts(&evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
@@ -268,13 +268,13 @@ async fn streams_deltas_while_the_provider_sends_them() {
 
 #[tokio::test]
 async fn skips_accounts_outside_the_allowed_jurisdictions() {
-    let accounts = Accounts::open().await;
+    let accounts = ProviderAccounts::open().await;
     let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
     let app = TestApp::builder().file(settings).start().await;
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
     let workload = active_workload_under(&app.given(), "main", Some(profile)).await;
-    accounts.openai.says(chat("elsewhere"));
-    accounts.anthropic.says(message("here"));
+    accounts.openai.says(chat_response("elsewhere"));
+    accounts.anthropic.says(message_response("here"));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");
     assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (0, 1));
 }

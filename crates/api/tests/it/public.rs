@@ -24,7 +24,7 @@ async fn mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
     app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
 }
 
-fn run(app: &Client, workload: &ActiveWorkload) -> Request {
+fn run_request(app: &Client, workload: &ActiveWorkload) -> Request {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     app.post(workload.execute_path(), body)
 }
@@ -36,7 +36,7 @@ async fn anonymous_callers_use_public_workloads_only() {
     app.given().role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
     assert_eq!(app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200)["slug"], "main");
     for actor in ["anonymous", "user:nobody", "user:ada"] {
-        let ran = run(&app, &workload).as_actor(actor).await.expect(200);
+        let ran = run_request(&app, &workload).as_actor(actor).await.expect(200);
         assert_eq!(ran["output"], "a refund");
         assert_eq!(ran["result_token"].is_string(), actor == "anonymous", "{ran}");
     }
@@ -49,8 +49,8 @@ async fn anonymous_callers_use_public_workloads_only() {
     assert_eq!(lane.refused(403, "forbidden")["permission"], "release.transition");
     // The change applies to the next request.
     mode(&app, &workload, "authenticated").await;
-    run(&app, &workload).as_actor("anonymous").await.refused(404, "not_found");
-    run(&app, &workload).as_actor("user:nobody").await.refused(403, "forbidden");
+    run_request(&app, &workload).as_actor("anonymous").await.refused(404, "not_found");
+    run_request(&app, &workload).as_actor("user:nobody").await.refused(403, "forbidden");
     app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.refused(404, "not_found");
 }
 
@@ -59,8 +59,8 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
     let app = TestApp::start().await;
     let workload = public(&app, "main").await;
     let (one, other) = (
-        run(&app, &workload).as_actor("anonymous").key("k").await.expect(200),
-        run(&app, &workload).as_actor("anonymous").await.expect(200),
+        run_request(&app, &workload).as_actor("anonymous").key("k").await.expect(200),
+        run_request(&app, &workload).as_actor("anonymous").await.expect(200),
     );
     let path = |ran: &Value| format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     let token = |ran: &Value| ran["result_token"].as_str().unwrap().to_owned();
@@ -89,12 +89,12 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
     // A caller that may view runs sees the run without its result.
     assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
     // Another caller may have sent the same key, so the replay returns only the run's identifier and state.
-    let again = run(&app, &workload).as_actor("anonymous").key("k").await;
+    let again = run_request(&app, &workload).as_actor("anonymous").key("k").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
 }
 
-fn limited(per_minute: u32, burst: u32) -> Builder {
+fn server_with_rate_limit(per_minute: u32, burst: u32) -> Builder {
     TestApp::builder()
         .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", per_minute.to_string())
         .setting("FAIRWAY_PUBLIC_RATE_BURST", burst.to_string())
@@ -112,35 +112,35 @@ fn assert_rate_limited(answer: &Answer, per_minute: u32) {
 /// T43: all servers count a client together, regardless of its claimed actor and its headers.
 #[tokio::test]
 async fn rate_limit_counts_each_client_and_workload_across_servers() {
-    let app = limited(1, 4).start().await;
-    let twin = limited(1, 4).beside(&app).start().await;
+    let app = server_with_rate_limit(1, 4).start().await;
+    let twin = server_with_rate_limit(1, 4).beside(&app).start().await;
     let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
     let spoofed = [("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=192.0.2.2"), ("X-Real-IP", "192.0.2.3")];
-    run(&app, &workload).as_actor("anonymous").await.expect(200);
-    run(&twin, &workload).as_actor("user:ada").await.expect(200);
-    run(&app, &workload).header(spoofed[0].0, spoofed[0].1).await.expect(200);
+    run_request(&app, &workload).as_actor("anonymous").await.expect(200);
+    run_request(&twin, &workload).as_actor("user:ada").await.expect(200);
+    run_request(&app, &workload).header(spoofed[0].0, spoofed[0].1).await.expect(200);
     twin.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200);
     let runs = "SELECT count(*) FROM execution";
     let owner = app.database().owner().await.unwrap();
     let before: i64 = owner.query_one(runs, &[]).await.unwrap().get(0);
     for server in [&app, &twin] {
         for (header, value) in spoofed {
-            assert_rate_limited(&run(server, &workload).header(header, value).as_actor("anonymous").await, 1);
+            assert_rate_limited(&run_request(server, &workload).header(header, value).as_actor("anonymous").await, 1);
         }
-        assert_rate_limited(&run(server, &workload).await, 1);
+        assert_rate_limited(&run_request(server, &workload).await, 1);
         assert_rate_limited(&server.get("/v1/workloads/by-slug/main").await, 1);
     }
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
     // The other workload has its own counter, and workloads that are not public have none.
-    run(&app, &other).as_actor("anonymous").await.expect(200);
+    run_request(&app, &other).as_actor("anonymous").await.expect(200);
     mode(&app, &other, "authenticated").await;
     for _ in 0..6 {
-        run(&app, &other).await.expect(200);
+        run_request(&app, &other).await.expect(200);
     }
     // The cached counter of a workload does not limit it after it stops being public.
     mode(&twin, &workload, "authenticated").await;
     let opened = async {
-        while run(&app, &workload).await.status != 200 {
+        while run_request(&app, &workload).await.status != 200 {
             tokio::task::yield_now().await;
         }
     };
@@ -148,9 +148,9 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     mode(&twin, &workload, "public").await;
     // The limit allows one more request after a minute of the database's clock.
     app.database().move_clock(61).await.unwrap();
-    let later = limited(1, 4).beside(&app).start().await;
-    run(&later, &workload).as_actor("anonymous").await.expect(200);
-    assert_rate_limited(&run(&later, &workload).as_actor("anonymous").await, 1);
+    let later = server_with_rate_limit(1, 4).beside(&app).start().await;
+    run_request(&later, &workload).as_actor("anonymous").await.expect(200);
+    assert_rate_limited(&run_request(&later, &workload).as_actor("anonymous").await, 1);
     // The sweep deletes expired counters.
     app.database().move_clock(3600).await.unwrap();
     let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
@@ -166,9 +166,9 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
 /// Anonymous reads of a run count against the rate limit of its workload.
 #[tokio::test]
 async fn rate_limit_counts_anonymous_reads_of_a_run() {
-    let app = limited(1, 5).start().await;
+    let app = server_with_rate_limit(1, 5).start().await;
     let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
-    let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
+    let ran = run_request(&app, &workload).as_actor("anonymous").await.expect(200);
     let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
     // Refused reads return 404 and never 429, so they reveal nothing about the counter.
@@ -186,10 +186,10 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
     assert_rate_limited(&get("").header("X-Result-Token", &token).await, 1);
     assert_rate_limited(&get("/events").header("X-Result-Token", &token).await, 1);
     assert_rate_limited(&cancel().await, 1);
-    assert_rate_limited(&run(&app, &workload).as_actor("anonymous").await, 1);
+    assert_rate_limited(&run_request(&app, &workload).as_actor("anonymous").await, 1);
     // Identified callers are not counted here, and the other workload has its own counter.
     app.get(format!("/v1/executions/{id}")).await.expect(200);
-    run(&app, &other).as_actor("anonymous").await.expect(200);
+    run_request(&app, &other).as_actor("anonymous").await.expect(200);
 }
 
 /// A stored public host has no effect if the operator uses its name, as if it could not be stored.
@@ -236,7 +236,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     // Runs at a host, and returns the workload that ran, the path of the run and its token.
     let ran = async |host: &'static str| {
         let at = |request: Request| request.as_actor("anonymous").header("Host", host);
-        let ran = at(run(&app, &here)).await.expect(200);
+        let ran = at(run_request(&app, &here)).await.expect(200);
         let (path, token) = (format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap()), &ran["result_token"]);
         let read = |request: Request| at(request).header("X-Result-Token", token.as_str().unwrap());
         let seen = read(app.get(&path)).await.expect(200)["workload_id"].clone();
@@ -251,20 +251,20 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     assert_eq!(ran("localhost").await.0, here.workload_id);
     // An anonymous caller cannot choose a tenant, and an identified caller is in its own tenant.
     for tenant in [&abroad.tenant, TENANT] {
-        run(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
+        run_request(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
         app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
     }
-    let named = run(&app, &here).as_actor("user:ada").await.expect(200);
+    let named = run_request(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["workload_id"], here.workload_id);
     // At another host the actor is anonymous, so the host selects the tenant.
-    let unnamed = run(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
+    let unnamed = run_request(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", unnamed["execution_id"].as_str().unwrap()));
     assert_eq!(read.in_tenant(&abroad.tenant).await.expect(200)["workload_id"], theirs.workload_id);
     // The tenant of a share token precedes the host.
     let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
     let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
-    let by_link = run(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
+    let by_link = run_request(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
     let by_link = by_link.header("Host", "other.example").await.expect(200)["execution_id"].clone();
     let read = app.get(format!("/v1/executions/{}", by_link.as_str().unwrap())).in_tenant(&abroad.tenant);
     assert_eq!(read.await.expect(200)["workload_id"], theirs.workload_id);
@@ -275,13 +275,13 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
 
 #[tokio::test]
 async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
-    let app = limited(1, 2)
+    let app = server_with_rate_limit(1, 2)
         .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
         .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8")
         .start()
         .await;
     let workload = public(&app, "main").await;
-    let from = |chain: &str| run(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
+    let from = |chain: &str| run_request(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
     from("192.0.2.1").await.expect(200);
     // Addresses to the left come from the client.
     from("203.0.113.5, 192.0.2.1").await.expect(200);

@@ -37,10 +37,10 @@ const COUNT_MIXED_REVISIONS: &str = "SELECT count(*) FROM (
         GROUP BY ingest.revision HAVING count(DISTINCT chunk.embedded_by) > 1
     ) AS mixed";
 const COUNT_REEMBEDDINGS: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
-const INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
+const COUNT_INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
 
 /// An embedding model that answers a call when the test adds a permit.
-struct Gate {
+struct GatedEmbedder {
     /// The account and the texts of each call.
     calls: Mutex<Vec<(String, Vec<String>)>>,
     count: watch::RequestContext<usize>,
@@ -51,7 +51,7 @@ struct Gate {
     looks: AtomicUsize,
 }
 
-impl Gate {
+impl GatedEmbedder {
     /// Creates an embedder that answers `calls` calls.
     fn letting(calls: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -81,7 +81,7 @@ impl Gate {
 }
 
 #[async_trait]
-impl Provider for Gate {
+impl Provider for GatedEmbedder {
     async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
@@ -109,7 +109,7 @@ impl Provider for Gate {
 const ACCOUNTS: &[&str] = &["old", "new"];
 
 /// Starts a server that embeds by `account` through `gate`, on the database of another server if given.
-async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> TestApp {
+async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, beside: Option<&TestApp>) -> TestApp {
     let builder = server(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
     match beside {
         Some(app) => builder.beside(app).start().await,
@@ -117,19 +117,19 @@ async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> Te
     }
 }
 
-fn send(request: Request) -> JoinHandle<Answer> {
+fn spawn_request(request: Request) -> JoinHandle<Answer> {
     tokio::spawn(request.into_future())
 }
 
 #[tokio::test]
 async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
-    let gate = Gate::letting(1);
-    let app = behind(&gate, "old", None).await;
+    let gate = GatedEmbedder::letting(1);
+    let app = start_gated_server(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    let ingest = spawn_request(app.post(path(&base, ""), text("travel", "Go by train.")));
     gate.asked(2).await;
-    let changed = behind(&Gate::open(), "new", Some(&app)).await;
+    let changed = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
     let again = changed.post(path(&base, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
     gate.permits.add_permits(2);
@@ -141,13 +141,13 @@ async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
 
 #[tokio::test]
 async fn ingest_embeds_at_most_three_times() {
-    let gate = Gate::letting(1);
-    let app = behind(&gate, "old", None).await;
+    let gate = GatedEmbedder::letting(1);
+    let app = start_gated_server(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let there = behind(&Gate::open(), "new", Some(&app)).await;
-    let back = behind(&Gate::open(), "old", Some(&app)).await;
-    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    let there = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
+    let back = start_gated_server(&GatedEmbedder::open(), "old", Some(&app)).await;
+    let ingest = spawn_request(app.post(path(&base, ""), text("travel", "Go by train.")));
     for (round, other) in [&there, &back, &there].into_iter().enumerate() {
         gate.asked(2 + round).await;
         other.post(path(&base, "/reembed"), json!({})).await.expect(200);
@@ -162,12 +162,12 @@ async fn ingest_embeds_at_most_three_times() {
 
 #[tokio::test]
 async fn concurrent_reembeddings_create_one_revision() {
-    let app = behind(&Gate::open(), "old", None).await;
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let gates = [Gate::letting(0), Gate::letting(0)];
-    let servers = [behind(&gates[0], "new", Some(&app)).await, behind(&gates[1], "new", Some(&app)).await];
-    let again = |app: &TestApp| send(app.post(path(&base, "/reembed"), json!({})));
+    let gates = [GatedEmbedder::letting(0), GatedEmbedder::letting(0)];
+    let servers = [start_gated_server(&gates[0], "new", Some(&app)).await, start_gated_server(&gates[1], "new", Some(&app)).await];
+    let again = |app: &TestApp| spawn_request(app.post(path(&base, "/reembed"), json!({})));
     let (first, second) = (again(&servers[0]), again(&servers[1]));
     for gate in &gates {
         gate.asked(1).await;
@@ -179,12 +179,12 @@ async fn concurrent_reembeddings_create_one_revision() {
     let second = second.await.unwrap().expect(200);
     let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
     assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "no chunk is left to embed");
-    assert_eq!((number(&app, INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
+    assert_eq!((number(&app, COUNT_INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
 }
 
 /// A server that embeds by account `new`, and a keyed request to it: an ingest or a re-embedding.
-struct Keyed {
-    gate: Arc<Gate>,
+struct KeyedRequest {
+    gate: Arc<GatedEmbedder>,
     server: TestApp,
     base: Version,
     status: u16,
@@ -194,7 +194,7 @@ struct Keyed {
     other: Value,
 }
 
-impl Keyed {
+impl KeyedRequest {
     /// Both operations, each on a server whose embedder has no permits. Leases expire after an hour.
     async fn both(app: &TestApp) -> Vec<Self> {
         let mut all = Vec::new();
@@ -206,7 +206,7 @@ impl Keyed {
             if rest == "/reembed" {
                 app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
             }
-            let gate = Gate::letting(0);
+            let gate = GatedEmbedder::letting(0);
             let server = server(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
             let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).beside(app).start().await;
             all.push(Self { gate, server, base, status, rest, body, other });
@@ -225,9 +225,9 @@ fn is_replayed(answer: &Answer) -> bool {
 
 #[tokio::test]
 async fn keyed_request_in_progress_calls_the_model_once() {
-    let app = behind(&Gate::open(), "old", None).await;
-    for keyed in Keyed::both(&app).await {
-        let first = send(keyed.request(&keyed.server));
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
+    for keyed in KeyedRequest::both(&app).await {
+        let first = spawn_request(keyed.request(&keyed.server));
         keyed.gate.asked(1).await;
         for server in [&keyed.server, &app] {
             keyed.request(server).await.refused(409, "request_in_progress");
@@ -247,8 +247,8 @@ async fn keyed_request_in_progress_calls_the_model_once() {
 
 #[tokio::test]
 async fn failed_keyed_request_releases_its_key() {
-    let app = behind(&Gate::open(), "old", None).await;
-    for keyed in Keyed::both(&app).await {
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
+    for keyed in KeyedRequest::both(&app).await {
         keyed.gate.fails.store(true, Ordering::Relaxed);
         keyed.gate.permits.add_permits(2);
         keyed.request(&keyed.server).await.refused(503, "embedding_unavailable");
@@ -261,9 +261,9 @@ async fn failed_keyed_request_releases_its_key() {
 
 #[tokio::test]
 async fn keyed_request_continues_after_its_client_disconnects() {
-    let app = behind(&Gate::open(), "old", None).await;
-    for keyed in Keyed::both(&app).await {
-        let first = send(keyed.request(&keyed.server));
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
+    for keyed in KeyedRequest::both(&app).await {
+        let first = spawn_request(keyed.request(&keyed.server));
         keyed.gate.asked(1).await;
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
@@ -284,12 +284,12 @@ async fn keyed_request_continues_after_its_client_disconnects() {
 
 #[tokio::test]
 async fn expired_key_lease_lets_a_retry_do_the_work_once() {
-    let app = behind(&Gate::open(), "old", None).await;
-    for keyed in Keyed::both(&app).await {
-        let first = send(keyed.request(&keyed.server));
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
+    for keyed in KeyedRequest::both(&app).await {
+        let first = spawn_request(keyed.request(&keyed.server));
         keyed.gate.asked(1).await;
         app.database().move_clock(2 * 60 * 60).await.unwrap();
-        let other = behind(&Gate::open(), "new", Some(&app)).await;
+        let other = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
         let second = keyed.request(&other).await;
         assert!(!is_replayed(&second), "{second}");
         let second = second.expect(keyed.status);
@@ -299,17 +299,17 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
         assert_eq!(first.expect(keyed.status), second);
         app.database().move_clock(0).await.unwrap();
     }
-    assert_eq!((number(&app, INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
+    assert_eq!((number(&app, COUNT_INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
 }
 
 #[tokio::test]
 async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
-    let app = behind(&Gate::open(), "old", None).await;
+    let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("d0", "text 0")).await.expect(201);
-    let gate = Gate::letting(0);
-    let changed = behind(&gate, "new", Some(&app)).await;
-    let again = send(changed.post(path(&base, "/reembed"), json!({})));
+    let gate = GatedEmbedder::letting(0);
+    let changed = start_gated_server(&gate, "new", Some(&app)).await;
+    let again = spawn_request(changed.post(path(&base, "/reembed"), json!({})));
     for round in 1..=3 {
         gate.asked(round).await;
         app.post(path(&base, ""), text(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
@@ -348,8 +348,8 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
 
 #[tokio::test]
 async fn gates_check_the_vectors_of_each_knowledge_base_once() {
-    let gate = Gate::open();
-    let app = behind(&gate, "old", None).await;
+    let gate = GatedEmbedder::open();
+    let app = start_gated_server(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
     let given = app.given();

@@ -5,7 +5,7 @@ use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use std::{fs, future::IntoFuture, path::Path};
 
-fn example(kind: &str) -> Value {
+fn example_content(kind: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/assets/{kind}.json"));
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -37,7 +37,7 @@ async fn freezes_transitive_references() {
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
     assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content.sandbox_profile_ref")));
-    let sandbox = given.version("sandbox_profile", "sandbox", example("sandbox_profile")).await;
+    let sandbox = given.version("sandbox_profile", "sandbox", example_content("sandbox_profile")).await;
     submit().await.expect(200);
 
     let frozen = || async { app.get(format!("/v1/releases/{release}")).await.expect(200)["references"].clone() };

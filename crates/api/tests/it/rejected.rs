@@ -41,13 +41,13 @@ steps:
 ";
 
 /// A server whose model searches for the canary and then answers with it.
-struct Desk {
+struct ReviewedServer {
     server: CapturedServer,
     model: FaultyEndpoint,
     workload: ActiveWorkload,
 }
 
-impl Desk {
+impl ReviewedServer {
     async fn set() -> Self {
         let model = FaultyEndpoint::start().await;
         let account = format!(
@@ -65,8 +65,8 @@ impl Desk {
         let call = json!({ "id": "1", "type": "function",
             "function": { "name": "search", "arguments": json!({ "query": CANARY }).to_string() } });
         self.model.respond_in_sequence([
-            completion(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"),
-            completion(json!({ "role": "assistant", "content": CANARY }), "stop"),
+            completion_response(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"),
+            completion_response(json!({ "role": "assistant", "content": CANARY }), "stop"),
         ]);
         let body = json!({ "environment": "dev", "inputs": { "message": "Who?" }, "session_id": SESSION });
         self.server.client.post(self.workload.execute_path(), body).as_actor(SUBMITTER)
@@ -159,7 +159,7 @@ impl Desk {
     }
 }
 
-fn completion(message: Value, reason: &str) -> Script {
+fn completion_response(message: Value, reason: &str) -> Script {
     Script::json(&json!({
         "model": "small-2026", "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
         "usage": { "prompt_tokens": 4, "completion_tokens": 2 },
@@ -212,7 +212,7 @@ async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
 
 #[tokio::test]
 async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
-    let desk = Desk::set().await;
+    let desk = ReviewedServer::set().await;
     let client = &desk.server.client;
     let queued = desk.execute().header("prefer", "respond-async").await.expect(202)["execution_id"].clone();
     desk.awaiting(&queued).await;
@@ -270,7 +270,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
 /// Covers output, result and error of scripts. No script text contains the whole canary.
 #[tokio::test]
 async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
-    let desk = Desk::set().await;
+    let desk = ReviewedServer::set().await;
     let client = &desk.server.client;
     let code = "said = 'CANARYqxz' + 'w7781'\nprint(said)\nresult = {'answer': said}";
     let rejected = desk.script("starlark", code).key("script").await.expect(202)["execution_id"].clone();

@@ -12,7 +12,7 @@ async fn gates(app: &TestApp, release: &str) -> Vec<Value> {
 }
 
 /// One line for each gate: `to_state lane gate verdict code`.
-fn lines(gates: &[Value]) -> Vec<String> {
+fn gate_summaries(gates: &[Value]) -> Vec<String> {
     let word = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
     let names = ["to_state", "lane", "gate", "verdict", "code"];
     gates.iter().map(|gate| names.map(|name| word(gate, name)).join(" ")).collect()
@@ -27,7 +27,7 @@ async fn bind(app: &TestApp, release: &str, version: &Version) -> Answer {
     app.post(format!("/v1/releases/{release}/bindings"), body).await
 }
 
-async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
+async fn transition_to(app: &TestApp, release: &str, to: &str) -> Answer {
     app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
 }
 
@@ -47,14 +47,14 @@ async fn bindings_change_in_drafts_only() {
 
     // An approval does not cover a later change of the bindings.
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
-    go(&app, &release, "review_ready").await.expect(200);
+    transition_to(&app, &release, "review_ready").await.expect(200);
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
     unbind(&app, &release, &second).await.refused(409, "release_not_editable");
-    go(&app, &release, "draft").await.expect(200);
+    transition_to(&app, &release, "draft").await.expect(200);
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
     bind(&app, &release, &given.policy("another").await).await.expect(201);
-    go(&app, &release, "review_ready").await.expect(200);
-    go(&app, &release, "approved").await.refused(422, "approval_required");
+    transition_to(&app, &release, "review_ready").await.expect(200);
+    transition_to(&app, &release, "approved").await.refused(422, "approval_required");
 
     // A binding of another release cannot be deleted through this release.
     let other = given.draft(&workload, &[policy]).await;
@@ -72,19 +72,19 @@ async fn gates_agree_with_the_transition() {
     let workload = given.workload("main").await;
     let prompt = given.prompt("prompt").await;
     let release = given.draft(&workload, &[prompt]).await;
-    assert_eq!(lines(&gates(&app, &release).await), ["review_ready * references pass references"]);
+    assert_eq!(gate_summaries(&gates(&app, &release).await), ["review_ready * references pass references"]);
 
-    go(&app, &release, "review_ready").await.expect(200);
-    assert_eq!(lines(&gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
-    go(&app, &release, "approved").await.refused(422, "approval_required");
+    transition_to(&app, &release, "review_ready").await.expect(200);
+    assert_eq!(gate_summaries(&gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
+    transition_to(&app, &release, "approved").await.refused(422, "approval_required");
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    assert_eq!(lines(&gates(&app, &release).await), ["approved * approvals pass approvals"]);
-    go(&app, &release, "approved").await.expect(200);
+    assert_eq!(gate_summaries(&gates(&app, &release).await), ["approved * approvals pass approvals"]);
+    transition_to(&app, &release, "approved").await.expect(200);
 
     let now = gates(&app, &release).await;
     assert_eq!(
-        lines(&now),
+        gate_summaries(&now),
         [
             "active * approvals pass approvals",
             "active restricted lane pass lane",
@@ -100,10 +100,10 @@ async fn gates_agree_with_the_transition() {
             "active * references pass references",
         ]
     );
-    let refused = go(&app, &release, "active").await.refused(422, "activation_blocked");
+    let refused = transition_to(&app, &release, "active").await.refused(422, "activation_blocked");
     let blocking = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
     assert_eq!(refused["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
-    go(&app, &release, "retired").await.expect(200);
+    transition_to(&app, &release, "retired").await.expect(200);
     assert!(gates(&app, &release).await.is_empty());
 }
 
@@ -116,7 +116,7 @@ async fn gates_of_an_active_release_cover_its_other_lanes() {
     let body = json!({ "to_state": "active", "lane": "guided" });
     app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
     let lanes: Vec<String> =
-        lines(&gates(&app, &release).await).into_iter().filter(|line| line.contains(" lane ")).collect();
+        gate_summaries(&gates(&app, &release).await).into_iter().filter(|line| line.contains(" lane ")).collect();
     assert_eq!(
         lanes,
         [
@@ -140,10 +140,10 @@ async fn lanes_list_their_holders_with_times() {
     assert_eq!(app.get(&path).await.expect(200), json!(empty));
 
     let (one, two) = (given.approved(&workload, &versions).await, given.approved(&workload, &versions).await);
-    go(&app, &one, "active").await.expect(200);
+    transition_to(&app, &one, "active").await.expect(200);
     let body = json!({ "to_state": "active", "lane": "restricted" });
     app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
-    go(&app, &one, "retired").await.expect(200);
+    transition_to(&app, &one, "retired").await.expect(200);
     let lanes = app.get(&path).await.expect(200);
     let holders: Vec<&Value> = lanes.as_array().unwrap().iter().map(|lane| &lane["holder"]).collect();
     assert_eq!(holders, [&json!(two), &json!(null), &json!(null)]);
@@ -265,10 +265,10 @@ async fn refuses_release_whose_patterns_compile_too_large() {
     let (most, one) = (patterns(&app, "most", MAX_PATTERNS).await, patterns(&app, "one", 1).await);
     let release = given.draft(&workload, &[policy, most]).await;
     let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
-    go(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &release, "review_ready").await.refused(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "draft");
     assert_eq!(unbind(&app, &release, &excess).await.status, 204);
-    go(&app, &release, "review_ready").await.expect(200);
+    transition_to(&app, &release, "review_ready").await.expect(200);
 }
 
 /// The schemas of a tool count for each binding of the tool. Each pattern of a schema counts as 512 KiB.
@@ -284,9 +284,9 @@ async fn refuses_release_whose_schemas_compile_too_large() {
     let tool = given.version("tool_definition", "look-up", content).await;
     let release = given.draft(&workload, &[policy, tool.clone()]).await;
     let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
-    go(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &release, "review_ready").await.refused(409, "release_too_large");
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
-    go(&app, &release, "review_ready").await.expect(200);
+    transition_to(&app, &release, "review_ready").await.expect(200);
 }
 
 #[tokio::test]
@@ -303,10 +303,10 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let tool = given.version("tool_definition", "wordy", content).await;
     let mut versions = vec![given.policy("policy").await];
     versions.extend(vec![tool.clone(); 17]);
-    go(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
+    transition_to(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
     versions.extend(vec![tool.clone(); 5]);
     let large = given.draft(&workload, &versions).await;
-    go(&app, &large, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &large, "review_ready").await.refused(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
 
     // The policies of hooks count as well: 16 MiB for 50 patterns.
@@ -318,7 +318,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let mut versions = vec![given.version("policy_bundle", "patterns", patterns).await];
     let hook = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "patterns" } } });
     let hook = given.version("hook_definition", "hook", hook).await;
-    let ready = async |versions: &[Version]| go(&app, &given.draft(&workload, versions).await, "review_ready").await;
+    let ready = async |versions: &[Version]| transition_to(&app, &given.draft(&workload, versions).await, "review_ready").await;
     ready(&[versions.clone(), vec![hook.clone()]].concat()).await.expect(200);
     versions.extend(vec![tool; 5]);
     ready(&versions).await.expect(200);

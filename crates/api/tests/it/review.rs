@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const ANSWER: &str = "write to ada@example.com";
 
 /// A workload with the obligation `human_review` and further obligations.
-async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
+async fn active_reviewed_workload(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
     let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
@@ -36,7 +36,7 @@ async fn app() -> TestApp {
 }
 
 /// Executes a run that then awaits review. Returns its identifier and the response.
-async fn waiting(app: &TestApp, workload: &ActiveWorkload) -> (Value, Answer) {
+async fn run_until_review(app: &TestApp, workload: &ActiveWorkload) -> (Value, Answer) {
     let answer = run(app, workload).await;
     let body = answer.expect(202);
     assert_eq!((&body["state"], &body["review"]), (&json!("queued"), &json!("pending")));
@@ -44,15 +44,15 @@ async fn waiting(app: &TestApp, workload: &ActiveWorkload) -> (Value, Answer) {
     (body["execution_id"].clone(), answer)
 }
 
-fn review(app: &TestApp, id: &Value, body: Value) -> Request {
+fn review_request(app: &TestApp, id: &Value, body: Value) -> Request {
     app.post(path(id, "/review"), body).as_actor("user:reviewer")
 }
 
-async fn count(app: &TestApp, sql: &str) -> i64 {
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-async fn facts(app: &TestApp, kind: &str) -> Vec<Value> {
+async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
     let rows = owner.query(sql, &[&kind]).await.unwrap();
@@ -62,8 +62,8 @@ async fn facts(app: &TestApp, kind: &str) -> Vec<Value> {
 #[tokio::test]
 async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let app = app().await;
-    let workload = reviewed(&app.given(), "main", &["redact_output", "notify_owner"]).await;
-    let (id, answer) = waiting(&app, &workload).await;
+    let workload = active_reviewed_workload(&app.given(), "main", &["redact_output", "notify_owner"]).await;
+    let (id, answer) = run_until_review(&app, &workload).await;
     assert_eq!(answer.header("location"), Some(path(&id, "").as_str()));
     for actor in ["user:local", "user:reviewer"] {
         let read = app.get(path(&id, "")).as_actor(actor).await;
@@ -88,11 +88,11 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
     assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_lease").await, 0, "no worker holds a lease");
-    let asked = facts(&app, "execution.review_asked").await;
+    assert_eq!(query_count(&app, "SELECT count(*) FROM execution_lease").await, 0, "no worker holds a lease");
+    let asked = facts_of_kind(&app, "execution.review_asked").await;
     assert_eq!((asked.len(), &asked[0]["categories"]), (1, &json!(["approvals"])));
 
-    let approved = review(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
+    let approved = review_request(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
     assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(approved["queued_result"], Value::Null, "the reviewer does not see the submitter's result");
     let own = app.get(path(&id, "")).await.expect(200);
@@ -104,7 +104,7 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let kinds: Vec<&Value> =
         evidence["evidence_artifacts"].as_array().unwrap().iter().map(|kept| &kept["artifact_kind"]).collect();
     assert!(kinds.contains(&&json!("review")) && kinds.contains(&&json!("redaction")), "{kinds:?}");
-    let review_facts = facts(&app, "execution.reviewed").await;
+    let review_facts = facts_of_kind(&app, "execution.reviewed").await;
     assert_eq!((review_facts.len(), &review_facts[0]["actor"]), (1, &json!("user:reviewer")));
     assert_eq!(review_facts[0]["categories"], json!(["approvals", "reports"]));
     assert_eq!(
@@ -112,23 +112,23 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
         (&json!("approved"), &json!("team:tests"))
     );
     assert!(!review_facts[0].to_string().contains("Looks right"), "facts must not contain notes");
-    assert_eq!(facts(&app, "execution.ended").await, Vec::<Value>::new(), "the review is the only end of the run");
+    assert_eq!(facts_of_kind(&app, "execution.ended").await, Vec::<Value>::new(), "the review is the only end of the run");
 }
 
 #[tokio::test]
 async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     let app = app().await;
-    let workload = reviewed(&app.given(), "main", &[]).await;
+    let workload = active_reviewed_workload(&app.given(), "main", &[]).await;
     let id = run(&app, &workload).key("k").await.expect(202)["execution_id"].clone();
-    let refused = review(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
+    let refused = review_request(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
     assert_eq!((&refused["status"], &refused["outcome"]), (&json!("denied"), &json!("denied")));
     assert_eq!(refused["error"]["code"], "review_rejected");
     assert_eq!(run(&app, &workload).key("k").await.refused(403, "review_rejected")["execution_id"], id);
     let own = app.get(path(&id, "")).await.expect(200);
     assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0, "the rejected result is erased");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0, "the rejected result is erased");
     for outcome in ["approved", "rejected"] {
-        review(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
+        review_request(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
     }
     app.get(path(&id, "/review")).as_actor("user:reviewer").await.refused(404, "not_found");
     app.post(path(&id, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
@@ -157,7 +157,7 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
 async fn review_requires_the_approve_permission_and_another_submitter() {
     let app = app().await;
     let given = app.given();
-    let workload = reviewed(&given, "main", &[]).await;
+    let workload = active_reviewed_workload(&given, "main", &[]).await;
     let here = ("workspace", Some(WORKSPACE));
     for (actor, role) in [
         ("user:sender", "runtime_user"),
@@ -178,11 +178,11 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
     for actor in ["user:viewer", "user:operator", "user:sender"] {
         assert_eq!(by(&id, actor).await.refused(403, "forbidden")["permission"], "release.approve", "{actor}");
     }
-    assert_eq!(facts(&app, "execution.self_review_refused").await.len(), 0);
+    assert_eq!(facts_of_kind(&app, "execution.self_review_refused").await.len(), 0);
     by(&own, "user:both").await.refused(403, "self_approval_not_allowed");
-    let refusals = facts(&app, "execution.self_review_refused").await;
+    let refusals = facts_of_kind(&app, "execution.self_review_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["categories"]), (1, &json!(["compliance_findings"])));
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 2, "both runs still await review");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM execution_review").await, 2, "both runs still await review");
     by(&own, "user:approver").await.expect(200);
     by(&id, "user:both").await.expect(200);
     // Invalid verdicts are refused.
@@ -201,7 +201,7 @@ async fn service_may_not_review_runs_that_it_delegated() {
     let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
     let app =
         TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:gateway").provider(provider).start().await;
-    let workload = reviewed(&app.given(), "main", &[]).await;
+    let workload = active_reviewed_workload(&app.given(), "main", &[]).await;
     let bind = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     app.put(bind, json!({ "principal": "user:ada" })).await.expect(200);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "execution_mode": "on_behalf_of",
@@ -212,16 +212,16 @@ async fn service_may_not_review_runs_that_it_delegated() {
         let verdict = app.post(path(id, "/review"), json!({ "outcome": "approved" })).as_actor(actor);
         verdict.await.refused(403, "self_approval_not_allowed");
     }
-    review(&app, id, json!({ "outcome": "approved" })).await.expect(200);
+    review_request(&app, id, json!({ "outcome": "approved" })).await.expect(200);
 }
 
 #[tokio::test]
 async fn runs_awaiting_review_are_listed_and_streamed() {
     let app = app().await;
-    let workload = reviewed(&app.given(), "main", &[]).await;
+    let workload = active_reviewed_workload(&app.given(), "main", &[]).await;
     let other = app.active_workload("other").await;
     run(&app, &other).await.expect(200);
-    let (sync, _) = waiting(&app, &workload).await;
+    let (sync, _) = run_until_review(&app, &workload).await;
     let queued_run = queued(&app, &workload).await.expect(202);
     assert_eq!(queued_run.as_object().unwrap().len(), 2, "a queued run has no review field: {queued_run}");
     let listed = async || {
@@ -256,7 +256,7 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         assert_eq!(kinds(&events_so_far[..events_so_far.len() - 1]), steps, "no output event precedes the review");
         let behind = || app.get(path(id, "/events")).header("last-event-id", last.id.to_string());
         assert_eq!(behind().await.status, 204, "204 stops reconnects before the verdict");
-        review(&app, id, json!({ "outcome": "approved" })).await.expect(200);
+        review_request(&app, id, json!({ "outcome": "approved" })).await.expect(200);
         let rest = events(&behind().await);
         assert_eq!((kinds(&rest), &rest[0].data["output"]), (vec!["execution.completed"], &json!(ANSWER)));
         let all: Vec<_> = events_so_far.iter().chain(&rest).cloned().collect();
@@ -267,8 +267,8 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         assert_eq!(events(&app.get(path(id, "/events")).await), all, "events keep their identifiers");
     }
     // A new reader of a rejected run also reads its end.
-    let (rejected, _) = waiting(&app, &workload).await;
-    review(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
+    let (rejected, _) = run_until_review(&app, &workload).await;
+    review_request(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
     for reader in ["user:local", "user:reviewer"] {
         let events_so_far = events(&app.get(path(&rejected, "/events")).as_actor(reader).await);
         let ends = ["execution.awaiting_review", "execution.failed"];
@@ -281,10 +281,10 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
 async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let app = app().await;
     let given = app.given();
-    let workload = reviewed(&given, "main", &["notify_owner"]).await;
+    let workload = active_reviewed_workload(&given, "main", &["notify_owner"]).await;
     given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
     given.role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    let (one, two) = (waiting(&app, &workload).await.0, waiting(&app, &workload).await.0);
+    let (one, two) = (run_until_review(&app, &workload).await.0, run_until_review(&app, &workload).await.0);
     let cancel = |id: &Value, actor: &str| app.post(path(id, "/cancel"), json!({})).as_actor(actor);
     cancel(&one, "user:viewer").await.refused(403, "forbidden");
     let stopped = cancel(&one, "user:local").key("stop").await.expect(200);
@@ -292,40 +292,40 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let again = cancel(&one, "user:local").key("stop").await;
     assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
-    let end_facts = facts(&app, "execution.ended").await;
+    let end_facts = facts_of_kind(&app, "execution.ended").await;
     assert_eq!(
         (&end_facts[1]["actor"], &end_facts[1]["detail"]["notify"]),
         (&json!("user:operator"), &json!("team:tests"))
     );
 
-    let suspended = reviewed(&given, "suspended", &[]).await;
-    let (switched_off, _) = waiting(&app, &suspended).await;
+    let suspended = active_reviewed_workload(&given, "suspended", &[]).await;
+    let (switched_off, _) = run_until_review(&app, &suspended).await;
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
     // The verdict is refused also before the sweep ends the run.
-    review(&app, &switched_off, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
+    review_request(&app, &switched_off, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
     let read = ended(&app, &switched_off).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
 
-    let (unreviewed, _) = waiting(&app, &workload).await;
+    let (unreviewed, _) = run_until_review(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
     app.database().move_clock(WEEK - 60).await.unwrap();
     assert_eq!(app.services().expire_reviews().await.unwrap(), 0, "the review expires a minute later");
     app.database().move_clock(WEEK + 1).await.unwrap();
-    review(&app, &unreviewed, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
+    review_request(&app, &unreviewed, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
     let read = ended(&app, &unreviewed).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!((&read["error"]["code"], &read["queued_result"]), (&json!("review_lapsed"), &Value::Null));
-    assert_eq!(facts(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 0);
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0);
+    assert_eq!(facts_of_kind(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM execution_review").await, 0);
+    assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0);
 }
 
 #[tokio::test]
 async fn one_of_many_concurrent_verdicts_counts() {
     let app = app().await;
-    let workload = reviewed(&app.given(), "main", &[]).await;
-    let (id, _) = waiting(&app, &workload).await;
+    let workload = active_reviewed_workload(&app.given(), "main", &[]).await;
+    let (id, _) = run_until_review(&app, &workload).await;
     let verdicts = (0..12).map(|number| {
         let outcome = if number % 2 == 0 { "approved" } else { "rejected" };
         app.post(path(&id, "/review"), json!({ "outcome": outcome })).as_actor(&format!("user:r{number}")).into_future()
@@ -335,9 +335,9 @@ async fn one_of_many_concurrent_verdicts_counts() {
     answers.iter().filter(|answer| answer.status != 200).for_each(|answer| {
         answer.refused(409, "review_not_pending");
     });
-    assert_eq!(facts(&app, "execution.reviewed").await.len(), 1);
+    assert_eq!(facts_of_kind(&app, "execution.reviewed").await.len(), 1);
     let status = app.get(path(&id, "")).await.expect(200)["status"].clone();
-    let kept = count(&app, "SELECT count(*) FROM execution_result").await;
+    let kept = query_count(&app, "SELECT count(*) FROM execution_result").await;
     assert_eq!(kept, i64::from(status == "completed"));
 }
 
@@ -347,14 +347,14 @@ async fn idempotency_key_finds_a_run_that_awaits_review() {
     for dispatch in ["hybrid", "queued"] {
         let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;
-        let workload = reviewed(&app.given(), "main", &[]).await;
+        let workload = active_reviewed_workload(&app.given(), "main", &[]).await;
         let began = std::time::Instant::now();
         let first = run(&app, &workload).key("k").await.expect(202);
         assert_eq!(first["review"], "pending", "{dispatch}");
         assert!(began.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
         let again = run(&app, &workload).key("k").await;
         assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
-        review(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
+        review_request(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
         assert_eq!(run(&app, &workload).key("k").await.expect(200)["output"], ANSWER);
         assert_eq!(provider.count(), 1);
     }

@@ -18,21 +18,21 @@ async fn roll_back(app: &TestApp, release: &str, body: Value) -> Answer {
     app.post(format!("/v1/releases/{release}/rollback"), body).await
 }
 
-fn because() -> Value {
+fn rollback_body() -> Value {
     json!({ "reason": "It answers in riddles." })
 }
 
-async fn state(app: &TestApp, release: &str) -> Value {
+async fn release_state(app: &TestApp, release: &str) -> Value {
     app.get(format!("/v1/releases/{release}")).await.expect(200)["state"].clone()
 }
 
-async fn holders(app: &TestApp, workload: &str) -> Vec<Value> {
+async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
     let lanes = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     lanes.as_array().unwrap().iter().map(|lane| lane["holder"].clone()).collect()
 }
 
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
-async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
+async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
     let given = app.given();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     let workload = given.workload("main").await;
@@ -46,15 +46,15 @@ async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Vers
 #[tokio::test]
 async fn rollback_restores_the_previous_release() {
     let app = TestApp::start().await;
-    let (workload, releases, _) = approved(&app, 2).await;
+    let (workload, releases, _) = approved_releases(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     activate(&app, one, None).await.expect(200);
-    roll_back(&app, one, because()).await.refused(409, "no_previous_release");
+    roll_back(&app, one, rollback_body()).await.refused(409, "no_previous_release");
     activate(&app, two, None).await.expect(200);
-    assert_eq!(state(&app, one).await, "superseded");
+    assert_eq!(release_state(&app, one).await, "superseded");
 
     let keyed = |body| app.post(format!("/v1/releases/{two}/rollback"), body).key("back");
-    let done = keyed(because()).await.expect(200);
+    let done = keyed(rollback_body()).await.expect(200);
     let artifact = done["artifact_id"].as_str().unwrap();
     let back = |lane| json!({ "lane": lane, "rolled_back_to": one });
     assert_eq!(
@@ -64,9 +64,9 @@ async fn rollback_restores_the_previous_release() {
             "lanes": [back("standard"), back("guided"), back("restricted")],
         })
     );
-    assert_eq!((state(&app, one).await, state(&app, two).await), (json!("active"), json!("superseded")));
-    assert_eq!(holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
-    let again = keyed(because()).await;
+    assert_eq!((release_state(&app, one).await, release_state(&app, two).await), (json!("active"), json!("superseded")));
+    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
+    let again = keyed(rollback_body()).await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));
 
     // The previous release serves the next run.
@@ -76,8 +76,8 @@ async fn rollback_restores_the_previous_release() {
     assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
 
     // A lane never returns to a release that was rolled back.
-    roll_back(&app, one, because()).await.refused(409, "no_previous_release");
-    roll_back(&app, two, because()).await.refused(409, "invalid_transition");
+    roll_back(&app, one, rollback_body()).await.refused(409, "no_previous_release");
+    roll_back(&app, two, rollback_body()).await.refused(409, "invalid_transition");
 
     let path = format!("/v1/releases/{two}/evidence-artifacts");
     let listed = app.get(&path).await.expect(200);
@@ -96,7 +96,7 @@ async fn rollback_restores_the_previous_release() {
 #[tokio::test]
 async fn rollback_of_a_lane_skips_retired_releases() {
     let app = TestApp::start().await;
-    let (workload, releases, _) = approved(&app, 4).await;
+    let (workload, releases, _) = approved_releases(&app, 4).await;
     let [one, two, three, four] = releases.as_slice() else { panic!() };
     for release in [one, two, three] {
         activate(&app, release, None).await.expect(200);
@@ -109,15 +109,15 @@ async fn rollback_of_a_lane_skips_retired_releases() {
     roll_back(&app, four, lane).await.refused(409, "no_previous_release");
     let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
     assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
-    assert_eq!(holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
-    assert_eq!((state(&app, three).await, state(&app, four).await), (json!("active"), json!("active")));
+    assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
+    assert_eq!((release_state(&app, three).await, release_state(&app, four).await), (json!("active"), json!("active")));
 
     // `two` is retired, so both lanes of `three` return to `one`.
-    let done = roll_back(&app, three, because()).await.expect(200);
+    let done = roll_back(&app, three, rollback_body()).await.expect(200);
     let lanes: Vec<&Value> = done["lanes"].as_array().unwrap().iter().map(|back| &back["lane"]).collect();
     assert_eq!(lanes, ["guided", "standard"]);
     assert_eq!(done["rolled_back_to"], json!(one));
-    assert_eq!(holders(&app, &workload).await, [json!(four), json!(one), json!(one)]);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(one), json!(one)]);
     let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     let reasons: Vec<&Value> =
         history[1]["history"].as_array().unwrap().iter().map(|holding| &holding["reason"]).collect();
@@ -137,16 +137,16 @@ async fn archived_assets_do_not_block_a_rollback() {
     app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::stage::WORKSPACE }))
         .await
         .expect(200);
-    let done = roll_back(&app, &two, because()).await.expect(200);
+    let done = roll_back(&app, &two, rollback_body()).await.expect(200);
     let warning = &done["warnings"][0];
     assert_eq!((&warning["code"], &warning["asset_slug"]), (&json!("asset_archived"), &json!("old")));
-    assert_eq!(holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
 }
 
 #[tokio::test]
 async fn rejects_invalid_rollback_bodies() {
     let app = TestApp::start().await;
-    let (workload, releases, _) = approved(&app, 2).await;
+    let (workload, releases, _) = approved_releases(&app, 2).await;
     for release in &releases {
         activate(&app, release, None).await.expect(200);
     }
@@ -165,14 +165,14 @@ async fn rejects_invalid_rollback_bodies() {
     ] {
         roll_back(&app, &releases[1], body).await.refused(422, "validation_error");
     }
-    assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
+    assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
 }
 
 /// A late rollback is refused: the lane has no previous release, or the release is not active.
 #[tokio::test]
 async fn concurrent_rollbacks_roll_each_lane_back_once() {
     let app = TestApp::start().await;
-    let (workload, releases, _) = approved(&app, 3).await;
+    let (workload, releases, _) = approved_releases(&app, 3).await;
     for release in &releases {
         activate(&app, release, None).await.expect(200);
     }
@@ -189,8 +189,8 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
         }
     }
     assert_eq!(won.len(), 3);
-    assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
-    assert_eq!(state(&app, &releases[2]).await, "superseded");
+    assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
+    assert_eq!(release_state(&app, &releases[2]).await, "superseded");
     let path = format!("/v1/releases/{}/evidence-artifacts", releases[2]);
     let whole = app.get(&path).await.expect(200);
     assert_eq!(whole.as_array().unwrap().len(), 3);
@@ -253,12 +253,12 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
 async fn withholds_damaged_rollback_records_and_records_an_incident() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;
-    let (_, releases, _) = approved(&app, 2).await;
+    let (_, releases, _) = approved_releases(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     for release in [one, two] {
         activate(&app, release, None).await.expect(200);
     }
-    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), because()).key("back");
+    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), rollback_body()).key("back");
     let artifact = roll_back().await.expect(200)["artifact_id"].clone();
     let path = format!("/v1/releases/{two}/evidence-artifacts/{}", artifact.as_str().unwrap());
     app.get(path.clone()).await.expect(200);

@@ -11,14 +11,14 @@ use std::sync::Arc;
 /// One day in seconds.
 const DAY: i64 = 86_400;
 
-async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>) {
+async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>) {
     let given = app.given();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     let workload = given.workload("main").await;
-    (workload.clone(), more(app, &workload, &versions, count).await)
+    (workload.clone(), approve_releases(app, &workload, &versions, count).await)
 }
 
-async fn more(app: &TestApp, workload: &str, versions: &[Version], count: usize) -> Vec<String> {
+async fn approve_releases(app: &TestApp, workload: &str, versions: &[Version], count: usize) -> Vec<String> {
     let mut releases = Vec::new();
     for _ in 0..count {
         releases.push(app.given().approved(workload, versions).await);
@@ -36,7 +36,7 @@ async fn activate(app: &TestApp, release: &str, body: Value) -> Answer {
     app.post(format!("/v1/releases/{release}/transition"), body).await
 }
 
-async fn roll(app: &TestApp, release: &str, plan: Value) -> Value {
+async fn start_rollout(app: &TestApp, release: &str, plan: Value) -> Value {
     activate(app, release, json!({ "rollout_plan": plan })).await.expect(200)
 }
 
@@ -44,26 +44,26 @@ async fn advance(app: &TestApp, release: &str) -> Answer {
     app.post(format!("/v1/releases/{release}/rollout/advance"), json!({})).await
 }
 
-async fn rollout(app: &TestApp, release: &str) -> Value {
+async fn read_rollout(app: &TestApp, release: &str) -> Value {
     app.get(format!("/v1/releases/{release}/rollout")).await.expect(200)
 }
 
-async fn status(app: &TestApp, release: &str) -> Value {
+async fn rollout_status(app: &TestApp, release: &str) -> Value {
     app.get(format!("/v1/releases/{release}")).await.expect(200)["rollout_state"]["status"].clone()
 }
 
-async fn holders(app: &TestApp, workload: &str) -> Vec<Value> {
+async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
     let lanes = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     lanes.as_array().unwrap().iter().map(|lane| lane["holder"].clone()).collect()
 }
 
-async fn run(app: &TestApp, inputs: Value) -> u16 {
+async fn execute_status(app: &TestApp, inputs: Value) -> u16 {
     let body = json!({ "environment": "dev", "inputs": inputs });
     app.post("/v1/workloads/by-slug/main/execute", body).await.status
 }
 
 /// The facts of a kind, oldest first.
-async fn told(app: &TestApp, kind: &str) -> Vec<Value> {
+async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
     let rows = owner.query(sql, &[&kind]).await.unwrap();
@@ -73,14 +73,14 @@ async fn told(app: &TestApp, kind: &str) -> Vec<Value> {
 #[tokio::test]
 async fn manual_advances_roll_a_release_out_to_three_lanes() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 2).await;
+    let (workload, releases) = approved_releases(&app, 2).await;
     let [old, new] = releases.as_slice() else { panic!() };
     activate(&app, old, json!({})).await.expect(200);
     assert_eq!(app.get(format!("/v1/releases/{old}")).await.expect(200).get("rollout_state"), None);
     app.get(format!("/v1/releases/{old}/rollout")).await.refused(404, "not_found");
     advance(&app, old).await.refused(409, "rollout_not_in_progress");
 
-    let done = roll(&app, new, plan(&["restricted", "guided", "standard"], 60, false)).await;
+    let done = start_rollout(&app, new, plan(&["restricted", "guided", "standard"], 60, false)).await;
     assert_eq!((&done["lane"], &done["state"]), (&json!("restricted"), &json!("active")));
     let state = &done["rollout_state"];
     let first = json!({
@@ -89,8 +89,8 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     });
     assert_eq!(*state, first);
     assert_eq!(app.get(format!("/v1/releases/{new}")).await.expect(200)["rollout_state"], first);
-    assert_eq!(holders(&app, &workload).await, [json!(new), json!(old), json!(old)]);
-    let seen = rollout(&app, new).await;
+    assert_eq!(lane_holders(&app, &workload).await, [json!(new), json!(old), json!(old)]);
+    let seen = read_rollout(&app, new).await;
     assert_eq!((&seen["current_lane"], &seen["next_lane"]), (&json!("restricted"), &json!("guided")));
     assert_eq!((&seen["hold_reason"], &seen["auto_advance"]), (&Value::Null, &json!(false)));
     let left = seen["observed"]["soak_left_seconds"].as_u64().unwrap();
@@ -107,15 +107,15 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
         );
         assert_eq!(done["rollout_state"]["status"], "in_progress");
     }
-    assert_eq!(holders(&app, &workload).await, vec![json!(new); 3]);
+    assert_eq!(lane_holders(&app, &workload).await, vec![json!(new); 3]);
     let done = advance(&app, new).await.expect(200);
     assert_eq!((&done["advanced_to_lane"], &done["rollout_state"]["status"]), (&Value::Null, &json!("completed")));
     advance(&app, new).await.refused(409, "rollout_not_in_progress");
-    let seen = rollout(&app, new).await;
+    let seen = read_rollout(&app, new).await;
     assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
 
     // Facts record the remaining soak time and the superseded release.
-    let facts = told(&app, "rollout.advanced").await;
+    let facts = facts_of_kind(&app, "rollout.advanced").await;
     assert_eq!(facts.len(), 3);
     for fact in &facts {
         assert!((3_500..=3_600).contains(&fact["detail"]["soak_left_seconds"].as_u64().unwrap()), "{fact}");
@@ -128,13 +128,13 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     // A completed rollout stays completed after a rollback.
     let back = json!({ "reason": "It answers in riddles." });
     app.post(format!("/v1/releases/{new}/rollback"), back).await.expect(200);
-    assert_eq!(status(&app, new).await, "completed");
+    assert_eq!(rollout_status(&app, new).await, "completed");
 }
 
 #[tokio::test]
 async fn invalid_rollout_plans_change_no_lane() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
     for body in [
         json!({ "rollout_plan": {} }),
         json!({ "rollout_plan": plan(&[], 0, false) }),
@@ -152,7 +152,7 @@ async fn invalid_rollout_plans_change_no_lane() {
     }
     let elsewhere = json!({ "to_state": "retired", "rollout_plan": plan(&["guided"], 0, false) });
     app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.refused(422, "validation_error");
-    assert_eq!(holders(&app, &workload).await, vec![Value::Null; 3]);
+    assert_eq!(lane_holders(&app, &workload).await, vec![Value::Null; 3]);
     // The request may name the first lane of its plan.
     let body = json!({ "rollout_plan": plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
     activate(&app, &releases[0], body).await.expect(200);
@@ -171,38 +171,38 @@ async fn invalid_rollout_plans_change_no_lane() {
     app.given().transition(&narrow, "approved").await;
     let beyond = json!({ "rollout_plan": plan(&["guided", "standard"], 0, false) });
     activate(&app, &narrow, beyond).await.refused(422, "lane_not_targeted");
-    roll(&app, &narrow, plan(&["guided"], 0, false)).await;
-    assert_eq!(status(&app, &releases[0]).await, "rolled_back", "it lost the current lane of its rollout");
+    start_rollout(&app, &narrow, plan(&["guided"], 0, false)).await;
+    assert_eq!(rollout_status(&app, &releases[0]).await, "rolled_back", "it lost the current lane of its rollout");
 }
 
 #[tokio::test]
 async fn losing_the_current_lane_ends_a_rollout() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 5).await;
+    let (workload, releases) = approved_releases(&app, 5).await;
     let [base, one, two, three, four] = releases.as_slice() else { panic!() };
     activate(&app, base, json!({})).await.expect(200);
-    roll(&app, one, plan(&["restricted", "guided", "standard"], 0, false)).await;
+    start_rollout(&app, one, plan(&["restricted", "guided", "standard"], 0, false)).await;
     advance(&app, one).await.expect(200);
     // `two` takes a lane that `one` has already passed: the rollout of `one` continues and does not take the lane back.
-    roll(&app, two, plan(&["restricted", "standard"], 0, false)).await;
-    assert_eq!((status(&app, one).await, status(&app, two).await), (json!("in_progress"), json!("in_progress")));
+    start_rollout(&app, two, plan(&["restricted", "standard"], 0, false)).await;
+    assert_eq!((rollout_status(&app, one).await, rollout_status(&app, two).await), (json!("in_progress"), json!("in_progress")));
     // `three` takes the current lane of `one`.
     activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
-    assert_eq!(status(&app, one).await, "rolled_back");
+    assert_eq!(rollout_status(&app, one).await, "rolled_back");
     assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
     advance(&app, one).await.refused(409, "rollout_not_in_progress");
     // A rollback ends the rollout of its release, and so does a retirement.
     app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
-    assert_eq!(status(&app, two).await, "rolled_back");
+    assert_eq!(rollout_status(&app, two).await, "rolled_back");
     advance(&app, two).await.refused(409, "rollout_not_in_progress");
-    roll(&app, four, plan(&["standard", "guided"], 0, false)).await;
+    start_rollout(&app, four, plan(&["standard", "guided"], 0, false)).await;
     app.given().transition(four, "retired").await;
-    assert_eq!(status(&app, four).await, "rolled_back");
-    assert_eq!(rollout(&app, four).await["hold_reason"], Value::Null);
-    assert_eq!(holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
+    assert_eq!(rollout_status(&app, four).await, "rolled_back");
+    assert_eq!(read_rollout(&app, four).await["hold_reason"], Value::Null);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
     // `one` holds a lane again, so it may start a new rollout.
-    roll(&app, one, plan(&["standard"], 0, false)).await;
-    assert_eq!(status(&app, one).await, "in_progress");
+    start_rollout(&app, one, plan(&["standard"], 0, false)).await;
+    assert_eq!(rollout_status(&app, one).await, "in_progress");
     assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
 }
 
@@ -210,8 +210,8 @@ async fn losing_the_current_lane_ends_a_rollout() {
 #[tokio::test]
 async fn one_of_two_concurrent_advances_succeeds() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 1).await;
-    roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
+    start_rollout(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
     let (holder, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
     holder.batch_execute("BEGIN").await.unwrap();
     let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
@@ -230,16 +230,16 @@ async fn one_of_two_concurrent_advances_succeeds() {
     for answer in answers.iter().filter(|answer| answer.status == 409) {
         assert_eq!(answer.code(), "invalid_transition", "{answer}");
     }
-    assert_eq!(rollout(&app, &releases[0]).await["current_lane"], "guided");
-    assert_eq!(told(&app, "rollout.advanced").await.len(), 1);
+    assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "guided");
+    assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
 
 #[tokio::test]
 async fn stale_if_match_refuses_lane_changes() {
     let app = TestApp::start().await;
-    let (_, releases) = approved(&app, 2).await;
+    let (_, releases) = approved_releases(&app, 2).await;
     activate(&app, &releases[0], json!({})).await.expect(200);
-    roll(&app, &releases[1], plan(&["restricted", "standard"], 0, false)).await;
+    start_rollout(&app, &releases[1], plan(&["restricted", "standard"], 0, false)).await;
     let read = app.get(format!("/v1/releases/{}", releases[1])).await;
     let seen = read.header("etag").unwrap().to_owned();
     let advanced = format!("/v1/releases/{}/rollout/advance", releases[1]);
@@ -260,15 +260,15 @@ async fn stale_if_match_refuses_lane_changes() {
 #[tokio::test]
 async fn controller_holds_rollouts_of_suspended_workloads() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
     let config = json!({ "interface_config": { "presentation_mode": "form",
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    roll(&app, &releases[0], plan(&["standard", "guided"], 0, true)).await;
-    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    start_rollout(&app, &releases[0], plan(&["standard", "guided"], 0, true)).await;
+    assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
     assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
-    assert_eq!(rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
+    assert_eq!(read_rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
     // Recording a hold does not change the entity tag of the release.
     let read = app.get(format!("/v1/releases/{}", releases[0])).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "registered" })).await.expect(200);
@@ -279,25 +279,25 @@ async fn controller_holds_rollouts_of_suspended_workloads() {
 #[tokio::test]
 async fn advance_requires_an_approved_release() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
     let release = &releases[0];
-    roll(&app, release, plan(&["restricted", "standard"], 0, true)).await;
+    start_rollout(&app, release, plan(&["restricted", "standard"], 0, true)).await;
     let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
     advance(&app, release).await.refused(422, "approval_required");
-    assert_eq!(holders(&app, &workload).await, [json!(release), Value::Null, Value::Null]);
+    assert_eq!(lane_holders(&app, &workload).await, [json!(release), Value::Null, Value::Null]);
 }
 
 #[tokio::test]
 async fn idempotency_key_replays_an_advance() {
     let app = TestApp::start().await;
-    let (_, releases) = approved(&app, 1).await;
-    roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    let (_, releases) = approved_releases(&app, 1).await;
+    start_rollout(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
     let path = format!("/v1/releases/{}/rollout/advance", releases[0]);
     let first = app.post(&path, json!({})).key("on").await;
     let again = app.post(&path, json!({})).key("on").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first.expect(200), Some("true")));
-    assert_eq!(told(&app, "rollout.advanced").await.len(), 1);
+    assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
 
 /// The database's clock measures the soak, regardless of the servers' clocks.
@@ -305,20 +305,20 @@ async fn idempotency_key_replays_an_advance() {
 async fn controller_advances_after_the_soak_with_enough_good_runs() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;
-    let (workload, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
     let release = &releases[0];
     let config = json!({ "interface_config": {
         "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
         "rollout_config": { "sample_size": 4, "error_threshold": 0.25 },
     } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    roll(&app, release, plan(&["standard", "guided"], 60, true)).await;
+    start_rollout(&app, release, plan(&["standard", "guided"], 60, true)).await;
     let pilot = async || {
         let piloted = app.services().pilot_rollouts().await.unwrap();
         (piloted.advanced, piloted.held)
     };
     for _ in 0..3 {
-        assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+        assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     }
     assert_eq!(pilot().await, (0, 0), "the soak has started");
     clock.move_to(2 * DAY);
@@ -327,70 +327,70 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     app.database().move_clock(3_590).await.unwrap();
     assert_eq!(pilot().await, (0, 0), "the soak has not ended");
     app.database().move_clock(3_601).await.unwrap();
-    assert_eq!(rollout(&app, release).await["hold_reason"], "too_few_runs");
+    assert_eq!(read_rollout(&app, release).await["hold_reason"], "too_few_runs");
     assert_eq!(pilot().await, (0, 1));
     assert_eq!(pilot().await, (0, 1), "the hold continues and is recorded once");
-    assert_eq!(told(&app, "rollout.held").await.len(), 1);
-    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    assert_eq!(facts_of_kind(&app, "rollout.held").await.len(), 1);
+    assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     for _ in 0..2 {
-        assert_eq!(run(&app, json!({})).await, 422);
+        assert_eq!(execute_status(&app, json!({})).await, 422);
     }
     // Two of the newest four failed.
-    let seen = rollout(&app, release).await;
+    let seen = read_rollout(&app, release).await;
     assert_eq!((&seen["hold_reason"], &seen["observed"]["error_rate"]), (&json!("rollback_recommended"), &json!(0.5)));
     assert_eq!(pilot().await, (0, 1));
     let reasons: Vec<Value> =
-        told(&app, "rollout.held").await.iter().map(|fact| fact["detail"]["hold_reason"].clone()).collect();
+        facts_of_kind(&app, "rollout.held").await.iter().map(|fact| fact["detail"]["hold_reason"].clone()).collect();
     assert_eq!(reasons, ["too_few_runs", "rollback_recommended"]);
     for _ in 0..3 {
-        assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+        assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     }
     assert_eq!(pilot().await, (1, 0), "one failure in the newest four runs is tolerated");
-    assert_eq!(holders(&app, &workload).await, [Value::Null, json!(release), json!(release)]);
-    let fact = &told(&app, "rollout.advanced").await[0];
+    assert_eq!(lane_holders(&app, &workload).await, [Value::Null, json!(release), json!(release)]);
+    let fact = &facts_of_kind(&app, "rollout.advanced").await[0];
     assert_eq!((&fact["actor"], &fact["detail"]["to_lane"]), (&json!("system:rollout-pilot"), &json!("guided")));
     assert_eq!(fact["detail"]["soak_left_seconds"], 0);
     // The soak of the next lane starts now, without runs.
     assert_eq!(pilot().await, (0, 0));
-    let seen = rollout(&app, release).await;
+    let seen = read_rollout(&app, release).await;
     assert_eq!((&seen["observed"]["runs_ended"], &seen["next_lane"]), (&json!(0), &Value::Null));
 }
 
 #[tokio::test]
 async fn concurrent_controllers_advance_once_and_skip_manual_plans() {
     let app = TestApp::start().await;
-    let (_, releases) = approved(&app, 2).await;
+    let (_, releases) = approved_releases(&app, 2).await;
     let config = json!({ "interface_config": { "presentation_mode": "form",
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     let workload = app.get(format!("/v1/releases/{}", releases[0])).await.expect(200)["workload_id"].clone();
     app.patch(format!("/v1/workloads/{}", workload.as_str().unwrap()), config).await.expect(200);
-    roll(&app, &releases[0], plan(&["standard", "guided", "restricted"], 0, false)).await;
-    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    start_rollout(&app, &releases[0], plan(&["standard", "guided", "restricted"], 0, false)).await;
+    assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     app.services().pilot_rollouts().await.unwrap();
-    assert_eq!(rollout(&app, &releases[0]).await["current_lane"], "standard");
+    assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "standard");
 
-    roll(&app, &releases[1], plan(&["standard", "guided", "restricted"], 0, true)).await;
-    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    start_rollout(&app, &releases[1], plan(&["standard", "guided", "restricted"], 0, true)).await;
+    assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     let pilots = join_all((0..6).map(|_| app.services().pilot_rollouts())).await;
     let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
     assert_eq!(advanced, 1, "the next lane has no runs");
-    assert_eq!(rollout(&app, &releases[1]).await["current_lane"], "guided");
-    assert_eq!(rollout(&app, &releases[1]).await["hold_reason"], "too_few_runs");
+    assert_eq!(read_rollout(&app, &releases[1]).await["current_lane"], "guided");
+    assert_eq!(read_rollout(&app, &releases[1]).await["hold_reason"], "too_few_runs");
 }
 
 #[tokio::test]
 async fn blocked_gates_hold_a_rollout_until_it_ends() {
     let app = TestApp::start().await;
-    let (workload, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved_releases(&app, 1).await;
     let release = &releases[0];
     let config = json!({ "interface_config": { "presentation_mode": "form",
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    roll(&app, release, plan(&["standard", "guided"], 0, true)).await;
-    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    start_rollout(&app, release, plan(&["standard", "guided"], 0, true)).await;
+    assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
-    assert_eq!(rollout(&app, release).await["hold_reason"], "gate_blocked");
+    assert_eq!(read_rollout(&app, release).await["hold_reason"], "gate_blocked");
     assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
     app.given().transition(release, "retired").await;
     assert_eq!(app.services().pilot_rollouts().await.unwrap(), Default::default());

@@ -57,7 +57,7 @@ async fn workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<V
     given.active_workload_with(slug, versions).await
 }
 
-async fn run(app: &TestApp, workload: &ActiveWorkload) -> Answer {
+async fn execute(app: &TestApp, workload: &ActiveWorkload) -> Answer {
     let inputs = json!({ "ticket": "a refund" });
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await
 }
@@ -82,7 +82,7 @@ async fn fallback_route_answers_and_each_attempt_is_evidence() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [route("first", "bad", None), route("second", "good", None), route("third", "good", None)];
     let workload = workload(&app, "main", &routes, None).await;
-    let answer = run(&app, &workload).await.expect(200);
+    let answer = execute(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("by second")));
     assert_eq!(*provider.asked.lock().unwrap(), ["first", "second"]);
     let calls = documents(&app, &answer["execution_id"], "provider_call").await;
@@ -111,7 +111,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     ];
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
     let held_back = workload(&app, "held-back", &routes, Some(profile.clone())).await;
-    let answer = run(&app, &held_back).await.expect(200);
+    let answer = execute(&app, &held_back).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
     assert_eq!(*provider.asked.lock().unwrap(), ["here", "here"], "no other route is called");
     let refused = documents(&app, &answer["execution_id"], "route_refused").await;
@@ -121,7 +121,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
     // Without the profile, the fallback route answers.
     let open = workload(&app, "open", &routes, None).await;
-    assert_eq!(run(&app, &open).await.expect(200)["output"], "by there");
+    assert_eq!(execute(&app, &open).await.expect(200)["output"], "by there");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 const PER_TENANT: usize = 192;
 
 /// Starts as many runs as the process executes. Each one waits for its model.
-async fn fill(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
+async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
     let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
     let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;
     provider.asked(PER_TENANT).await;
@@ -21,7 +21,7 @@ async fn queues_runs_beyond_the_limit_of_a_process() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).without_worker().start().await;
     let workload = app.active_workload("asks").await;
-    let begun = fill(&app, &workload, &provider).await;
+    let begun = fill_process(&app, &workload, &provider).await;
     let path = |id: &Value| format!("/v1/executions/{}", id.as_str().unwrap());
     let next = run(&app, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     assert_eq!(app.get(path(&next)).await.expect(200)["status"], "queued");

@@ -9,17 +9,17 @@ use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::{Value, json};
 
-async fn ran(app: &TestApp, workload: &ActiveWorkload) -> String {
+async fn execute_run(app: &TestApp, workload: &ActiveWorkload) -> String {
     run(app, workload).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
 }
 
-fn ids(rows: &[Value]) -> Vec<&str> {
+fn execution_ids(rows: &[Value]) -> Vec<&str> {
     rows.iter().map(|row| row["execution_id"].as_str().unwrap()).collect()
 }
 
 async fn ids_visible_to(app: &TestApp, actor: &str, query: &str) -> Vec<String> {
     let list = app.get(format!("/v1/executions{query}")).as_actor(actor).await.expect(200);
-    ids(list.as_array().unwrap()).into_iter().map(str::to_owned).collect()
+    execution_ids(list.as_array().unwrap()).into_iter().map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
     let three = given.in_workspace(&next_door).active_workload("three").await;
     let abroad = Stage::in_other_tenant(&app).await;
-    let (first, second, third) = (ran(&app, &one).await, ran(&app, &two).await, ran(&app, &three).await);
+    let (first, second, third) = (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
 
     given.role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
     given.role("user:there", "viewer", ("workspace", Some(&next_door))).await;
@@ -66,7 +66,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     app.get("/v1/executions").as_actor("anonymous").await.refused(403, "forbidden");
     // Another tenant sees its own runs only.
     let theirs = app.get("/v1/executions").in_tenant(&abroad.tenant).await.expect(200);
-    assert_eq!(ids(theirs.as_array().unwrap()), [&abroad.execution]);
+    assert_eq!(execution_ids(theirs.as_array().unwrap()), [&abroad.execution]);
     let foreign = format!("/v1/executions?release_id={}", one.release_id);
     assert_eq!(app.get(foreign).in_tenant(&abroad.tenant).await.expect(200), json!([]));
     let foreign = format!("/v1/executions?workload_id={}", abroad.workload.workload_id);
@@ -95,9 +95,9 @@ async fn filters_runs_by_status_and_time() {
         { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
     ]);
     let workload = given.active_under("main", given.policy_with_rules("strict", rules).await).await;
-    let completed = ran(&app, &workload).await;
+    let completed = execute_run(&app, &workload).await;
     provider.becomes(Behaviour::Fails(ProviderError::Unavailable));
-    let failed = ran(&app, &workload).await;
+    let failed = execute_run(&app, &workload).await;
     let no = json!({ "environment": "dev", "inputs": { "ticket": "no" } });
     let refused = app.post(workload.execute_path(), no).await.refused(403, "policy_denied");
     let denied = refused["execution_id"].as_str().unwrap().to_owned();
@@ -149,7 +149,7 @@ async fn adjacent_time_windows_neither_overlap_nor_miss_runs() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     for _ in 0..6 {
-        ran(&app, &workload).await;
+        execute_run(&app, &workload).await;
     }
     let list = app.get("/v1/executions").await.expect(200);
     for row in list.as_array().unwrap() {
@@ -157,7 +157,7 @@ async fn adjacent_time_windows_neither_overlap_nor_miss_runs() {
         let earlier = ids_visible_to(&app, "user:local", &format!("?until={edge}")).await;
         let later = ids_visible_to(&app, "user:local", &format!("?since={edge}")).await;
         let all: Vec<&str> = later.iter().chain(&earlier).map(String::as_str).collect();
-        assert_eq!(all, ids(list.as_array().unwrap()), "{edge}");
+        assert_eq!(all, execution_ids(list.as_array().unwrap()), "{edge}");
     }
 }
 
@@ -167,15 +167,15 @@ async fn pagination_of_runs_is_stable_while_runs_arrive() {
     let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
     let mut old = Vec::new();
     for number in 0..7 {
-        old.push(ran(&app, if number % 2 == 0 { &one } else { &two }).await);
+        old.push(execute_run(&app, if number % 2 == 0 { &one } else { &two }).await);
     }
     old.reverse();
     for filter in ["limit=3".to_owned(), format!("limit=2&workload_id={}", one.workload_id)] {
         let first = app.get(format!("/v1/executions?{filter}")).await;
         let mut seen = first.expect(200).as_array().unwrap().clone();
-        let newest = ids(&seen).first().map(|id| (*id).to_owned()).unwrap();
-        ran(&app, &one).await;
-        ran(&app, &two).await;
+        let newest = execution_ids(&seen).first().map(|id| (*id).to_owned()).unwrap();
+        execute_run(&app, &one).await;
+        execute_run(&app, &two).await;
         let link = first.header("link").unwrap();
         let next = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         seen.extend(walked(&app, next.to_owned()).await);
@@ -191,7 +191,7 @@ async fn pagination_of_runs_is_stable_while_runs_arrive() {
 async fn submitter_reads_its_result_until_the_retention_ends() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
-    let path = format!("/v1/executions/{}", ran(&app, &workload).await);
+    let path = format!("/v1/executions/{}", execute_run(&app, &workload).await);
     let day = 24 * 60 * 60;
     let before = app.get(&path).await.expect(200);
     assert!(before["queued_result"]["result"].is_string());

@@ -9,17 +9,17 @@ async fn workload(app: &TestApp, slug: &str, body: Value) -> String {
     workload
 }
 
-fn chat(description: &str) -> Value {
+fn chat_interface(description: &str) -> Value {
     json!({ "presentation_mode": "chat", "description": description })
 }
 
-async fn listed(app: &TestApp, query: &str) -> Vec<String> {
+async fn listed_slugs(app: &TestApp, query: &str) -> Vec<String> {
     let list = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await.expect(200);
     list.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The text as a query value with every byte percent-encoded.
-fn encoded(text: &str) -> String {
+fn percent_encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
@@ -37,7 +37,7 @@ async fn lists_workloads_with_an_interface_that_can_run() {
     )
     .await;
     let helper =
-        workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat("Answers questions.") })).await;
+        workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat_interface("Answers questions.") })).await;
     let block = json!({ "interface_config": { "presentation_mode": "block" } });
     let asleep = workload(&app, "asleep", block.clone()).await;
     let over = workload(&app, "over", block).await;
@@ -68,7 +68,7 @@ async fn lists_workloads_with_an_interface_that_can_run() {
         ("limit=1", vec!["helper"]),
         ("limit=1&offset=1", vec!["sorter"]),
     ] {
-        assert_eq!(listed(&app, query).await, slugs, "{query}");
+        assert_eq!(listed_slugs(&app, query).await, slugs, "{query}");
     }
     let first = app.get("/v1/workloads/runtime-enabled?limit=1").await;
     assert!(first.header("link").unwrap().contains("rel=\"next\""), "{first}");
@@ -90,13 +90,13 @@ async fn lists_workloads_with_an_interface_that_can_run() {
 #[tokio::test]
 async fn searches_by_words_only() {
     let app = TestApp::start().await;
-    workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat("Sorts e-mail & more, 100%.") }))
+    workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat_interface("Sorts e-mail & more, 100%.") }))
         .await;
     workload(&app, "two", json!({
-        "name": "Café planner", "description": "Tickets for lunch.", "interface_config": chat("Plans O'Brien's day."),
+        "name": "Café planner", "description": "Tickets for lunch.", "interface_config": chat_interface("Plans O'Brien's day."),
     }))
     .await;
-    workload(&app, "three", json!({ "name": "Überblick 分類", "interface_config": chat("") })).await;
+    workload(&app, "three", json!({ "name": "Überblick 分類", "interface_config": chat_interface("") })).await;
     for (text, slugs) in [
         ("ticket", vec!["two", "one"]),
         ("TICK", vec!["two", "one"]),
@@ -133,12 +133,12 @@ async fn searches_by_words_only() {
         ("00000000-0000-7000-8000-000000000001/ticket", vec![]),
         ("\u{1}\u{7f}\u{202e}", vec![]),
     ] {
-        assert_eq!(listed(&app, &format!("q={}", encoded(text))).await, slugs, "{text:?}");
+        assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(text))).await, slugs, "{text:?}");
     }
     let longest = "ticket ".repeat(36);
-    assert_eq!(listed(&app, &format!("q={}", encoded(&longest))).await, ["two", "one"]);
+    assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(&longest))).await, ["two", "one"]);
     for long in ["x".repeat(257), "ticket ".repeat(2_000)] {
-        let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", encoded(&long))).await;
+        let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long))).await;
         let refused = refused.refused(422, "validation_error");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
@@ -146,22 +146,22 @@ async fn searches_by_words_only() {
     // A changed text no longer matches its old words.
     let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
     app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
-    assert_eq!(listed(&app, "q=ticket").await, ["one"]);
-    assert_eq!(listed(&app, "q=meal").await, ["two"]);
+    assert_eq!(listed_slugs(&app, "q=ticket").await, ["one"]);
+    assert_eq!(listed_slugs(&app, "q=meal").await, ["two"]);
 }
 
 #[tokio::test]
 async fn callers_see_the_workloads_of_their_roles() {
     let app = TestApp::start().await;
-    let here = workload(&app, "here", json!({ "interface_config": chat("shared word") })).await;
+    let here = workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
     let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
     let there = app.given().in_workspace(&elsewhere).workload("there").await;
-    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat("shared word") })).await.expect(200);
+    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat_interface("shared word") })).await.expect(200);
     let tenant = app.given().tenant("abroad").await;
     let given = app.given().in_tenant(&tenant, crate::stage::WORKSPACE);
     let foreign = given.workspace("foreign", "foreign").await;
     let away = app.given().in_tenant(&tenant, &foreign).workload("away").await;
-    let config = json!({ "interface_config": chat("shared word") });
+    let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
     app.given().role("user:near", "runtime_user", ("workspace", Some(crate::stage::WORKSPACE))).await;
     app.given().role("user:far", "viewer", ("workspace", Some(&elsewhere))).await;
@@ -179,7 +179,7 @@ async fn callers_see_the_workloads_of_their_roles() {
         app.get(format!("/v1/workloads/by-slug/{unseen}")).as_actor(actor).await.refused(404, "not_found");
     }
     app.get("/v1/workloads/by-slug/away").await.refused(404, "not_found");
-    assert_eq!(listed(&app, "q=shared").await, ["there", "here"]);
+    assert_eq!(listed_slugs(&app, "q=shared").await, ["there", "here"]);
     let abroad = app.get("/v1/workloads/runtime-enabled?q=shared").in_tenant(&tenant).await.expect(200);
     assert_eq!((abroad.as_array().unwrap().len(), &abroad[0]["slug"]), (1, &json!("away")));
 }

@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 use Language::{JavaScript as JS, Starlark as SL};
 
-fn embedded() -> Embedded {
+fn embedded_gateway() -> Embedded {
     Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
 async fn run(language: Language, code: &str) -> CodeResult {
     let script = Script { language, code: code.to_owned() };
     let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
-    embedded().prepare(language, ScriptLimits::GREATEST).run(request).await.unwrap()
+    embedded_gateway().prepare(language, ScriptLimits::GREATEST).run(request).await.unwrap()
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn scripts_end_at_the_time_limit() {
 }
 
 /// The children of this process. nextest runs one test in a process, so the children belong to the test.
-fn ours() -> Vec<i32> {
+fn child_pids() -> Vec<i32> {
     let own = std::process::id().to_string();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -236,7 +236,7 @@ fn ours() -> Vec<i32> {
 /// Waits until a child has ended.
 async fn wait_until_gone(child: i32) {
     let gone = async {
-        while ours().contains(&child) {
+        while child_pids().contains(&child) {
             tokio::task::yield_now().await;
         }
     };
@@ -254,10 +254,10 @@ async fn ends_prepared_children_that_get_no_script() {
         let is_asleep = state.contains("poll") || status.contains("State:\tS");
         is_asleep && open == 3
     };
-    let gateway = embedded();
+    let gateway = embedded_gateway();
     let ready = async |language| {
         let prepared = gateway.prepare(language, ScriptLimits::GREATEST);
-        let child = ours()[0];
+        let child = child_pids()[0];
         while !is_waiting(child) {
             tokio::task::yield_now().await;
         }
@@ -278,16 +278,16 @@ async fn ends_prepared_children_that_get_no_script() {
     let (prepared, child) = ready(JS).await;
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)));
     wait_until_gone(child).await;
-    assert_eq!(ours(), Vec::<i32>::new());
+    assert_eq!(child_pids(), Vec::<i32>::new());
 }
 
 /// A child has no environment and no descriptors of the server, and it ends when its caller drops it.
 #[tokio::test]
 async fn child_is_confined_and_ends_with_its_caller() {
-    assert_eq!(ours(), Vec::<i32>::new());
+    assert_eq!(child_pids(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
     let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
-    let gateway = embedded();
+    let gateway = embedded_gateway();
     let mut running = gateway.prepare(JS, ScriptLimits::GREATEST).run(request);
     let child = loop {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
@@ -295,7 +295,7 @@ async fn child_is_confined_and_ends_with_its_caller() {
         let confined = |pid: &i32| {
             std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default().contains("Seccomp:\t2")
         };
-        if let Some(pid) = ours().into_iter().find(confined) {
+        if let Some(pid) = child_pids().into_iter().find(confined) {
             break pid;
         }
     };
@@ -348,7 +348,7 @@ async fn distinguishes_unreachable_and_lost_children() {
 
 #[tokio::test]
 async fn runs_scripts_through_the_api() {
-    let app = TestApp::builder().gateway(Arc::new(embedded())).start().await;
+    let app = TestApp::builder().gateway(Arc::new(embedded_gateway())).start().await;
     app.active_workload("main").await;
     let ask = |language: &str, code: &str| {
         let body = json!({ "workspace_id": crate::stage::WORKSPACE, "workload_slug": "main", "environment": "dev",

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-fn embedded() -> Embedded {
+fn embedded_gateway() -> Embedded {
     Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
 /// Starts a server whose workload binds a profile with these changes.
-async fn bound(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
+async fn start_with_profile(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
     let app = TestApp::builder().gateway(gateway).start().await;
     let given = app.given();
     let mut profile = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
@@ -30,7 +30,7 @@ async fn bound(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
     app
 }
 
-async fn run(app: &TestApp, language: &str, code: &str) -> Answer {
+async fn run_script(app: &TestApp, language: &str, code: &str) -> Answer {
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "walled", "environment": "dev",
         "language": language, "code": code });
     app.post("/v1/runtime/code", body).await
@@ -40,8 +40,8 @@ async fn run(app: &TestApp, language: &str, code: &str) -> Answer {
 async fn passes_the_limits_of_the_profile_to_the_gateway() {
     let gateway = StubGateway::quiet();
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
-    let app = bound(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
-    let answer = run(&app, "starlark", "result = 1").await.expect(200);
+    let app = start_with_profile(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
+    let answer = run_script(&app, "starlark", "result = 1").await.expect(200);
     let lower = ScriptLimits {
         wall: Duration::from_millis(1_500),
         cpu: Duration::from_millis(700),
@@ -62,11 +62,11 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
 #[tokio::test]
 async fn refuses_unlisted_languages_before_any_write() {
     let gateway = StubGateway::quiet();
-    let app = bound(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
-    run(&app, "starlark", "result = 1").await.refused(422, "language_not_allowed");
+    let app = start_with_profile(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
+    run_script(&app, "starlark", "result = 1").await.refused(422, "language_not_allowed");
     assert_eq!((gateway.count(), gateway.prepared().0), (0, 0));
     assert_eq!(app.get("/v1/executions").await.expect(200), json!([]));
-    run(&app, "javascript", "1").await.expect(200);
+    run_script(&app, "javascript", "1").await.expect(200);
     assert_eq!(gateway.count(), 1);
 }
 
@@ -74,8 +74,8 @@ async fn refuses_unlisted_languages_before_any_write() {
 async fn refuses_unsupported_runtimes_and_images() {
     for changes in [json!({ "runtime": "gvisor" }), json!({ "image": "registry.example.com/python" })] {
         let gateway = StubGateway::quiet();
-        let app = bound(gateway.clone(), changes).await;
-        run(&app, "starlark", "result = 1").await.refused(409, "sandbox_unavailable");
+        let app = start_with_profile(gateway.clone(), changes).await;
+        run_script(&app, "starlark", "result = 1").await.refused(409, "sandbox_unavailable");
         assert_eq!(gateway.count(), 0);
     }
 }
@@ -89,14 +89,14 @@ async fn scripts_end_at_the_limits_of_their_profile() {
         (json!({ "memory_mb": 4 }), "starlark", "result = len('x' * (48 << 20))", "script_memory"),
         (json!({ "wall_ms": 100 }), "javascript", "while (true) {}", "script_timeout"),
     ] {
-        let app = bound(Arc::new(embedded()), json!({ "limits": limits })).await;
-        let failed = run(&app, language, code).await.expect(200);
+        let app = start_with_profile(Arc::new(embedded_gateway()), json!({ "limits": limits })).await;
+        let failed = run_script(&app, language, code).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(expected)), "{code}");
     }
     // The same scripts stay below the greatest limits.
-    let app = bound(Arc::new(embedded()), json!({})).await;
+    let app = start_with_profile(Arc::new(embedded_gateway()), json!({})).await;
     for (language, code) in [("javascript", "new Uint8Array(8 << 20).length"), ("starlark", "result = 'x' * 30")] {
-        let answer = run(&app, language, code).await.expect(200);
+        let answer = run_script(&app, language, code).await.expect(200);
         assert_eq!(answer["status"], "completed", "{answer}");
     }
 }
@@ -112,7 +112,7 @@ async fn cpu_limit_ends_a_script_before_the_wall_limit() {
     ] {
         let script = Script { language, code: code.to_owned() };
         let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
-        let outcome = embedded().prepare(language, limits).run(request).await.unwrap();
+        let outcome = embedded_gateway().prepare(language, limits).run(request).await.unwrap();
         assert_eq!(outcome, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
     }
 }

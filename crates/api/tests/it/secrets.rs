@@ -16,7 +16,7 @@ const CANARY: &str = "sk_live_CANARYqxzw~7781";
 /// The same value with JSON escapes.
 const ESCAPED_CANARY: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
 /// A number that no clock or counter reaches.
-const NUMBER: u64 = 8_412_973_650_417_239;
+const SECRET_NUMBER: u64 = 8_412_973_650_417_239;
 /// Parts of the secrets that must not appear.
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
@@ -33,9 +33,9 @@ fn poisoned(body: &Value) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let values = [
         json!(CANARY),
-        json!(NUMBER),
-        json!({ CANARY: { "nested": [CANARY, { "deep": NUMBER }] } }),
-        json!([CANARY, NUMBER]),
+        json!(SECRET_NUMBER),
+        json!({ CANARY: { "nested": [CANARY, { "deep": SECRET_NUMBER }] } }),
+        json!([CANARY, SECRET_NUMBER]),
         json!("placeholder"),
     ];
     for name in body.as_object().unwrap().keys() {
@@ -49,7 +49,7 @@ fn poisoned(body: &Value) -> Vec<Vec<u8>> {
 }
 
 /// Valid bodies with secrets in every free text.
-fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
+fn valid_bodies_with_secrets(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
     let body = stage.body(operation);
     let with = |members: &[(&str, Value)]| {
         let mut body = body.clone();
@@ -59,7 +59,7 @@ fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
         body
     };
     let inputs = json!({
-        "ticket": CANARY, "secret": NUMBER, CANARY: { "nested": [CANARY, NUMBER, { CANARY: CANARY }] },
+        "ticket": CANARY, "secret": SECRET_NUMBER, CANARY: { "nested": [CANARY, SECRET_NUMBER, { CANARY: CANARY }] },
     });
     let flow = ECHO_FLOW.replace("Returns the ticket.", CANARY);
     match operation {
@@ -71,7 +71,7 @@ fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
             (
                 "content",
                 json!({
-                    "system_prompt": format!("{CANARY} {NUMBER}"), "description": CANARY, "labels": { "a": CANARY },
+                    "system_prompt": format!("{CANARY} {SECRET_NUMBER}"), "description": CANARY, "labels": { "a": CANARY },
                 }),
             ),
             ("change_note", json!(CANARY)),
@@ -83,7 +83,7 @@ fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
         "review_release" => vec![with(&[("note", json!(CANARY))])],
         "execute_workload" | "execute_workload_on_lane" => vec![
             with(&[("inputs", inputs)]),
-            with(&[("inputs", json!({ "ticket": NUMBER, CANARY: 1 }))]),
+            with(&[("inputs", json!({ "ticket": SECRET_NUMBER, CANARY: 1 }))]),
             with(&[("inputs", json!({ "ticket": [CANARY] }))]),
         ],
         _ => Vec::new(),
@@ -91,7 +91,7 @@ fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
 }
 
 /// The error of a response, without the field names that the caller sent.
-fn refusal(answer: &Answer) -> String {
+fn error_text(answer: &Answer) -> String {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     // Errors may repeat the caller's own field names as paths.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
@@ -103,12 +103,12 @@ fn refusal(answer: &Answer) -> String {
 }
 
 /// The same request with another JSON body.
-fn saying(request: &Request, bytes: Vec<u8>) -> Request {
+fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
     request.clone().bytes("application/json", bytes)
 }
 
 /// Runs in which policies read secrets, flows forward them, and steps fail on them.
-async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
+async fn execute_runs_with_secrets(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
     let given = &stage.given;
     for (slug, condition, template) in [
         ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
@@ -129,7 +129,7 @@ async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
         let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
         let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
         let workload = given.active_workload_with(slug, vec![policy, flow]).await;
-        for ticket in [json!(CANARY), json!(NUMBER), json!({ CANARY: [CANARY] })] {
+        for ticket in [json!(CANARY), json!(SECRET_NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
             responses.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
         }
@@ -146,7 +146,7 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         if !route.takes_body() {
             continue;
         }
-        for body in told(&stage, route.id()) {
+        for body in valid_bodies_with_secrets(&stage, route.id()) {
             let request = stage.request(route.id()).await.json(body);
             let answer = request.await;
             assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
@@ -156,18 +156,18 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         let request = stage.request(route.id()).await;
         let body = stage.body(route.id());
         for bytes in poisoned(&body) {
-            responses.push(saying(&request, bytes).await);
+            responses.push(with_json_bytes(&request, bytes).await);
             bad += 1;
         }
         let mut more = body.clone();
         more[CANARY] = json!(CANARY);
-        saying(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
-        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{NUMBER}]")] {
-            responses.push(saying(&request, broken.into_bytes()).await);
+        with_json_bytes(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
+        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{SECRET_NUMBER}]")] {
+            responses.push(with_json_bytes(&request, broken.into_bytes()).await);
         }
     }
     assert!(good > 10 && bad > 200, "{good}, {bad}");
-    runs(&stage, &mut responses).await;
+    execute_runs_with_secrets(&stage, &mut responses).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
             responses.push(server.client.get(format!("{}{query}", stage.path(&route.path))).await);
@@ -175,7 +175,7 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     }
     for answer in &responses {
         assert_ne!(answer.status, 500, "{answer}");
-        assert_no_trace("an answer", &refusal(answer));
+        assert_no_trace("an answer", &error_text(answer));
     }
 
     let metrics = server.client.get("/metrics").await.text();
@@ -207,10 +207,10 @@ const FORGED_LINE: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1
 /// The same text, percent-encoded for a path.
 const FORGED_PATH: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
 /// Number of unknown names in requests.
-const NAMES: usize = 300;
+const UNKNOWN_NAMES: usize = 300;
 
 /// The values of each label in the metrics.
-fn series(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
+fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let (name, _) = line.rsplit_once(' ').unwrap();
@@ -233,7 +233,7 @@ fn assert_closed_labels(metrics: &str) {
     known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
     let paths = document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
-    let mut seen = series(metrics);
+    let mut seen = label_values(metrics);
     let buckets = seen.remove("le").unwrap();
     assert_eq!(buckets.len(), 13, "{buckets:?}");
     for (label, values) in seen {
@@ -243,7 +243,7 @@ fn assert_closed_labels(metrics: &str) {
 }
 
 /// The bytes of a request with an additional header line.
-fn raw(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> {
+fn raw_request(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", client.address());
     if method != "GET" {
         bytes += "Content-Type: application/json\r\nContent-Length: 2\r\n";
@@ -276,7 +276,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         {
             for target in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
                 let line = [header.as_bytes(), b": ", value].concat();
-                count(&client.raw(raw(client, target, &line)).await);
+                count(&client.raw(raw_request(client, target, &line)).await);
             }
         }
     }
@@ -286,10 +286,10 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
             [format!("{place}/{FORGED_PATH}"), format!("{place}?environment={FORGED_PATH}"), format!("{place}?{FORGED_PATH}=1")]
         {
             for method in ["GET", "POST", "BREW"] {
-                count(&client.raw(raw(client, (method, &path), b"Accept: */*")).await);
+                count(&client.raw(raw_request(client, (method, &path), b"Accept: */*")).await);
             }
         }
-        count(&client.raw(raw(client, ("GET", &format!("{place}/a\u{1b}[31m\u{9b}")), b"Accept: */*")).await);
+        count(&client.raw(raw_request(client, ("GET", &format!("{place}/a\u{1b}[31m\u{9b}")), b"Accept: */*")).await);
     }
     for route in routes().iter().filter(|route| route.takes_body()) {
         let request = stage.request(route.id()).await;
@@ -297,14 +297,14 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         for name in body.as_object().unwrap().keys() {
             let mut hostile = body.clone();
             hostile[name] = json!(FORGED_LINE);
-            count(&saying(&request, hostile.to_string().into_bytes()).await);
+            count(&with_json_bytes(&request, hostile.to_string().into_bytes()).await);
         }
         let mut hostile = body.clone();
         hostile[FORGED_LINE] = json!(1);
-        assert!(saying(&request, hostile.to_string().into_bytes()).await.status < 500);
+        assert!(with_json_bytes(&request, hostile.to_string().into_bytes()).await.status < 500);
     }
     let before = client.get("/metrics").await.text();
-    for number in 0..NAMES {
+    for number in 0..UNKNOWN_NAMES {
         let slug = format!("name-nobody-has-{number}");
         count(&client.get(format!("/v1/workloads/by-slug/{slug}?environment=dev")).await);
         count(&client.post(format!("/v1/workloads/by-slug/{slug}/execute"), json!({ "environment": slug })).await);
@@ -326,7 +326,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
 /// characters.
 fn assert_untouched_telemetry(telemetry: &Said) {
     let lines = telemetry.lines();
-    assert!(lines.len() > NAMES, "{}", lines.len());
+    assert!(lines.len() > UNKNOWN_NAMES, "{}", lines.len());
     for line in &lines {
         let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
         assert!(known && line["message"] != "forged", "{line}");

@@ -43,7 +43,7 @@ async fn rows(database: &TestDatabase) -> BTreeMap<String, i64> {
     rows
 }
 
-async fn answer(app: &TestApp) -> Value {
+async fn execute_ticket(app: &TestApp) -> Value {
     let inputs = json!({ "ticket": "I was charged twice this month, please send me a refund." });
     app.post(EXECUTE_PATH, json!({ "environment": "dev", "inputs": inputs })).await.expect(200)
 }
@@ -68,7 +68,7 @@ async fn seeding_twice_has_no_effect() {
 async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let app = TestApp::start().await;
     seed(app.database(), app.home()).await;
-    let ran = answer(&app).await;
+    let ran = execute_ticket(&app).await;
     assert_eq!(ran["output"], json!({ "category": "billing" }), "{ran}");
     let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
     let evidence = evidence.await.expect(200);
@@ -105,7 +105,7 @@ async fn completes_an_interrupted_seeding() {
     let asset = json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:support" });
     by_author("/v1/assets", asset).await.expect(201);
     seed(app.database(), app.home()).await;
-    assert_eq!(answer(&app).await["output"], json!({ "category": "billing" }));
+    assert_eq!(execute_ticket(&app).await["output"], json!({ "category": "billing" }));
     let prompts = app.get(format!("/v1/assets?asset_kind=prompt_template&workspace_id={WORKSPACE}")).await.expect(200);
     let named = |asset: &&Value| asset["slug"] == "ticket-prompt";
     assert_eq!(prompts.as_array().unwrap().iter().filter(named).count(), 1);

@@ -98,9 +98,9 @@ async fn assigns_unique_request_ids() {
 
 /// Collects the log output.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Lines {
+impl Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -112,7 +112,7 @@ impl Write for Lines {
 
 #[tokio::test]
 async fn log_contains_neither_queries_nor_texts() {
-    let lines = Lines::default();
+    let lines = LogBuffer::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .json()

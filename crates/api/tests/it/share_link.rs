@@ -234,7 +234,7 @@ async fn refused_runs_consume_no_use() {
     assert_eq!(number(&app, keys).await, 2);
 }
 
-fn tally(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
+fn count_outcomes(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
     let mut all = BTreeMap::new();
     for answer in answers {
         *all.entry((answer.status, answer.code())).or_default() += 1;
@@ -260,7 +260,7 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
             let answers = join_all((0..MANY).map(|number| ask(number).into_future())).await;
             let expected =
                 BTreeMap::from([((200, String::new()), cap), ((401, "share_token_exhausted".to_owned()), MANY - cap)]);
-            assert_eq!(tally(&answers), expected);
+            assert_eq!(count_outcomes(&answers), expected);
             assert_eq!(uses(&app, &workload, &link).await, cap);
             let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
             assert_eq!(number(&app, &sql).await, i64::try_from(cap).unwrap());
@@ -272,7 +272,7 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     let revoked = async {
         app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);
         let after = (0..MANY).map(|number| run(servers[number % 2], &workload, &link.token).into_future());
-        tally(&join_all(after).await)
+        count_outcomes(&join_all(after).await)
     };
     let (during, after) = futures_util::future::join(during, revoked).await;
     assert_eq!(after, BTreeMap::from([((401, "share_token_revoked".to_owned()), MANY)]));

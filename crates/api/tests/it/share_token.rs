@@ -215,7 +215,7 @@ async fn rate_limits_guesses_of_tokens() {
 }
 
 /// Number of created links, and how many of them are sent with every kind of request.
-fn issued() -> (usize, usize) {
+fn link_counts() -> (usize, usize) {
     if fairway_testkit::is_long() { (1_000, 50) } else { (20, 20) }
 }
 
@@ -244,7 +244,7 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     open(app, &public, "public").await;
     let recorded = recorded(app).await;
     let mut tokens = Vec::new();
-    let (link_count, sent_count) = issued();
+    let (link_count, sent_count) = link_counts();
     for number in 0..link_count {
         let link = made(app, &workload, json!({ "max_uses": 2 })).await;
         if number >= sent_count {

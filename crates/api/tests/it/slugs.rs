@@ -4,7 +4,7 @@ use crate::stage::ECHO_FLOW;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-const BAD: [&str; 24] = [
+const INVALID_SLUGS: [&str; 24] = [
     "",
     "-",
     "-a",
@@ -30,7 +30,7 @@ const BAD: [&str; 24] = [
     "..",
     "ß",
 ];
-const RESERVED: [&str; 12] = [
+const RESERVED_SLUGS: [&str; 12] = [
     "v1",
     "healthz",
     "readyz",
@@ -62,14 +62,14 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
     let app = TestApp::start().await;
     let long = "a".repeat(64);
     for path in CREATE_PATHS {
-        for slug in BAD.into_iter().chain([long.as_str()]) {
+        for slug in INVALID_SLUGS.into_iter().chain([long.as_str()]) {
             let answer = app.post(path, body(path, slug)).await;
             let refused = answer.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], "slug", "{path} {slug:?}");
             assert_eq!(refused["fields"][0]["code"], "invalid_slug", "{path} {slug:?}");
             assert!(slug.len() < 4 || !answer.text().contains(slug), "{answer}");
         }
-        for slug in RESERVED {
+        for slug in RESERVED_SLUGS {
             let refused = app.post(path, body(path, slug)).await.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{path} {slug}");
         }

@@ -18,28 +18,28 @@ pub(crate) async fn dump(database: &TestDatabase) -> String {
 }
 
 /// Number of leading bytes that index the spellings.
-const START: usize = 16;
+const PREFIX_LENGTH: usize = 16;
 /// Number of possible three-byte prefixes of a spelling.
-const STARTS: usize = 1 << 24;
+const PREFIX_COUNT: usize = 1 << 24;
 
 /// Finds any of many tokens in any spelling.
 pub(crate) struct TokenScanner<'t> {
     /// Whether a spelling starts with a three-byte prefix. This check skips most positions of a text.
     begins: Vec<bool>,
-    known: HashMap<[u8; START], Vec<(Vec<u8>, &'t str)>>,
+    known: HashMap<[u8; PREFIX_LENGTH], Vec<(Vec<u8>, &'t str)>>,
 }
 
-fn index(bytes: &[u8]) -> Option<usize> {
+fn prefix_index(bytes: &[u8]) -> Option<usize> {
     let [first, second, third] = bytes.first_chunk()?.map(usize::from);
     Some(first << 16 | second << 8 | third)
 }
 
 impl<'t> TokenScanner<'t> {
     pub(crate) fn of(tokens: &'t [String]) -> Self {
-        let (mut begins, mut known) = (vec![false; STARTS], HashMap::<_, Vec<_>>::new());
+        let (mut begins, mut known) = (vec![false; PREFIX_COUNT], HashMap::<_, Vec<_>>::new());
         for token in tokens {
             for spelling in spellings(token) {
-                begins[index(&spelling).unwrap()] = true;
+                begins[prefix_index(&spelling).unwrap()] = true;
                 known.entry(*spelling.first_chunk().unwrap()).or_default().push((spelling, token.as_str()));
             }
         }
@@ -50,7 +50,7 @@ impl<'t> TokenScanner<'t> {
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&'t str> {
         (0..bytes.len()).find_map(|at| {
             let rest = &bytes[at..];
-            if !self.begins[index(rest)?] {
+            if !self.begins[prefix_index(rest)?] {
                 return None;
             }
             let candidates = self.known.get(rest.first_chunk()?)?;
@@ -64,7 +64,7 @@ impl<'t> TokenScanner<'t> {
 pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
     let decoded = decoded(secret);
-    let mut all = vec![secret.as_bytes().to_vec(), decoded.clone(), standard(secret).into_bytes()];
+    let mut all = vec![secret.as_bytes().to_vec(), decoded.clone(), to_standard_base64(secret).into_bytes()];
     for bytes in [token.as_bytes(), secret.as_bytes(), &decoded] {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let percent: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
@@ -73,7 +73,7 @@ pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
         for before in 0..3 {
             let encoded = encoded(&[&vec![0; before], bytes].concat());
             let middle = &encoded[4..encoded.len() - 4];
-            all.extend([middle.to_owned(), standard(middle)].map(String::into_bytes));
+            all.extend([middle.to_owned(), to_standard_base64(middle)].map(String::into_bytes));
         }
     }
     all
@@ -82,7 +82,7 @@ pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Converts base64url to the standard base64 alphabet.
-fn standard(base64url: &str) -> String {
+fn to_standard_base64(base64url: &str) -> String {
     base64url.replace('-', "+").replace('_', "/")
 }
 

@@ -8,9 +8,9 @@ use crate::{
 use fairway_testkit::{Behaviour, Cut, FaultyLine, ProxyFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};
 
-const FLOW: &str = "/v1/runtime/tools/execute_flow";
+const EXECUTE_FLOW_PATH: &str = "/v1/runtime/tools/execute_flow";
 
-fn flow(slug: &str) -> Value {
+fn execute_flow_body(slug: &str) -> Value {
     json!({ "arguments": { "workload_slug": slug, "environment": "dev", "inputs": { "ticket": "x" } } })
 }
 
@@ -18,7 +18,7 @@ fn flow(slug: &str) -> Value {
 async fn execute_flow_starts_an_ordinary_run() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
-    let answer = app.post(FLOW, flow("main")).key("once").await;
+    let answer = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).key("once").await;
     let response = answer.expect(200);
     let result = &response["result"];
     assert_eq!((&response["status"], &result["status"]), (&json!("success"), &json!("completed")), "{response}");
@@ -26,13 +26,13 @@ async fn execute_flow_starts_an_ordinary_run() {
     assert_eq!(read["queued_result"]["result"], result["output"]);
     assert_eq!(read["workload_id"], json!(workload.workload_id));
     // The idempotency key applies to the run.
-    let again = app.post(FLOW, flow("main")).key("once").await;
+    let again = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).key("once").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (response.clone(), Some("true")));
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
     // A replay whose stored result is unreadable starts no second run.
     let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
     connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
-    let lost = app.post(FLOW, flow("main")).key("once").await.refused(502, "tool_response_malformed");
+    let lost = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).key("once").await.refused(502, "tool_response_malformed");
     assert_eq!(lost["execution_id"], result["execution_id"]);
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
 }
@@ -46,7 +46,7 @@ async fn lost_response_is_reported_without_a_second_run() {
     calm.active_workload("main").await;
     for (cut, runs) in [(Cut::Before, 0), (Cut::Between, 1)] {
         line.becomes(ProxyFault::Once("INTO execution (", cut));
-        let lost = shaky.post(FLOW, flow("main")).await.refused(503, "tool_response_lost");
+        let lost = shaky.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.refused(503, "tool_response_lost");
         line.settled().await;
         assert_eq!(number(&calm, "SELECT count(*) FROM execution").await, runs, "{cut:?}");
         let id = lost["execution_id"].clone();
@@ -66,12 +66,12 @@ async fn reports_queued_and_failed_runs() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).setting("FAIRWAY_SYNC_WAIT", "1ms");
     let app = app.start().await;
     app.active_workload("slow").await;
-    let response = app.post(FLOW, flow("slow")).await.expect(200);
+    let response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("slow")).await.expect(200);
     assert_eq!((&response["status"], &response["result"]["state"]), (&json!("queued"), &json!("queued")));
     let deny = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_today" }]);
     let policy = app.given().policy_with_rules("strict", deny).await;
     app.given().active_under("denied", policy).await;
-    let response = app.post(FLOW, flow("denied")).await.expect(200);
+    let response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("denied")).await.expect(200);
     let result = &response["result"];
     assert_eq!((&response["status"], &result["status"]), (&json!("failed"), &json!("denied")), "{response}");
     assert_eq!((&result["error"]["code"], &result["reason_code"]), (&json!("policy_denied"), &json!("not_today")));
@@ -83,7 +83,7 @@ async fn validates_arguments_against_the_schema() {
     let app = TestApp::start().await;
     for (tool, arguments, path, code) in [
         ("execute_flow", json!({}), "arguments.environment", "missing_field"),
-        ("execute_flow", flow("A")["arguments"].clone(), "arguments.workload_slug", "wrong_form"),
+        ("execute_flow", execute_flow_body("A")["arguments"].clone(), "arguments.workload_slug", "wrong_form"),
         ("query_knowledge_base", json!({ "knowledge_base_slug": "a", "query": 1 }), "arguments.query", "wrong_type"),
         ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments.x", "unknown_field"),
     ] {
@@ -95,9 +95,9 @@ async fn validates_arguments_against_the_schema() {
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.refused(404, "not_found");
     // Delegation fields are accepted only from internal clients.
-    let mut sent = flow("main");
+    let mut sent = execute_flow_body("main");
     sent["actor_ref"] = json!("user:mia");
-    app.post(FLOW, sent).await.refused(422, "forbidden_field");
+    app.post(EXECUTE_FLOW_PATH, sent).await.refused(422, "forbidden_field");
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn internal_clients_delegate_runs_but_not_reads() {
         body["actor_auth_mode"] = json!("local");
         body
     };
-    let send = || app.post(FLOW, on_behalf(flow("main"))).as_actor("service:portal");
+    let send = || app.post(EXECUTE_FLOW_PATH, on_behalf(execute_flow_body("main"))).as_actor("service:portal");
     send().await.refused(403, "principal_not_bound");
     let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     app.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
@@ -194,7 +194,7 @@ async fn records_queries_before_sending_them_to_a_model() {
 async fn inspect_evidence_requires_read_and_run_permissions() {
     let app = TestApp::start().await;
     app.active_workload("main").await;
-    let ran = app.post(FLOW, flow("main")).await.expect(200);
+    let ran = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect(200);
     let id = ran["result"]["execution_id"].as_str().unwrap();
     let inspect = || app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": { "execution_id": id } }));
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);

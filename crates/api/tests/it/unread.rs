@@ -9,7 +9,7 @@ use tokio::{
 };
 
 /// Sends two requests on one connection. Returns the received text, and whether the second request got a response.
-async fn twice(app: &TestApp, head: &str, body: &[u8]) -> (String, bool) {
+async fn send_two_requests(app: &TestApp, head: &str, body: &[u8]) -> (String, bool) {
     let address = app.address();
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
@@ -46,17 +46,17 @@ async fn refusals_drain_short_bodies_and_close_on_long_ones() {
         (format!("PUT /v1/assets HTTP/1.1\r\n{json}"), "405"),
     ];
     for (head, status) in &heads {
-        let (text, second) = twice(&app, &format!("{head}\r\nContent-Length: {length}"), short.as_bytes()).await;
+        let (text, second) = send_two_requests(&app, &format!("{head}\r\nContent-Length: {length}"), short.as_bytes()).await;
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
-        let (text, second) = twice(&app, &format!("{head}\r\nTransfer-Encoding: chunked"), chunked.as_bytes()).await;
+        let (text, second) = send_two_requests(&app, &format!("{head}\r\nTransfer-Encoding: chunked"), chunked.as_bytes()).await;
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
     }
     // The server waits neither for a long body nor for a body that does not arrive.
     for length in [1 << 20, 500] {
         let head = format!("POST /v1/nowhere HTTP/1.1\r\n{json}\r\nContent-Length: {length}");
-        let (text, second) = twice(&app, &head, b"{").await;
+        let (text, second) = send_two_requests(&app, &head, b"{").await;
         assert!(text.starts_with("HTTP/1.1 404"), "{text}");
         assert!(!second, "{text}");
     }

@@ -14,11 +14,11 @@ use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-async fn add(app: &TestApp, asset: &str, body: Value) -> Answer {
+async fn create_version(app: &TestApp, asset: &str, body: Value) -> Answer {
     app.post(format!("/v1/assets/{asset}/versions"), body).await
 }
 
-fn said(text: &str) -> Value {
+fn prompt_content(text: &str) -> Value {
     json!({ "system_prompt": text })
 }
 
@@ -28,13 +28,13 @@ async fn versions_carry_labels_and_notes() {
     let asset = app.given().asset("prompt_template", "prompt").await;
     let mut labels = Vec::new();
     for body in [
-        json!({ "content": said("1") }),
-        json!({ "content": said("2"), "version_label": "2026.11", "change_note": "for autumn" }),
-        json!({ "content": said("3"), "change_note": "" }),
-        json!({ "content": said("4"), "change_note": null }),
+        json!({ "content": prompt_content("1") }),
+        json!({ "content": prompt_content("2"), "version_label": "2026.11", "change_note": "for autumn" }),
+        json!({ "content": prompt_content("3"), "change_note": "" }),
+        json!({ "content": prompt_content("4"), "change_note": null }),
     ] {
         let note = body["change_note"].clone();
-        let made = add(&app, &asset, body).await.expect(201);
+        let made = create_version(&app, &asset, body).await.expect(201);
         assert_eq!(made["change_note"], note);
         labels.push(made["version_label"].clone());
         let id = made["asset_version_id"].as_str().unwrap();
@@ -47,20 +47,20 @@ async fn versions_carry_labels_and_notes() {
     let notes: Vec<&Value> = listed.as_array().unwrap().iter().map(|version| &version["change_note"]).collect();
     assert_eq!(notes, [&json!(null), &json!(""), &json!("for autumn"), &json!(null)]);
     assert_eq!(app.get(&path).await.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    let twice = add(&app, &asset, json!({ "content": said("x"), "version_label": "2026.11" })).await;
+    let twice = create_version(&app, &asset, json!({ "content": prompt_content("x"), "version_label": "2026.11" })).await;
     twice.refused(409, "duplicate_version_label");
-    add(&app, &asset, json!({ "content": said("x"), "change_note": "ä".repeat(2_000) })).await.expect(201);
+    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "ä".repeat(2_000) })).await.expect(201);
     for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
-        let answer = add(&app, &asset, json!({ "content": said("x"), "change_note": note })).await;
+        let answer = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
         assert!([400, 422].contains(&answer.status), "{answer}");
     }
-    add(&app, &asset, json!({ "content": said("x"), "change_note": "two\n\tlines" })).await.expect(201);
-    let hidden = add(&app, &asset, json!({ "content": said("x"), "change_note": "x\u{202e}" })).await;
-    assert_eq!(problems(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
+    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "two\n\tlines" })).await.expect(201);
+    let hidden = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "x\u{202e}" })).await;
+    assert_eq!(field_errors(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
 }
 
 /// The paths and codes of the field errors of a refusal.
-fn problems(answer: &Answer) -> Vec<(String, String)> {
+fn field_errors(answer: &Answer) -> Vec<(String, String)> {
     let refused = answer.refused(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
     refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
@@ -121,13 +121,13 @@ async fn reports_every_invalid_field_at_once() {
         ),
     ] {
         let answer = app.post(&path, body).await;
-        let paths: Vec<String> = problems(&answer).into_iter().map(|(path, _)| path).collect();
+        let paths: Vec<String> = field_errors(&answer).into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, wrong, "{path}");
     }
     let listed = app.get("/v1/assets?asset_kind=x&lifecycle_state=y").await;
-    assert_eq!(problems(&listed).len(), 2, "{listed}");
+    assert_eq!(field_errors(&listed).len(), 2, "{listed}");
     let listed = app.get("/v1/releases?environment=Not%20So&state=y").await;
-    assert_eq!(problems(&listed).len(), 2, "{listed}");
+    assert_eq!(field_errors(&listed).len(), 2, "{listed}");
 }
 
 /// A version is created from a workspace that sees its asset. The body or the query names the workspace, or neither.
@@ -139,7 +139,7 @@ async fn creates_versions_from_a_workspace() {
     let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
     let afar = given.workspace("afar", "another").await;
     for (path, body) in [
-        (format!("/v1/assets/{asset}/versions"), json!({ "content": said("x") })),
+        (format!("/v1/assets/{asset}/versions"), json!({ "content": prompt_content("x") })),
         (format!("/v1/flows/{flow}/versions"), json!({ "content_yaml": ECHO_FLOW })),
     ] {
         let within = |workspace: &str| {
@@ -163,21 +163,21 @@ async fn error_paths_truncate_long_member_names() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let name = |number: usize| format!("{number}{}", "ä".repeat(10_000));
-    let mut content = said("x");
+    let mut content = prompt_content("x");
     for number in 0..100 {
         content[name(number)] = json!(1);
     }
-    let answer = add(&app, &asset, json!({ "content": content })).await;
+    let answer = create_version(&app, &asset, json!({ "content": content })).await;
     let refused = answer.refused(400, "invalid_content");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
     assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
     let path = refused["fields"][0]["path"].as_str().unwrap();
     assert!(path.starts_with("content.") && path.record('…'), "{path}");
     let answer =
-        add(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } })).await;
+        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } })).await;
     assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());
     let answer =
-        add(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } })).await;
+        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } })).await;
     assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
 }
 
@@ -186,7 +186,7 @@ async fn error_paths_truncate_long_member_names() {
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
-    let made = add(&app, &asset, json!({ "content": said("x"), "change_note": "canary" })).await.expect(201);
+    let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" })).await.expect(201);
     let owner = app.database().owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
@@ -209,7 +209,7 @@ async fn diffs_any_two_versions_of_an_asset() {
     ];
     let mut versions = Vec::new();
     for content in &contents {
-        let made = add(&app, &asset, json!({ "content": content })).await.expect(201);
+        let made = create_version(&app, &asset, json!({ "content": content })).await.expect(201);
         versions.push(made["asset_version_id"].as_str().unwrap().to_owned());
     }
     let path =
@@ -241,7 +241,7 @@ async fn pages_of_large_versions_are_bounded_by_size() {
     let asset = app.given().asset("prompt_template", "prompt").await;
     for number in 0..12 {
         let text = format!("{number}{}", "x".repeat(255 << 10));
-        add(&app, &asset, json!({ "content": said(&text) })).await.expect(201);
+        create_version(&app, &asset, json!({ "content": prompt_content(&text) })).await.expect(201);
     }
     let mut next = Some(format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}&limit=11"));
     let mut labels = Vec::new();
@@ -299,7 +299,7 @@ async fn location_of_a_created_version_is_readable() {
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
     let more = json!({ "content_yaml": ECHO_FLOW });
     let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
-    for made in [add(&app, &prompt, json!({ "content": said("x") })).await, app.post(path, more).await] {
+    for made in [create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await, app.post(path, more).await] {
         assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
     }
 }

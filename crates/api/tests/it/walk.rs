@@ -35,7 +35,7 @@ steps:
 
 /// Asserts that the value is a UUID of version 7, and returns it.
 #[track_caller]
-fn id(value: &Value) -> String {
+fn parse_id(value: &Value) -> String {
     let text = value.as_str().unwrap_or_else(|| panic!("no identifier: {value}"));
     assert_eq!(Uuid::parse_str(text).unwrap().get_version(), Some(Version::SortRand), "{text}");
     text.to_owned()
@@ -43,14 +43,14 @@ fn id(value: &Value) -> String {
 
 /// Parses a timestamp of the service: RFC 3339 in UTC with `Z`.
 #[track_caller]
-fn moment(value: &Value) -> time::OffsetDateTime {
+fn parse_timestamp(value: &Value) -> time::OffsetDateTime {
     let text = value.as_str().unwrap_or_else(|| panic!("no timestamp: {value}"));
     assert!(text.record('Z'), "{text}");
     time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).unwrap()
 }
 
 /// The members of an object, sorted.
-fn members(value: &Value) -> Vec<&str> {
+fn member_names(value: &Value) -> Vec<&str> {
     let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     names
@@ -66,8 +66,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         .as_actor("user:ada")
         .await;
     let prompt = made.expect(201);
-    let prompt_id = id(&prompt["asset_id"]);
-    moment(&prompt["created_at"]);
+    let prompt_id = parse_id(&prompt["asset_id"]);
+    parse_timestamp(&prompt["created_at"]);
     assert_eq!(
         prompt,
         json!({
@@ -86,7 +86,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let path = format!("/v1/assets/{prompt_id}/versions");
     let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
     let version = made.expect(201);
-    let version_id = id(&version["asset_version_id"]);
+    let version_id = parse_id(&version["asset_version_id"]);
     // Without numbers, the canonical form is compact JSON with sorted members.
     let canonical = content.to_string();
     assert_eq!(
@@ -124,7 +124,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
         .await
         .expect(201);
-    let flow_id = id(&made["asset_id"]);
+    let flow_id = parse_id(&made["asset_id"]);
     assert_eq!(made["asset_kind"], "orchestration_flow");
     assert_eq!(made["content_yaml"], FLOW);
     assert_eq!(made["version"]["content"]["entry_step"], "check");
@@ -134,7 +134,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
     let made = app.post("/v1/workloads", body).as_actor("user:ada").await;
     let workload = made.expect(201);
-    let workload_id = id(&workload["workload_id"]);
+    let workload_id = parse_id(&workload["workload_id"]);
     assert_eq!(
         workload,
         json!({
@@ -152,7 +152,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     });
     let made = app.post("/v1/releases", body).as_actor("user:ada").await;
     let release = made.expect(201);
-    let release_id = id(&release["release_id"]);
+    let release_id = parse_id(&release["release_id"]);
     assert_eq!(
         release,
         json!({
@@ -166,7 +166,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "I want a refund" } });
     app.post(execute, body.clone()).await.refused(409, "no_active_release");
 
-    let flow_version = id(&flow_version_id(&app, &flow_id).await);
+    let flow_version = parse_id(&flow_version_id(&app, &flow_id).await);
     let bound = [
         (&version_id, "prompt_template"),
         (&model.asset_version_id, "model_policy"),
@@ -180,7 +180,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         assert_eq!(
             binding,
             json!({
-                "binding_id": id(&binding["binding_id"]), "release_id": release_id, "asset_version_id": version,
+                "binding_id": parse_id(&binding["binding_id"]), "release_id": release_id, "asset_version_id": version,
                 "role": role, "created_at": binding["created_at"], "created_by": "user:ada",
             })
         );
@@ -192,7 +192,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let moved = app.post(&transition, json!({ "to_state": "review_ready" })).as_actor("user:ada").await.expect(200);
     assert_eq!((&moved["state"], &moved["previous_state"]), (&json!("review_ready"), &json!("draft")));
     assert_eq!((&moved["lane"], &moved["transitioned_by"]), (&Value::Null, &json!("user:ada")));
-    moment(&moved["transitioned_at"]);
+    parse_timestamp(&moved["transitioned_at"]);
     app.post(&transition, json!({ "to_state": "approved" })).await.refused(422, "approval_required");
     let verdict = json!({
         "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.",
@@ -202,7 +202,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     assert_eq!(
         approval,
         json!({
-            "approval_id": id(&approval["approval_id"]), "subject_kind": "release", "subject_ref": release_id,
+            "approval_id": parse_id(&approval["approval_id"]), "subject_kind": "release", "subject_ref": release_id,
             "outcome": "approved", "approved_by": "user:grace", "approved_at": approval["approved_at"],
             "note": "Read and found good.", "subject_digest": approval["subject_digest"],
         })
@@ -226,8 +226,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     // The governed answer.
     let ran = app.post(execute, body).as_actor("user:grace").await;
     let answer = ran.expect(200);
-    let execution_id = id(&answer["execution_id"]);
-    assert!(moment(&answer["started_at"]) <= moment(&answer["completed_at"]));
+    let execution_id = parse_id(&answer["execution_id"]);
+    assert!(parse_timestamp(&answer["started_at"]) <= parse_timestamp(&answer["completed_at"]));
     assert_eq!(
         answer,
         json!({
@@ -269,7 +269,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         "retrieval_events",
         "workload",
     ];
-    assert_eq!(members(&evidence), sections);
+    assert_eq!(member_names(&evidence), sections);
     assert_eq!(
         evidence["execution"],
         json!({
@@ -300,14 +300,14 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     }
     assert_eq!(shown, expected);
     let decision = &evidence["policy_decision"];
-    assert_eq!(members(decision), ["decision_id", "evaluated_at", "outcome", "reason_code", "rules"]);
+    assert_eq!(member_names(decision), ["decision_id", "evaluated_at", "outcome", "reason_code", "rules"]);
     assert_eq!((&decision["outcome"], &decision["reason_code"]), (&json!("allow"), &json!("short_ticket")));
-    moment(&decision["evaluated_at"]);
+    parse_timestamp(&decision["evaluated_at"]);
     assert_eq!(evidence["obligations"], json!([]));
     assert_eq!(evidence["retrieval_events"], json!([]));
     assert_eq!(evidence["references"], json!([]), "no bound content has references");
     let artifact = &evidence["evidence_artifacts"][0];
-    assert_eq!(members(artifact), ["artifact_id", "artifact_kind", "created_at", "storage_ref"]);
+    assert_eq!(member_names(artifact), ["artifact_id", "artifact_kind", "created_at", "storage_ref"]);
     let stored = format!("evidence/{execution_id}/{}/", artifact["artifact_id"].as_str().unwrap());
     assert!(artifact["storage_ref"].as_str().unwrap().starts_with(&stored), "{artifact}");
     assert_eq!(

@@ -75,13 +75,13 @@ impl Fixtures {
         let base = maker.version(&format!("{slug}-base"), ("knowledge_base", base)).await?;
         let path = format!("/v1/assets/{}/documents?workspace_id={}", base.asset, super::WORKSPACE);
         maker.post(&path, json!({"documents": [document]})).await.context("adding a document")?;
-        let flow = maker.version(&format!("{slug}-flow"), ("orchestration_flow", look_up())).await?;
+        let flow = maker.version(&format!("{slug}-flow"), ("orchestration_flow", retrieval_flow())).await?;
         let parts = self.parts.with("knowledge_base", &base.version).with("orchestration_flow", &flow.version);
         Ok((maker.workload(slug, &parts).await?, base.asset))
     }
 }
 
-fn look_up() -> Value {
+fn retrieval_flow() -> Value {
     json!({
         "name": "find", "description": "Looks documents up and returns them.",
         "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},

@@ -23,8 +23,8 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
         },
         "seconds": findings.seconds,
         "cold_start": {
-            "migrating": first(findings.cold_start.migrating),
-            "starts": findings.cold_start.starts.iter().copied().map(first).collect::<Vec<_>>(),
+            "migrating": first_responses(findings.cold_start.migrating),
+            "starts": findings.cold_start.starts.iter().copied().map(first_responses).collect::<Vec<_>>(),
         },
         "idle": {
             "memory_bytes": idle.memory, "seconds": idle.cost.elapsed.as_secs_f64(),
@@ -63,28 +63,28 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
     })
 }
 
-fn first(answers: FirstResponseTimes) -> Value {
+fn first_responses(answers: FirstResponseTimes) -> Value {
     json!({"health_ms": millis(answers.health), "read_ms": millis(answers.read)})
 }
 
 fn row(one: &Measured) -> Value {
     json!({
-        "row": one.row.name(), "clients": one.clients, "fairway": stretch(&one.fairway),
+        "row": one.row.name(), "clients": one.clients, "fairway": measurement(&one.fairway),
         "floors": one.floors.iter().map(|(floor, measured)| {
-            json!({"floor": floor.name(), "measured": stretch(measured)})
+            json!({"floor": floor.name(), "measured": measurement(measured)})
         }).collect::<Vec<_>>(),
         "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
     })
 }
 
 fn beside(one: &Beside) -> Value {
-    let rounds = one.rounds.iter().map(|(young, grown)| json!({"young": stretch(young), "grown": stretch(grown)}));
+    let rounds = one.rounds.iter().map(|(young, grown)| json!({"young": measurement(young), "grown": measurement(grown)}));
     json!({
         "row": one.row.name(), "clients": one.clients, "times": one.times(), "rounds": rounds.collect::<Vec<_>>(),
     })
 }
 
-fn stretch(measured: &Measurement) -> Value {
+fn measurement(measured: &Measurement) -> Value {
     let (program, postgres) = measured.processor();
     let latency = |quantile| millis(Duration::from_micros(measured.quantile(quantile)));
     json!({

@@ -25,7 +25,7 @@ pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
     requests(&mut out, findings);
     process(&mut out, findings);
     existence(&mut out, findings);
-    bars(&mut out, judged);
+    targets(&mut out, judged);
     out
 }
 
@@ -206,7 +206,7 @@ fn existence(out: &mut String, findings: &Findings) {
     out.push('\n');
 }
 
-fn bars(out: &mut String, judged: &[Judged]) {
+fn targets(out: &mut String, judged: &[Judged]) {
     out.push_str("| target (32 clients) | required | measured | |\n|---|--:|--:|---|\n");
     for one in judged {
         let _ = writeln!(out, "| {} | {} | {} | {} |", one.what, one.bar, one.measured, one.verdict.name());

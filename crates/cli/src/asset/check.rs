@@ -68,7 +68,7 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         Ok(located) => located,
         Err(finding) => return vec![finding],
     };
-    let (kind, pointer) = match (kind, named(&located), is_manifest(&located)) {
+    let (kind, pointer) = match (kind, kind_field(&located), is_manifest(&located)) {
         (requested, Some(name), true) => {
             let wrong = |message| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
@@ -101,13 +101,13 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
 }
 
 /// The field that names the kind: `kind` in a manifest, `asset_kind` in an API request body.
-fn named(located: &LocatedValue) -> Option<&'static str> {
+fn kind_field(located: &LocatedValue) -> Option<&'static str> {
     ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string))
 }
 
 /// Whether the file is a manifest. Plain content never has both a kind field and `content`.
 fn is_manifest(located: &LocatedValue) -> bool {
-    named(located).is_some() && located.value.get("content").is_some()
+    kind_field(located).is_some() && located.value.get("content").is_some()
 }
 
 /// Derives the kind from the file name: `policy_bundle.json`, `policy_bundle-unknown-field.json`.

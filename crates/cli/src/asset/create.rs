@@ -22,7 +22,7 @@ pub(super) fn create(
     check_version(kind, content, options)?;
     let asset = match made(server, (slug, kind, owner)) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
-            begun(server, (slug, kind, owner))?.ok_or(Failure::Refused(refusal))?
+            find_unversioned(server, (slug, kind, owner))?.ok_or(Failure::Refused(refusal))?
         }
         made => made?,
     };
@@ -51,7 +51,7 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
 }
 
 /// Finds the asset that an earlier attempt created: same kind, owner and workspace, and no version.
-fn begun(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Option<Value>, Failure> {
+fn find_unversioned(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Option<Value>, Failure> {
     let asset = match named(server, slug) {
         // The slug belongs to another workspace.
         Err(Failure::Unfit(_)) => return Ok(None),

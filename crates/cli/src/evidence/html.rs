@@ -12,7 +12,7 @@ const ROW_STEP: usize = 66;
 const MARGIN: usize = 20;
 
 /// Blocks every fetch, script and form submission; allows the page's inline styles.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
     border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}.dashed{stroke-dasharray:4 3}\
@@ -28,22 +28,22 @@ pub(super) fn page(execution: &str, graph: &Graph) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
                 meta name="viewport" content="width=device-width";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 h1 { (title) }
-                (picture(&title, graph))
-                @for node in &graph.nodes { (facts(node)) }
+                (diagram(&title, graph))
+                @for node in &graph.nodes { (node_table(node)) }
             }
         }
     };
     page.into_string()
 }
 
-fn facts(node: &Node) -> Markup {
+fn node_table(node: &Node) -> Markup {
     html! {
         h2 { (node.kind) ": " (node.label) }
         table {
@@ -52,7 +52,7 @@ fn facts(node: &Node) -> Markup {
     }
 }
 
-fn picture(title: &str, graph: &Graph) -> Markup {
+fn diagram(title: &str, graph: &Graph) -> Markup {
     let places = places(graph);
     let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
     let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
@@ -73,14 +73,14 @@ fn picture(title: &str, graph: &Graph) -> Markup {
                 @let (x, y) = corner(*place);
                 rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) {}
                 text class="kind" x=(x + 10) y=(y + 17) { (node.kind) }
-                text x=(x + 10) y=(y + 35) { (short(&node.label)) }
+                text x=(x + 10) y=(y + 35) { (shorten(&node.label)) }
             }
         }
     }
 }
 
 /// Shortens a label to the width of its box.
-fn short(label: &str) -> String {
+fn shorten(label: &str) -> String {
     if label.chars().count() <= 27 { label.to_owned() } else { label.chars().take(26).chain(['…']).collect() }
 }
 

@@ -56,7 +56,7 @@ impl Beside<'_> {
     ) -> Result<(), Finding> {
         for (pointer, name) in texts {
             let text = self.neighbour(located, name, room)?;
-            let place = located.value.get_mut("content").and_then(|content| place_for(content, pointer));
+            let place = located.value.get_mut("content").and_then(|content| content_member(content, pointer));
             let Some(place) = place else {
                 let message = "`texts` needs a JSON pointer to a member of the content, such as /system_prompt";
                 return Err(located.finding("/texts", "invalid_manifest", message));
@@ -86,7 +86,7 @@ impl Beside<'_> {
 }
 
 /// The content member that receives a text; created when missing.
-fn place_for<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
+fn content_member<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
     let (around, name) = pointer.rsplit_once('/')?;
     let members = content.pointer_mut(around)?.as_object_mut()?;
     Some(members.entry(name.replace("~1", "/").replace("~0", "~")).or_insert(Value::Null))

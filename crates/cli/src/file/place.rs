@@ -51,7 +51,7 @@ impl Places {
             return Err(Fault::expansion((1, 1)));
         }
         let events = Parser::new_from_str(text);
-        let mut walk = Walk { events, sizes: HashMap::new(), stands: Vec::new(), values: 0, bytes: 0 };
+        let mut walk = EventWalker { events, sizes: HashMap::new(), stands: Vec::new(), values: 0, bytes: 0 };
         walk.document()?;
         let stands = walk.stands;
         let mut sorted: Vec<u32> = (0..to_u32(stands.len())).collect();
@@ -91,24 +91,24 @@ fn key(stands: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
 
 /// The size of a value with its aliases expanded.
 #[derive(Clone, Copy)]
-struct Size {
+struct ExpandedSize {
     values: usize,
     bytes: usize,
     levels: usize,
 }
 
 /// The traversal state. Recursion is as deep as the document, which is bounded.
-struct Walk<'t> {
+struct EventWalker<'t> {
     events: Parser<'t, StrInput<'t>>,
     /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
     /// ancestor.
-    sizes: HashMap<usize, Size>,
+    sizes: HashMap<usize, ExpandedSize>,
     stands: Vec<ValueSpan>,
     values: usize,
     bytes: usize,
 }
 
-impl<'t> Walk<'t> {
+impl<'t> EventWalker<'t> {
     fn document(&mut self) -> Result<(), Fault> {
         let mut is_read = false;
         loop {
@@ -152,12 +152,12 @@ impl<'t> Walk<'t> {
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {
-                untagged(tag.is_some(), at)?;
+                reject_tag(tag.is_some(), at)?;
                 self.spend((0, text.len()), at)?;
                 anchor
             }
             Event::SequenceStart(anchor, tag) => {
-                untagged(tag.is_some(), at)?;
+                reject_tag(tag.is_some(), at)?;
                 for index in 0_u32.. {
                     let (event, span) = self.next()?;
                     if matches!(event, Event::SequenceEnd) {
@@ -168,7 +168,7 @@ impl<'t> Walk<'t> {
                 anchor
             }
             Event::MappingStart(anchor, tag) => {
-                untagged(tag.is_some(), at)?;
+                reject_tag(tag.is_some(), at)?;
                 let mut keys = HashSet::new();
                 loop {
                     let (event, span) = self.next()?;
@@ -213,7 +213,7 @@ impl<'t> Walk<'t> {
             | Event::MappingEnd => return Err(Fault::syntax(at)),
         };
         if anchor != 0 {
-            let size = Size { values: self.values - before.0, bytes: self.bytes - before.1, levels };
+            let size = ExpandedSize { values: self.values - before.0, bytes: self.bytes - before.1, levels };
             self.sizes.insert(anchor, size);
         }
         Ok(levels)
@@ -229,7 +229,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-const fn untagged(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
+const fn reject_tag(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
     if tagged { Err(Fault::tag(at)) } else { Ok(()) }
 }
 

@@ -58,7 +58,7 @@ impl Fault {
 /// Parses JSON.
 pub(super) fn json(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let read: Result<Strict, serde_json::Error> = serde_json::from_str(text);
+    let read: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
     read.map(|strict| strict.0).map_err(|error| Fault {
         place: Some((number(error.line().max(1)), number(error.column().max(1)))),
         code: "malformed_json",
@@ -69,7 +69,7 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
 /// Parses YAML.
 pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let read: Result<Strict, serde_yaml::Error> = serde_yaml::from_str(text);
+    let read: Result<StrictValue, serde_yaml::Error> = serde_yaml::from_str(text);
     read.map(|strict| strict.0).map_err(|error| {
         let place = error.location().map(|place| (number(place.line().max(1)), number(place.column().max(1))));
         let text_of_error = error.to_string();
@@ -85,17 +85,17 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
 }
 
 /// A value without duplicate keys.
-struct Strict(Value);
+struct StrictValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader).map(Self)
+        deserializer.deserialize_any(ValueVisitor).map(Self)
     }
 }
 
-struct Reader;
+struct ValueVisitor;
 
-impl<'de> RuntimeClient<'de> for Reader {
+impl<'de> RuntimeClient<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +128,7 @@ impl<'de> RuntimeClient<'de> for Reader {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
+        while let Some(StrictValue(item)) = items.next_element()? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -140,7 +140,7 @@ impl<'de> RuntimeClient<'de> for Reader {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(DUPLICATE_KEY));
             }
-            let Strict(value) = members.next_value()?;
+            let StrictValue(value) = members.next_value()?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))

@@ -23,8 +23,8 @@ use std::{
 const MIN_SIMILARITY: f32 = 0.8;
 
 /// The content of a file.
-enum Held {
-    Bundle(Box<Ready>),
+enum PolicyFile {
+    Bundle(Box<CompiledBundle>),
     Scenarios {
         located: LocatedValue,
         bundle: String,
@@ -39,7 +39,7 @@ enum Held {
 }
 
 /// A compiled bundle.
-struct Ready {
+struct CompiledBundle {
     slug: String,
     located: LocatedValue,
     /// The JSON pointer to its content.
@@ -56,19 +56,19 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     let (mut bundles, mut scenarios, mut broken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
     for (path, held) in read_all(&paths, directory) {
         match held {
-            Held::Bundle(ready) => {
+            PolicyFile::Bundle(ready) => {
                 let slug = ready.slug.clone();
                 if bundles.insert(slug, *ready).is_some() {
                     let message = "another file of the directory has a bundle with this slug";
                     report.errors.push(Finding::whole(path.display().to_string(), "duplicate_slug", message));
                 }
             }
-            Held::Scenarios { located, bundle } => scenarios.push((located, bundle)),
-            Held::Broken { slug, findings } => {
+            PolicyFile::Scenarios { located, bundle } => scenarios.push((located, bundle)),
+            PolicyFile::Broken { slug, findings } => {
                 broken.insert(slug);
                 report.errors.extend(findings);
             }
-            Held::Other => {}
+            PolicyFile::Other => {}
         }
     }
     for ready in bundles.values_mut() {
@@ -85,7 +85,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
             }
         }
     }
-    report.bundles = bundles.into_values().map(Ready::told).collect();
+    report.bundles = bundles.into_values().map(CompiledBundle::told).collect();
     if report.bundles.is_empty() && report.errors.is_empty() {
         let message = "the directory contains no policy bundle";
         report.errors.push(Finding::whole(directory.display().to_string(), "no_bundles", message));
@@ -94,7 +94,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
 }
 
 /// Reads and compiles the files in parallel, one thread for each processor. The result has the order of the paths.
-fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
+fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFile)> {
     let room = Mutex::new(MAX_DIRECTORY_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = paths.len().div_ceil(threads).max(1);
@@ -110,23 +110,23 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
 }
 
 /// Reads a file, with its sidecar texts within the remaining size limit.
-fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
+fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let located = match Source::found(path).and_then(|source| source.parsed()) {
         Ok(located) => located,
-        Err(finding) => return Held::Broken { slug: stem, findings: vec![finding] },
+        Err(finding) => return PolicyFile::Broken { slug: stem, findings: vec![finding] },
     };
     if let Some(bundle) = located.value.get("bundle") {
         return match scenario_bundle(&located, bundle) {
-            Ok(bundle) => Held::Scenarios { located, bundle },
-            Err(finding) => Held::Broken { slug: stem, findings: vec![finding] },
+            Ok(bundle) => PolicyFile::Scenarios { located, bundle },
+            Err(finding) => PolicyFile::Broken { slug: stem, findings: vec![finding] },
         };
     }
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
-    let broken = |findings| Held::Broken { slug: slug.clone(), findings };
+    let broken = |findings| PolicyFile::Broken { slug: slug.clone(), findings };
     match bundle_pointer(&located) {
         Ok(Some(pointer)) => bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
-        Ok(None) => Held::Other,
+        Ok(None) => PolicyFile::Other,
         Err(finding) => broken(vec![finding]),
     }
 }
@@ -136,7 +136,7 @@ fn bundle(
     (slug, mut located, pointer): (&str, LocatedValue, &'static str),
     path: &Path,
     (root, room): (&Path, &Mutex<u64>),
-) -> Result<Held, Vec<Finding>> {
+) -> Result<PolicyFile, Vec<Finding>> {
     if !pointer.is_empty() {
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
         located = located.with_texts_limited(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
@@ -154,7 +154,7 @@ fn bundle(
         };
         problems.iter().map(located_problem).collect::<Vec<_>>()
     })?;
-    Ok(Held::Bundle(Box::new(Ready { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
+    Ok(PolicyFile::Bundle(Box::new(CompiledBundle { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
 }
 
 /// The slug of the bundle that a scenario file tests.
@@ -198,7 +198,7 @@ fn resembles_policy_bundle(kind: &str) -> bool {
     kind.len() <= 2 * meant.len() && TextDiff::from_chars(kind.as_str(), meant).ratio() >= MIN_SIMILARITY
 }
 
-impl Ready {
+impl CompiledBundle {
     fn run_own_tests(&mut self, report: &mut Report) {
         let located = std::mem::take(&mut self.located);
         let pointer = format!("{}/tests", self.pointer);

@@ -20,11 +20,11 @@ pub(super) fn show(server: &Server, output: Output, slug: &str, environment: &st
     if !output.is_for_people() {
         return output.list(&lanes, &COLUMNS);
     }
-    let rows: Vec<Value> = lanes.iter().map(row).collect();
+    let rows: Vec<Value> = lanes.iter().map(lane_row).collect();
     output.list(&rows, &COLUMNS)
 }
 
-fn row(lane: &Value) -> Value {
+fn lane_row(lane: &Value) -> Value {
     let history: Vec<&Value> = lane.get("history").and_then(Value::as_array).into_iter().flatten().collect();
     let is_held = |holding: &&&Value| holding.get("to").is_none_or(Value::is_null);
     let now = history.iter().find(is_held);

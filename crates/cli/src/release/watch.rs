@@ -16,9 +16,9 @@ use std::{
 };
 
 /// Time between two polls.
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a server that responded before may be unreachable.
-const LOST: Duration = Duration::from_secs(120);
+const MAX_OUTAGE: Duration = Duration::from_secs(120);
 
 /// Arguments of `releases watch`.
 #[derive(Args)]
@@ -43,18 +43,18 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
         match (server.get(&["releases", &arguments.release.id], &[]), reached) {
             (Ok(release), _) => {
                 reached = Some(Instant::now());
-                let now = told(&release);
+                let now = status_line(&release);
                 if now != before {
                     if output.is_for_people() { say(&now)? } else { output.one(&release)? }
                 }
                 before = now;
-                match standing(&release) {
-                    Standing::Open => {}
-                    Standing::Serves => return Ok(()),
-                    Standing::Over(why) => return Err(Failure::Unfit(why.to_owned())),
+                match watch_state(&release) {
+                    WatchState::Open => {}
+                    WatchState::Serves => return Ok(()),
+                    WatchState::Over(why) => return Err(Failure::Unfit(why.to_owned())),
                 }
             }
-            (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < LOST => {
+            (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < MAX_OUTAGE => {
                 tell(&format!("{failure}; retrying"));
             }
             (Err(failure), _) => return Err(failure),
@@ -65,11 +65,11 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
         if Instant::now() >= until {
             return Err(Failure::Unsettled);
         }
-        thread::sleep(EVERY.min(until.saturating_duration_since(Instant::now())));
+        thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
     }
 }
 
-fn told(release: &Value) -> String {
+fn status_line(release: &Value) -> String {
     let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
     let mut line = format!("{} {}", plain(word("/updated_at")), plain(word("/state")));
     if let Some(rollout) = release.get("rollout_state").filter(|rollout| !rollout.is_null()) {
@@ -90,7 +90,7 @@ fn told(release: &Value) -> String {
 
 /// The progress of a watched release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum WatchState {
     /// Further changes may follow.
     Open,
     /// The release serves, and no automatic change follows.
@@ -99,18 +99,18 @@ enum Standing {
     Over(&'static str),
 }
 
-fn standing(release: &Value) -> Standing {
+fn watch_state(release: &Value) -> WatchState {
     let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str);
     let rollout = word("/rollout_state/status").and_then(RolloutStatus::parse);
     match (word("/state").and_then(StateName::parse), rollout) {
-        (Some(StateName::Superseded), _) => Standing::Over("the release was superseded"),
-        (Some(StateName::Retired), _) => Standing::Over("the release is retired"),
+        (Some(StateName::Superseded), _) => WatchState::Over("the release was superseded"),
+        (Some(StateName::Retired), _) => WatchState::Over("the release is retired"),
         (Some(StateName::Active | StateName::Approved), Some(RolloutStatus::RolledBack)) => {
-            Standing::Over("the rollout of the release was rolled back")
+            WatchState::Over("the rollout of the release was rolled back")
         }
-        (Some(StateName::Active), Some(RolloutStatus::Completed) | None) => Standing::Serves,
+        (Some(StateName::Active), Some(RolloutStatus::Completed) | None) => WatchState::Serves,
         (Some(StateName::Active), Some(RolloutStatus::InProgress))
-        | (Some(StateName::Draft | StateName::ReviewReady | StateName::Approved) | None, _) => Standing::Open,
+        | (Some(StateName::Draft | StateName::ReviewReady | StateName::Approved) | None, _) => WatchState::Open,
     }
 }
 
@@ -134,13 +134,13 @@ mod tests {
             (json!({ "state": "superseded" }), "over"),
             (json!({ "state": "retired" }), "over"),
         ] {
-            let found = match standing(&release) {
-                Standing::Open => "open",
-                Standing::Serves => "serves",
-                Standing::Over(_) => "over",
+            let found = match watch_state(&release) {
+                WatchState::Open => "open",
+                WatchState::Serves => "serves",
+                WatchState::Over(_) => "over",
             };
             assert_eq!(found, expected, "{release}");
         }
-        assert_eq!(told(&rollout("active", "in_progress")), "- active, rollout in_progress at guided of guided");
+        assert_eq!(status_line(&rollout("active", "in_progress")), "- active, rollout in_progress at guided of guided");
     }
 }

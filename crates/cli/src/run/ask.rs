@@ -5,9 +5,9 @@ use crate::{failure::Failure, output::tell, text::plain};
 use std::{cell::Cell, thread, time::Duration};
 
 /// Pause after the first attempt.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(4);
 
 /// A submission under an idempotency key. A lost response means that an unknown run may exist.
 pub(super) struct Asking<'a, F> {
@@ -27,7 +27,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
     /// # Errors
     /// The failure of the last attempt.
     pub(super) fn until(&self, wait: &Wait, server: &str) -> Result<T, Failure> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_RETRY_PAUSE;
         let mut is_told = false;
         loop {
             let unseen = match self.attempt() {
@@ -42,7 +42,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
                 tell(&format!("{unseen}; retrying with the same idempotency key, because the run may have started"));
             }
             thread::sleep(pause.min(wait.left()));
-            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            pause = pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
         }
     }
 

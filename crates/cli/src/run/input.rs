@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
 /// Maximum size of a file whose text is an input, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// Inputs before their types are known.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Given {
         };
         let mut texts = BTreeMap::new();
         for input in single {
-            let (name, value) = input.split_once('=').ok_or_else(|| misspelled(input))?;
+            let (name, value) = input.split_once('=').ok_or_else(|| malformed_input(input))?;
             if let Some(name) = name.strip_suffix(':') {
                 let value = serde_json::from_str(value)
                     .map_err(|_| Failure::Usage(format!("`{name}:=` must be followed by JSON")))?;
@@ -39,7 +39,7 @@ impl Given {
                 continue;
             }
             if let Some(path) = value.strip_prefix('@') {
-                let text = file::Source::open_limited(Path::new(path), LONGEST)?.text;
+                let text = file::Source::open_limited(Path::new(path), MAX_INPUT_BYTES)?.text;
                 settled.insert(name.to_owned(), Value::String(text));
                 texts.remove(name);
             } else {
@@ -81,7 +81,7 @@ impl Given {
     }
 }
 
-fn misspelled(input: &str) -> Failure {
+fn malformed_input(input: &str) -> Failure {
     let name: String = input.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').take(40).collect();
     Failure::Usage(format!("the input `{name}` must be NAME=TEXT, NAME=@FILE or NAME:=JSON"))
 }

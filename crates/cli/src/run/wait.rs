@@ -29,13 +29,13 @@ use std::{
 /// Default wait when the command line sets none.
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 /// Pause before a dropped stream is resumed.
-const PAUSE: Duration = Duration::from_millis(500);
+const RESUME_PAUSE: Duration = Duration::from_millis(500);
 /// How long a stream may send no event before the run itself is polled.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// How often a stream is resumed after its run has ended; once when the stream is open but silent.
-const TRIES: u32 = 5;
+const MAX_RESUMES: u32 = 5;
 /// Extra time for a read that exceeds the end of the wait, so that a slow server is not reported as unreachable.
-const REST: Duration = Duration::from_secs(2);
+const READ_GRACE: Duration = Duration::from_secs(2);
 /// Exit code when the run continues (contract: command line).
 const STILL_RUNNING_EXIT_CODE: i32 = 5;
 
@@ -82,7 +82,7 @@ pub(super) struct Wait {
 }
 
 /// The result of polling a run.
-enum Look {
+enum RunPoll {
     /// The run has ended.
     Ended(Box<Value>),
     /// The run awaits review.
@@ -120,15 +120,15 @@ impl Wait {
 
     /// Timeout of one read.
     fn patience(&self) -> Duration {
-        self.left() + REST
+        self.left() + READ_GRACE
     }
 
     /// Follows the run to its end. On an early exit, prints how to resume the wait.
     pub(super) fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
         let Begun { run, token, events, is_known } = begun;
         let streams = self.streams && output.is_for_people();
-        let mut seen = Seen { streams, known: is_known, ..Seen::default() };
-        let run = Followed { server, run: &run, token: token.as_deref() };
+        let mut seen = RunProgress { streams, known: is_known, ..RunProgress::default() };
+        let run = RunReader { server, run: &run, token: token.as_deref() };
         let ended = self.follow_to_end(&run, output, events, &mut seen);
         let is_refused = matches!(&ended, Err(Failure::Refused(_)));
         if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
@@ -143,12 +143,12 @@ impl Wait {
     /// arrives first.
     fn follow_to_end(
         &self,
-        run: &Followed<'_>,
+        run: &RunReader<'_>,
         output: Output,
         mut events: Option<Events>,
-        seen: &mut Seen,
+        seen: &mut RunProgress,
     ) -> Result<(), Failure> {
-        let mut tries = TRIES;
+        let mut tries = MAX_RESUMES;
         loop {
             if let Some(events) = events.take() {
                 match self.listen(run, events, seen)? {
@@ -157,21 +157,21 @@ impl Wait {
                 }
             }
             match run.look(seen, self.patience())? {
-                Look::Ended(found) => {
+                RunPoll::Ended(found) => {
                     if !seen.misses() || tries == 0 {
                         return seen.show(output, &found);
                     }
                     tries -= 1;
                 }
-                Look::Reviewed => {
+                RunPoll::Reviewed => {
                     tell("the answer awaits review");
                     return Err(run.goes_on());
                 }
-                Look::GoesOn if self.is_over() => return Err(run.goes_on()),
-                Look::Unseen(failure) if self.is_over() => return Err(failure),
-                Look::GoesOn | Look::Unseen(_) => {}
+                RunPoll::GoesOn if self.is_over() => return Err(run.goes_on()),
+                RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
+                RunPoll::GoesOn | RunPoll::Unseen(_) => {}
             }
-            thread::sleep(PAUSE.min(self.left()));
+            thread::sleep(RESUME_PAUSE.min(self.left()));
             events = match run.server.follow(run.run, seen.last.as_deref(), run.token, self.patience()) {
                 Ok(Answered::Events(stream)) => Some(stream.events),
                 Ok(Answered::Nothing) => {
@@ -192,7 +192,7 @@ impl Wait {
     ///
     /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
     /// of the wait.
-    fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<StreamEnd, Failure> {
+    fn listen(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
         let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
         seen.listens = true;
         loop {
@@ -208,10 +208,10 @@ impl Wait {
                 Heard::Silence if seen.over => return Ok(StreamEnd::InVain),
                 Heard::Silence if self.is_over() => return Ok(StreamEnd::ToItsEnd),
                 Heard::Silence => match run.look(seen, self.patience())? {
-                    Look::Reviewed => return Ok(StreamEnd::ToItsEnd),
-                    Look::GoesOn if self.is_over() => return Err(run.goes_on()),
-                    Look::Unseen(failure) if self.is_over() => return Err(failure),
-                    Look::Ended(_) | Look::GoesOn | Look::Unseen(_) => {}
+                    RunPoll::Reviewed => return Ok(StreamEnd::ToItsEnd),
+                    RunPoll::GoesOn if self.is_over() => return Err(run.goes_on()),
+                    RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
+                    RunPoll::Ended(_) | RunPoll::GoesOn | RunPoll::Unseen(_) => {}
                 },
             }
         }
@@ -227,20 +227,20 @@ enum StreamEnd {
 }
 
 /// A run with the server and the token to read it.
-struct Followed<'f> {
+struct RunReader<'f> {
     server: &'f Server,
     run: &'f str,
     token: Option<&'f str>,
 }
 
-impl Followed<'_> {
-    fn look(&self, seen: &mut Seen, patience: Duration) -> Result<Look, Failure> {
+impl RunReader<'_> {
+    fn look(&self, seen: &mut RunProgress, patience: Duration) -> Result<RunPoll, Failure> {
         let found = match self.server.run(self.run, self.token, patience) {
             Ok(found) => found,
             Err(failure) => {
                 let unseen = failure.passing(self.server.address())?;
                 seen.lose(self.run);
-                return Ok(Look::Unseen(unseen));
+                return Ok(RunPoll::Unseen(unseen));
             }
         };
         seen.find(&found);
@@ -248,10 +248,10 @@ impl Followed<'_> {
             // An operator can still resolve an unknown run, so the client does not wait for it.
             Some(status) if status.is_final() || status == Status::Unknown => {
                 seen.over = true;
-                Look::Ended(Box::new(found))
+                RunPoll::Ended(Box::new(found))
             }
-            Some(Status::AwaitingReview) => Look::Reviewed,
-            Some(_) | None => Look::GoesOn,
+            Some(Status::AwaitingReview) => RunPoll::Reviewed,
+            Some(_) | None => RunPoll::GoesOn,
         })
     }
 
@@ -280,7 +280,7 @@ fn exit_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
 
 /// What the client has learned about a run.
 #[derive(Default)]
-struct Seen {
+struct RunProgress {
     /// Whether the answer is printed while it is generated.
     streams: bool,
     /// Whether the run exists: this command submitted it, or a poll found it.
@@ -301,7 +301,7 @@ struct Seen {
     lost: bool,
 }
 
-impl Seen {
+impl RunProgress {
     fn note(&mut self, event: &Event) -> Result<(), Failure> {
         if event.id.is_some() {
             self.last.clone_from(&event.id);

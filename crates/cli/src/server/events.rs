@@ -15,7 +15,7 @@ use ureq::{
 };
 
 /// The response header with the result token of an anonymous run.
-const RESULT_TOKEN: &str = "X-Result-Token";
+const RESULT_TOKEN_HEADER: &str = "X-Result-Token";
 
 /// The response header with the URL of the run's events, which contains the run's id. It arrives before the first
 /// event; a queued run has no events yet.
@@ -25,7 +25,7 @@ const CONTENT_LOCATION_HEADER: &str = "Content-Location";
 const DEAD_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of an event in bytes: a result of 4 MiB with every byte escaped, and overhead.
-const LONGEST: u64 = 32 << 20;
+const MAX_EVENT_BYTES: u64 = 32 << 20;
 
 /// One event.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(crate) enum Heard {
 }
 
 /// Maximum number of buffered events.
-const AHEAD: usize = 64;
+const MAX_BUFFERED_EVENTS: usize = 64;
 
 /// An event stream with the headers of its response.
 pub(crate) struct Stream {
@@ -105,14 +105,14 @@ impl Server {
         let url = self.url(&["executions", run, "events"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
         headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
-        headers.extend(token.map(|token| (RESULT_TOKEN, token)));
+        headers.extend(token.map(|token| (RESULT_TOKEN_HEADER, token)));
         self.streamed(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
     /// Reads a run, with a result token if there is one, within the timeout.
     pub(crate) fn run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
-        let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
+        let headers: Vec<_> = token.map(|token| (RESULT_TOKEN_HEADER, token)).into_iter().collect();
         self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
@@ -152,15 +152,15 @@ impl Server {
             return Ok(Answered::Value(self.read(answer)?));
         }
         let header_text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
-        let token = header_text(RESULT_TOKEN).map(str::to_owned);
-        let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_of).map(str::to_owned);
+        let token = header_text(RESULT_TOKEN_HEADER).map(str::to_owned);
+        let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_id).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
         Ok(Answered::Events(Stream { events: Events { lines, server: self.address().to_owned() }, run, token }))
     }
 }
 
 /// The run id in the URL of an event stream, whatever precedes the path.
-fn run_of(address: &str) -> Option<&str> {
+fn run_id(address: &str) -> Option<&str> {
     let (_, run) = address.strip_suffix("/events")?.rsplit_once("/executions/")?;
     uuid::Uuid::parse_str(run).is_ok().then_some(run)
 }
@@ -183,12 +183,12 @@ impl Events {
     fn event(&mut self) -> Result<Option<Event>, Failure> {
         let mut event = Event::default();
         let mut data = String::new();
-        let mut room = LONGEST;
+        let mut room = MAX_EVENT_BYTES;
         while let Some(text) = self.line(&mut room)? {
             if text.is_empty() {
                 if event.name.is_empty() {
                     data.clear();
-                    room = LONGEST;
+                    room = MAX_EVENT_BYTES;
                     continue;
                 }
                 event.data = serde_json::from_str(&data).unwrap_or_default();
@@ -215,7 +215,7 @@ impl Events {
     /// # Errors
     /// When the thread cannot be spawned.
     pub(crate) fn listened(self) -> io::Result<Listening> {
-        let (sender, receiver) = sync_channel(AHEAD);
+        let (sender, receiver) = sync_channel(MAX_BUFFERED_EVENTS);
         let read = move || self.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
         thread::Builder::new().spawn(read)?;
         Ok(Listening(receiver))
@@ -256,9 +256,9 @@ mod tests {
     fn extracts_run_id_from_the_events_address() {
         let run = "019a0000-0000-7000-8000-000000000001";
         for before in ["", "/behind/a/proxy", "https://fairway.example.org"] {
-            assert_eq!(run_of(&format!("{before}/v1/executions/{run}/events")), Some(run), "{before}");
+            assert_eq!(run_id(&format!("{before}/v1/executions/{run}/events")), Some(run), "{before}");
         }
         let known = [format!("/v1/executions/{run}"), "/v1/executions/\u{7}/events".to_owned(), String::new()];
-        assert!(known.iter().all(|address| run_of(address).is_none()));
+        assert!(known.iter().all(|address| run_id(address).is_none()));
     }
 }

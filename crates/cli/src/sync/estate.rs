@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 /// The state of a server's workspace.
 pub(super) struct RemoteState {
@@ -82,7 +82,7 @@ pub(super) fn at_once<I: Sync, T: Send>(
     items: &[I],
     work: impl Fn(&I) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
-    let share = items.len().div_ceil(AT_ONCE).max(1);
+    let share = items.len().div_ceil(MAX_CONCURRENT_REQUESTS).max(1);
     let work = &work;
     thread::scope(|scope| {
         let working: Vec<_> = items

@@ -160,7 +160,7 @@ fn release_files(
             let version = text(binding, "asset_version_id")?;
             bindings.push(match newest.get(version) {
                 Some(asset) => BindingManifest { role, asset: asset.clone(), version: None },
-                None => older(server, estate, role, version)?,
+                None => older_binding(server, estate, role, version)?,
             });
         }
         bindings.sort();
@@ -179,7 +179,7 @@ fn release_files(
 }
 
 /// The binding of a version that is not its asset's newest.
-fn older(server: &Server, estate: &RemoteState, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
+fn older_binding(server: &Server, estate: &RemoteState, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
     let of_kind = estate.assets.values().filter(|asset| word(asset, "asset_kind") == role.as_str());
     for asset in of_kind {
         let path = ["assets", text(asset, "asset_id")?, "versions"];

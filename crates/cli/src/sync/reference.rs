@@ -24,7 +24,7 @@ impl Reached {
     /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
     /// the directory are those of the server.
     pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
-        let mut walk = Walk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
+        let mut walk = ReferenceWalk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
             named.for_each(|(slug, label)| walk.version(slug, Some(label)));
@@ -38,7 +38,7 @@ impl Reached {
 }
 
 /// The traversal state.
-struct Walk<'w> {
+struct ReferenceWalk<'w> {
     wanted: &'w Directory,
     estate: &'w RemoteState,
     /// Visited slugs and labels. References between server assets may form cycles.
@@ -47,7 +47,7 @@ struct Walk<'w> {
     reached: Reached,
 }
 
-impl Walk<'_> {
+impl ReferenceWalk<'_> {
     fn follow(&mut self, reference: &AssetReference) {
         let slug = reference.slug.as_str();
         let label = reference.version.as_ref().map(|label| label.as_str());

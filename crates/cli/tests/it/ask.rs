@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
-async fn saying(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
+async fn scripted_server(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_in_sequence(scripts);
     let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
@@ -25,7 +25,7 @@ fn reports_key(err: &str, keys: &BTreeSet<String>) -> bool {
     keys.len() == 1 && keys.iter().all(|key| err.contains(&format!("`--idempotency-key {key}`")))
 }
 
-fn away() -> Script {
+fn unavailable() -> Script {
     let body = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" });
     Script::status(503, &body.to_string())
 }
@@ -36,9 +36,9 @@ async fn wait_retries_submission_until_the_server_responds() {
     let begun = Script::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
     let ended =
         Script::json(&json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }));
-    let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), away()];
+    let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), unavailable()];
     let scripts = [lost, vec![Script::status(429, &busy.to_string()), begun, ended]].concat();
-    let (endpoint, terminal) = saying(scripts).await;
+    let (endpoint, terminal) = scripted_server(scripts).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
     let (asked, keys) = keys(&endpoint);
@@ -50,14 +50,14 @@ async fn wait_retries_submission_until_the_server_responds() {
 async fn reports_idempotency_key_after_a_lost_response() {
     for (words, scripts, code, most) in [
         (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
-        (vec!["--wait", "1s"], vec![away()], 3, usize::MAX),
+        (vec!["--wait", "1s"], vec![unavailable()], 3, usize::MAX),
         // Without --wait there is a single retry.
         (vec![], vec![Script::reset()], 3, 2),
         (vec!["--no-wait"], vec![Script::reset()], 3, 2),
         // A permanent refusal of the retry says nothing about the first attempt.
         (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
     ] {
-        let (endpoint, terminal) = saying(scripts).await;
+        let (endpoint, terminal) = scripted_server(scripts).await;
         let output = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
         assert_eq!(output.code, code, "{words:?}: {}", output.err);
         let (asked, keys) = keys(&endpoint);
@@ -66,11 +66,11 @@ async fn reports_idempotency_key_after_a_lost_response() {
     }
     // The command with that key submits again.
     let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
-    let (endpoint, terminal) = saying(vec![queued]).await;
+    let (endpoint, terminal) = scripted_server(vec![queued]).await;
     terminal.done(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
     assert_eq!(keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
     // A refusal is a response, so no run can be lost.
-    let (_front, terminal) = saying(vec![Script::status(403, "<html>")]).await;
+    let (_front, terminal) = scripted_server(vec![Script::status(403, "<html>")]).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);
 }

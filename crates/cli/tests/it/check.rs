@@ -41,7 +41,7 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
 }
 
 /// Runs a command with this text on standard input.
-fn piped(words: &[&str], text: &str) -> Came {
+fn run_with_stdin(words: &[&str], text: &str) -> Came {
     let mut command = Terminal::offline().command(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
@@ -52,24 +52,24 @@ fn piped(words: &[&str], text: &str) -> Came {
 fn reads_standard_input_as_dash_and_only_once() {
     let valid = r#"{"name": "s", "description": "\ud83d\ude00", "body": "b"}"#;
     for text in [valid, "name: s\ndescription: d\nbody: b\n"] {
-        let output = piped(&["asset", "check", "--kind", "skill", "-"], text);
+        let output = run_with_stdin(&["asset", "check", "--kind", "skill", "-"], text);
         assert_eq!((output.code, output.out.as_str()), (0, "valid\n"), "{}", output.err);
     }
-    let output = piped(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
+    let output = run_with_stdin(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
     assert!(output.code == 1 && output.err.starts_with("-:1:1: "), "{}", output.err);
-    let output = piped(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
+    let output = run_with_stdin(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
     assert_eq!(output.code, 0, "{}", output.err);
     let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
     // A pipe path is refused with a hint to `-`, and never opened.
-    let output = piped(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
+    let output = run_with_stdin(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
     assert!(
         output.code == 1 && output.err.contains("file_not_regular") && output.err.contains("`-`"),
         "{}",
         output.err
     );
-    let output = piped(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
+    let output = run_with_stdin(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
     assert!(output.code == 1 && output.err.contains("standard input is read once"), "{}", output.err);
-    let output = piped(&[&run[..], &["-"]].concat(), "a: 1\n");
+    let output = run_with_stdin(&[&run[..], &["-"]].concat(), "a: 1\n");
     assert!(output.code == 3, "the inputs are read, and the server is unreachable: {}", output.err);
 }
 
@@ -88,7 +88,7 @@ fn inlines_sidecar_texts_into_content() {
         ("letter:=\"@home, 5\"", "", "@home, 5"),
         ("letter=@-", "By pipe.\n", "By pipe."),
     ] {
-        let printed = piped(&["prompt", "render", manifest, "--arg", argument], input);
+        let printed = run_with_stdin(&["prompt", "render", manifest, "--arg", argument], input);
         assert!(printed.code == 0 && printed.out.contains(expected), "{argument}: {}{}", printed.out, printed.err);
     }
     for wrong in ["letter", "letter:=nonsense"] {

@@ -8,11 +8,11 @@ const CODE_PREFIXES: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fau
 
 /// The sources of the command line without tests.
 fn sources() -> String {
-    fn gather(folder: &Path, text: &mut String) {
+    fn collect_sources(folder: &Path, text: &mut String) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
             if path.is_dir() {
-                gather(&path, text);
+                collect_sources(&path, text);
             } else if path.file_name().unwrap() != "tests.rs" {
                 let source = fs::read_to_string(&path).unwrap();
                 text.push_str(source.split("#[cfg(test)]\nmod tests {").next().unwrap());
@@ -20,7 +20,7 @@ fn sources() -> String {
         }
     }
     let mut text = String::new();
-    gather(&root().join("crates/cli/src"), &mut text);
+    collect_sources(&root().join("crates/cli/src"), &mut text);
     text
 }
 
@@ -46,7 +46,7 @@ fn made(sources: &str) -> BTreeSet<&str> {
     codes
 }
 
-fn documented(text: &str) -> impl Iterator<Item = &str> {
+fn documented_codes(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0))
 }
 
@@ -55,11 +55,11 @@ fn documented_codes_match_the_sources() {
     let text = fs::read_to_string(root().join("docs/errors.md")).unwrap();
     let (_, own) = text.split_once("<!-- codes:cli -->").unwrap();
     let (own, _) = own.split_once("<!-- /codes:cli -->").unwrap();
-    let own: BTreeSet<&str> = documented(own).collect();
+    let own: BTreeSet<&str> = documented_codes(own).collect();
     let sources = sources();
     let made = made(&sources);
     assert!(made.len() > 30, "the scan found only {made:?}");
-    let all: BTreeSet<&str> = documented(&text).collect();
+    let all: BTreeSet<&str> = documented_codes(&text).collect();
     let missing: Vec<_> = made.difference(&all).collect();
     assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
     let said = |code: &&&str| ["\"", ": "].iter().any(|end| sources.contains(&format!("\"{code}{end}")));

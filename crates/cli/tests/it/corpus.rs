@@ -134,7 +134,7 @@ fn renders_prompts_from_files() {
 }
 
 /// Prompts with their arguments: name, text, variables, arguments.
-fn prompts() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
+fn prompt_cases() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
     let number = json!([{ "name": "count", "type": "number" }]);
     let any = json!([
         { "name": "text", "type": "string" }, { "name": "loud", "type": "boolean" }, { "name": "list", "type": "array" },
@@ -203,7 +203,7 @@ async fn prompt_rendering_equals_the_server_s() {
     }
     let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
     let (mut rendered, mut refused) = (0, 0);
-    for (name, text, variables, asked) in prompts() {
+    for (name, text, variables, asked) in prompt_cases() {
         let content = json!({ "system_prompt": text, "variables": variables, "allowed_commands": ["summarize"] });
         let file = write(&format!("{name}.json"), &json!({ "kind": "prompt_template", "content": content }));
         let render = |arguments: &Value| {
@@ -247,7 +247,7 @@ async fn prompt_rendering_equals_the_server_s() {
 }
 
 /// Bundles with their inputs, from the examples and their scenario files.
-fn situations() -> Vec<(Value, Vec<Value>)> {
+fn policy_cases() -> Vec<(Value, Vec<Value>)> {
     let read =
         |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };
     let expenses = read("examples/policy/bundles/expenses.yaml")["content"].clone();
@@ -283,7 +283,7 @@ async fn policy_decisions_equal_the_server_s() {
     let app = TestApp::start().await;
     let terminal = Terminal::offline();
     let mut compared = 0;
-    for (place, (bundle, asked)) in situations().into_iter().enumerate() {
+    for (place, (bundle, asked)) in policy_cases().into_iter().enumerate() {
         let asset = app.given().asset("policy_bundle", &format!("bundle-{place}")).await;
         // An impossible expectation makes both sides report the actual decision.
         let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {

@@ -79,7 +79,7 @@ async fn runs_every_command_against_a_server() {
     assert_eq!(back["rolled_back_to"], first.as_str(), "{back}");
     let watched = grace.refused(&["releases", "watch", &second], 1);
     assert!(watched.err.contains("superseded"), "{}", watched.err);
-    assert_eq!(held(&ada, &first).len(), 3);
+    assert_eq!(held_lanes(&ada, &first).len(), 3);
     assert_eq!(grace.json(&["releases", "retire", &second])["state"], "retired");
     directories(&ada);
 
@@ -133,7 +133,7 @@ fn flows(ada: &CommandRecorder<'_>) {
 }
 
 /// The lanes that a release holds.
-fn held(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
+fn held_lanes(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
     let lanes = ada.json(&["releases", "lanes", "sorter", "--env", "dev"]);
     let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
@@ -166,7 +166,7 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     grace.done(&["releases", "approve", &first, "--note", "It does not any more."]);
     assert!(grace.done(&["releases", "gates", &first]).contains("approved"));
     grace.done(&["releases", "activate", &first, "--lane", "restricted"]);
-    assert_eq!(held(ada, &first), ["restricted"], "that lane alone");
+    assert_eq!(held_lanes(ada, &first), ["restricted"], "that lane alone");
     assert!(grace.done(&["releases", "watch", &first]).record("active\n"));
     assert!(ada.done(&["releases", "list", "--workload", "sorter", "--state", "active"]).contains(&first));
     for lane in ["guided", "standard"] {
@@ -182,7 +182,7 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     assert_eq!(grace.refused(&["releases", "watch", &second, "--wait", "0s"], 5).out.lines().count(), 1);
     for taken in [2, 3, 3] {
         grace.done(&["releases", "advance", &second]);
-        assert_eq!(held(ada, &second).len(), taken);
+        assert_eq!(held_lanes(ada, &second).len(), taken);
     }
     let watched = grace.done(&["releases", "watch", &second]);
     assert!(watched.contains("rollout completed"), "{watched}");

@@ -41,7 +41,7 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
 }
 
 /// A server with queued dispatch and no worker.
-async fn in_line() -> (TestApp, String) {
+async fn queued_server() -> (TestApp, String) {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").without_worker().start().await;
     let slug = app.given().active_workload("main").await.slug;
     (app, slug)
@@ -59,7 +59,7 @@ fn start_wait(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReade
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_id_of_a_queued_run_on_exit() {
-    let (app, slug) = in_line().await;
+    let (app, slug) = queued_server().await;
     let terminal = Terminal::at(&app);
     let output = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
     assert_eq!(output.code, 5, "{}", output.err);
@@ -80,7 +80,7 @@ async fn reports_id_of_a_queued_run_on_exit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_survives_a_server_restart() {
-    let (app, slug) = in_line().await;
+    let (app, slug) = queued_server().await;
     let terminal = Terminal::at(&app);
     let (child, run, mut messages) = start_wait(&terminal, &slug);
     // Restarted at the same address and database, with a worker.

@@ -116,11 +116,11 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     if !problems.is_empty() {
         return Err(ContentRefusal::Invalid(problems));
     }
-    told(made(kind, content))
+    truncate_problems(read_new(kind, content))
 }
 
 /// Limits the problems of a refusal, because one content can have thousands of them.
-fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
+fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
     checked.map_err(|refusal| match refusal {
         ContentRefusal::Invalid(mut problems) => {
             problems.truncate(schema::MAX_PROBLEMS);
@@ -131,7 +131,7 @@ fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedConten
 }
 
 /// Reads new content.
-fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
+fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let checked = read(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {

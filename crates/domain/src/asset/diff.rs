@@ -9,18 +9,18 @@ use similar::{ChangeTag, TextDiff};
 use std::fmt::Write as _;
 
 /// Maximum memory of the operations of a patch, in bytes.
-const HEAVIEST: usize = 4 << 20;
+const MAX_PATCH_BYTES: usize = 4 << 20;
 /// Estimated memory of an operation besides its path and value, in bytes.
-const STEP: usize = 128;
+const OPERATION_BYTES: usize = 128;
 /// Estimated memory of a value with its heap allocation, in bytes. An object's first map node counts separately.
-const VALUE: usize = 48;
+const VALUE_BYTES: usize = 48;
 const MAP_NODE_BYTES: usize = 640;
 /// Maximum length of the readable lines, in bytes.
-const LONGEST: usize = 256 << 10;
+const MAX_READABLE_BYTES: usize = 256 << 10;
 /// Maximum length of one value in a line, in characters.
 const MAX_VALUE_CHARS: usize = 2_000;
 /// Maximum number of lines of a text that is compared line by line; the comparison is quadratic in them.
-const MOST_LINES: usize = 1_000;
+const MAX_COMPARED_LINES: usize = 1_000;
 
 /// The differences between two versions.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,13 +36,13 @@ pub struct VersionDiff {
 /// Compares two contents. Takes them by value, so that a whole-document patch needs no copy.
 #[must_use]
 pub fn diff(from: Value, to: Value) -> VersionDiff {
-    let mut lines = Lines::default();
+    let mut lines = DiffWriter::default();
     lines.compare(&from, &to);
     let (patch, weight) = match lines.weight {
-        steps @ 0..=HEAVIEST => (json_patch::diff(&from, &to), steps),
+        steps @ 0..=MAX_PATCH_BYTES => (json_patch::diff(&from, &to), steps),
         _ => {
             let one = weight(&to);
-            (whole(to), one)
+            (replace_document(to), one)
         }
     };
     if lines.cut {
@@ -51,7 +51,7 @@ pub fn diff(from: Value, to: Value) -> VersionDiff {
     VersionDiff { patch, readable: lines.text, weight }
 }
 
-fn whole(to: Value) -> json_patch::Patch {
+fn replace_document(to: Value) -> json_patch::Patch {
     let replace = json_patch::ReplaceOperation { path: json_patch::jsonptr::PointerBuf::new(), value: to };
     json_patch::Patch(vec![json_patch::PatchOperation::Replace(replace)])
 }
@@ -59,18 +59,18 @@ fn whole(to: Value) -> json_patch::Patch {
 /// Estimated memory of a copy of the value, in bytes.
 fn weight(value: &Value) -> usize {
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE,
-        Value::String(text) => VALUE.saturating_add(text.len()),
-        Value::Array(items) => items.iter().fold(VALUE, |sum, item| sum.saturating_add(weight(item))),
-        Value::Object(members) => members.iter().fold(VALUE.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
-            sum.saturating_add(VALUE).saturating_add(key.len()).saturating_add(weight(member))
+        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
+        Value::String(text) => VALUE_BYTES.saturating_add(text.len()),
+        Value::Array(items) => items.iter().fold(VALUE_BYTES, |sum, item| sum.saturating_add(weight(item))),
+        Value::Object(members) => members.iter().fold(VALUE_BYTES.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
+            sum.saturating_add(VALUE_BYTES).saturating_add(key.len()).saturating_add(weight(member))
         }),
     }
 }
 
 /// The lines written so far, and the current position in the document.
 #[derive(Default)]
-struct Lines {
+struct DiffWriter {
     text: String,
     pointer: String,
     /// Estimated memory of the patch so far, in bytes.
@@ -78,33 +78,33 @@ struct Lines {
     cut: bool,
 }
 
-impl Lines {
+impl DiffWriter {
     fn compare(&mut self, from: &Value, to: &Value) {
         match (from, to) {
             (Value::Object(old), Value::Object(new)) => {
                 for (key, value) in old {
                     self.at(key, |lines| match new.get(key) {
                         Some(other) => lines.compare(value, other),
-                        None => lines.say('-', None, || shown(value)),
+                        None => lines.say('-', None, || render_value(value)),
                     });
                 }
                 for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-                    self.at(key, |lines| lines.say('+', Some(value), || shown(value)));
+                    self.at(key, |lines| lines.say('+', Some(value), || render_value(value)));
                 }
             }
             (Value::Array(old), Value::Array(new)) => {
                 for index in 0..old.len().max(new.len()) {
                     self.at(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
                         (Some(value), Some(other)) => lines.compare(value, other),
-                        (Some(value), None) => lines.say('-', None, || shown(value)),
-                        (None, Some(value)) => lines.say('+', Some(value), || shown(value)),
+                        (Some(value), None) => lines.say('-', None, || render_value(value)),
+                        (None, Some(value)) => lines.say('+', Some(value), || render_value(value)),
                         (None, None) => {}
                     });
                 }
             }
             _ if from == to => {}
             (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.texts(old, new, to),
-            _ => self.say('~', Some(to), || format!("{} -> {}", shown(from), shown(to))),
+            _ => self.say('~', Some(to), || format!("{} -> {}", render_value(from), render_value(to))),
         }
     }
 
@@ -119,7 +119,7 @@ impl Lines {
 
     /// Writes one line and counts its patch operation with the value that the operation carries.
     fn say(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
-        let step = STEP.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, weight));
+        let step = OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, weight));
         self.weight = self.weight.saturating_add(step);
         if self.has_room() {
             // Writing to a `String` cannot fail.
@@ -129,7 +129,7 @@ impl Lines {
 
     /// Compares a text of several lines, line by line.
     fn texts(&mut self, old: &str, new: &str, carried: &Value) {
-        if old.lines().count().max(new.lines().count()) > MOST_LINES {
+        if old.lines().count().max(new.lines().count()) > MAX_COMPARED_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
             return self.say('~', Some(carried), || format!("a text of {old} lines -> a text of {new} lines"));
         }
@@ -148,7 +148,7 @@ impl Lines {
     }
 
     fn has_room(&mut self) -> bool {
-        let room = self.text.len() < LONGEST;
+        let room = self.text.len() < MAX_READABLE_BYTES;
         self.cut |= !room;
         room
     }
@@ -159,7 +159,7 @@ fn has_lines(text: &str) -> bool {
 }
 
 /// Renders a value in one line, truncated to the maximum width before it is written.
-fn shown(value: &Value) -> String {
+fn render_value(value: &Value) -> String {
     match value {
         Value::String(text) => excerpt(&Value::String(text.chars().take(MAX_VALUE_CHARS).collect()).to_string()).to_owned(),
         Value::Array(items) if items.len() > MAX_VALUE_CHARS => format!("[… {} items]", items.len()),
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn turned(from: &Value, to: &Value) -> Value {
+    fn apply_patch(from: &Value, to: &Value) -> Value {
         let mut document = from.clone();
         json_patch::patch(&mut document, &diff(from.clone(), to.clone()).patch).unwrap();
         document
@@ -208,8 +208,8 @@ mod tests {
         - /variables/2: 3
         + /description: "new"
         "#);
-        assert_eq!(turned(&from, &to), to);
-        assert_eq!(turned(&to, &from), from);
+        assert_eq!(apply_patch(&from, &to), to);
+        assert_eq!(apply_patch(&to, &from), from);
         assert_eq!(diff(to.clone(), to.clone()).readable, "");
         assert_eq!(diff(to.clone(), to.clone()).patch.0, []);
     }
@@ -219,9 +219,9 @@ mod tests {
         let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
         let made = diff(bomb(1), bomb(2));
         assert_eq!(made.patch.0.len(), 1);
-        assert!(made.readable.len() < LONGEST + 3 * MAX_VALUE_CHARS, "{}", made.readable.len());
+        assert!(made.readable.len() < MAX_READABLE_BYTES + 3 * MAX_VALUE_CHARS, "{}", made.readable.len());
         assert!(made.readable.record("… and more\n"));
-        assert_eq!(turned(&bomb(1), &bomb(2)), bomb(2));
+        assert_eq!(apply_patch(&bomb(1), &bomb(2)), bomb(2));
     }
 
     #[test]
@@ -230,14 +230,14 @@ mod tests {
             |items: &mut dyn Iterator<Item = u32>| json!(items.map(|item| format!("{item:070}")).collect::<Vec<_>>());
         let (straight, reversed) = (list(&mut (0..49_900)), list(&mut (0..49_900).rev()));
         assert_eq!(diff(straight.clone(), reversed.clone()).patch.0.len(), 1);
-        assert_eq!(turned(&straight, &reversed), reversed);
+        assert_eq!(apply_patch(&straight, &reversed), reversed);
         let fewer = list(&mut (0..49_890));
         assert_eq!(diff(straight, fewer).patch.0.len(), 10);
     }
 
     #[test]
     fn skips_line_comparison_of_long_texts() {
-        let text = |word: &str| json!({ "t": format!("{word}\n").repeat(MOST_LINES + 1) });
+        let text = |word: &str| json!({ "t": format!("{word}\n").repeat(MAX_COMPARED_LINES + 1) });
         assert_eq!(diff(text("a"), text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
     }
 
@@ -260,7 +260,7 @@ mod tests {
     proptest! {
         #[test]
         fn patch_transforms_source_into_target(from in documents(), to in documents()) {
-            prop_assert_eq!(turned(&from, &to), to.clone());
+            prop_assert_eq!(apply_patch(&from, &to), to.clone());
             prop_assert_eq!(diff(from.clone(), to.clone()).readable.is_empty(), from == to);
         }
     }

@@ -52,7 +52,7 @@ const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skil
 pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     let mut found = Vec::new();
     if let Some(root) = schema_value(kind) {
-        gather(root, content, &mut found);
+        collect_references(root, content, &mut found);
     }
     if kind == AssetKind::PromptTemplate {
         found.extend(prompt_references(content));
@@ -60,17 +60,17 @@ pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     found
 }
 
-fn gather(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
+fn collect_references(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
     position::visit(root, content, &mut |visited| {
         if visited.schema.get("$ref").and_then(Value::as_str) != Some(REFERENCE_SCHEMA) {
             return VisitFlow::Into;
         }
-        found.extend(read(visited.value, visited.pointer, visited.schema));
+        found.extend(parse_reference(visited.value, visited.pointer, visited.schema));
         VisitFlow::Past
     });
 }
 
-fn read(value: &Value, pointer: &str, schema: &Value) -> Option<AssetReference> {
+fn parse_reference(value: &Value, pointer: &str, schema: &Value) -> Option<AssetReference> {
     let slug = Slug::parse(value.get("slug")?.as_str()?).ok()?;
     let version = match value.get("version") {
         None => None,
@@ -136,7 +136,7 @@ mod tests {
             "unknown": {"slug": "i"},
         });
         let mut found = Vec::new();
-        gather(&root, &content, &mut found);
+        collect_references(&root, &content, &mut found);
         let expected = ["/either f", "/inner/deep e", "/many/0 b", "/named/x~1y g", "/one a@v2"];
         let mut found = stated(found);
         found.sort();

@@ -34,7 +34,7 @@ pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// The maximum number of concurrent scripts per tenant and process.
 pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
 /// The step id and type of a script run.
-const STEP: &str = "code";
+const STEP_NAME: &str = "code";
 
 /// A script language.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -323,7 +323,7 @@ impl ScriptRun<'_> {
                 outcome,
                 error,
                 output,
-                steps: vec![StepRecord { step_id: STEP.to_owned(), step_type: STEP, failure: failed, duration }],
+                steps: vec![StepRecord { step_id: STEP_NAME.to_owned(), step_type: STEP_NAME, failure: failed, duration }],
                 decisions: Vec::new(),
                 artifacts: vec![artifact],
                 lineage: Vec::new(),

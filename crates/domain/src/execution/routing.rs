@@ -5,7 +5,7 @@ use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
 use std::{sync::Arc, time::Duration};
 
 /// The maximum number of attempts per route and request.
-const ROUNDS: usize = 2;
+const MAX_ATTEMPTS_PER_ROUTE: usize = 2;
 /// The delay before a route is retried, without jitter.
 pub const BACKOFF: Duration = Duration::from_millis(250);
 /// The maximum retry delay that a provider can request; routes with a longer delay are not retried.
@@ -73,7 +73,7 @@ impl Routing {
                 reasons.push(RouteRefusal::NotApproved);
             }
             if let Some(profile) = profile {
-                reasons.extend(against(profile, route, residency(&route.account_slot)));
+                reasons.extend(route_refusals(profile, route, residency(&route.account_slot)));
             }
             if reasons.is_empty() {
                 routing.open.push(RoutePoint {
@@ -137,7 +137,7 @@ impl Embedding {
 }
 
 /// The reasons a profile refuses a route. Unknown properties are refused.
-fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
+fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
     if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
         reasons.push(RouteRefusal::Jurisdiction);
@@ -235,7 +235,7 @@ impl Question {
             let failed = attempts_of(route).next_back()?;
             let passes = failed.result.is_err_and(ProviderError::passes);
             let wait = failed.retry_after.unwrap_or_default();
-            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < ROUNDS).then_some((route, wait))
+            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE).then_some((route, wait))
         });
         again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACKOFF) })
     }
@@ -265,7 +265,7 @@ mod tests {
         SovereigntyProfile::parse(content).unwrap()
     }
 
-    fn told(routing: &Routing) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+    fn open_and_refused(routing: &Routing) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
         let refused = routing.refused.iter().map(|refused| {
             (refused.route.route_id.as_str(), refused.reasons.iter().map(|reason| reason.code()).collect())
         });
@@ -282,7 +282,7 @@ mod tests {
         ]);
         let routing = Routing::of(&policy, None, |_| None);
         let why = vec!["route_not_approved"];
-        assert_eq!(told(&routing), (vec!["a", "c"], vec![("b", why.clone()), ("d", why)]));
+        assert_eq!(open_and_refused(&routing), (vec!["a", "c"], vec![("b", why.clone()), ("d", why)]));
     }
 
     #[test]
@@ -304,13 +304,13 @@ mod tests {
             ("fr", vec!["region_not_allowed"]),
             ("lies", vec!["account_jurisdiction_not_allowed"]),
         ];
-        assert_eq!(told(&routing), (vec!["de", "eu"], refused));
+        assert_eq!(open_and_refused(&routing), (vec!["de", "eu"], refused));
     }
 
     #[test]
     fn empty_list_refuses_all_and_missing_list_allows_all() {
         let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
-        let closed = |content: Value| told(&Routing::of(&policy, Some(&profile(&content)), |_| None)).1.len();
+        let closed = |content: Value| open_and_refused(&Routing::of(&policy, Some(&profile(&content)), |_| None)).1.len();
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 /// The overhead of a value beyond its text, in bytes: two slots, because a growing list can hold twice the capacity
 /// that it needs.
-const VALUE: usize = 2 * size_of::<Value>();
+const VALUE_OVERHEAD: usize = 2 * size_of::<Value>();
 /// The overhead of an object member beyond its key's text and its value, in bytes.
-const MEMBER: usize = 64;
+const MEMBER_OVERHEAD: usize = 64;
 /// The maximum nesting of values. Writing, comparing and dropping a value recurse, and each step can wrap the previous
 /// output once more. A stored answer is wrapped again, and its parser recurses at most 127 levels.
 pub const MAX_NESTING: usize = 120;
@@ -64,11 +64,11 @@ impl Allowance {
 
     /// Charges a value without its contents.
     pub(super) fn charge_level(&mut self, above: usize) -> Result<(), Exhausted> {
-        if above >= MAX_NESTING { Err(Exhausted) } else { self.take(VALUE) }
+        if above >= MAX_NESTING { Err(Exhausted) } else { self.take(VALUE_OVERHEAD) }
     }
 
     pub(super) fn charge_key(&mut self, key: &str) -> Result<(), Exhausted> {
-        self.take(MEMBER)?;
+        self.take(MEMBER_OVERHEAD)?;
         self.charge_text(key)
     }
 
@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn room(value: &Value) -> usize {
+    fn cost_of(value: &Value) -> usize {
         let mut allowance = Allowance::of(1 << 20);
         allowance.charge(value).unwrap();
         (1 << 20) - allowance.left()
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn charges_exact_cost() {
         let value = json!({ "a": ["b", 1, null], "c\n": "\u{1}\"" });
-        let needed = room(&value);
+        let needed = cost_of(&value);
         assert!(Allowance::of(needed).charge(&value).is_ok());
         assert_eq!(Allowance::of(needed - 1).charge(&value), Err(Exhausted));
     }
@@ -153,7 +153,7 @@ mod tests {
     proptest! {
         #[test]
         fn json_text_never_exceeds_charge(value in any_value()) {
-            prop_assert!(value.to_string().len() <= room(&value), "{}", value);
+            prop_assert!(value.to_string().len() <= cost_of(&value), "{}", value);
         }
     }
 }

@@ -24,12 +24,12 @@ const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 /// Reports all violated rules between the steps of a flow.
 pub(super) fn check(content: &Map<String, Value>, findings: &mut Findings) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
-    let steps = Steps::named(list, findings);
+    let steps = StepIndex::named(list, findings);
     let chart = ControlFlow::of(content, &steps, findings);
     chart.paths(findings);
-    let inputs = declared(content);
+    let inputs = declared_inputs(content);
     for (index, step) in list.iter().enumerate() {
-        let scene = Scene { steps: &steps, chart: &chart, inputs: inputs.as_ref(), index, step };
+        let scene = ReferenceCheck { steps: &steps, chart: &chart, inputs: inputs.as_ref(), index, step };
         scene.references(findings);
     }
 }
@@ -43,7 +43,7 @@ fn form(step: &Value) -> Option<StepType> {
 }
 
 /// The inputs that the trigger declares; `None` when they are unreadable.
-fn declared(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
+fn declared_inputs(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     let Some(trigger) = content.get("trigger") else { return Some(BTreeSet::new()) };
     match trigger.as_object()?.get("inputs_schema") {
         None => Some(BTreeSet::new()),
@@ -52,7 +52,7 @@ fn declared(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
 }
 
 /// The steps by id.
-struct Steps<'c> {
+struct StepIndex<'c> {
     list: &'c [Value],
     /// The position of each id's step; `None` for a duplicate id.
     positions: BTreeMap<&'c str, Option<usize>>,
@@ -62,14 +62,14 @@ struct Steps<'c> {
 
 /// The result of a step lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Named {
+enum StepLookup {
     Step(usize),
     /// One of several steps, or a step with an unreadable id.
     Some,
     Nothing,
 }
 
-impl<'c> Steps<'c> {
+impl<'c> StepIndex<'c> {
     fn named(list: &'c [Value], findings: &mut Findings) -> Self {
         let mut steps = Self { list, positions: BTreeMap::new(), all_named: true };
         for (index, step) in list.iter().enumerate() {
@@ -87,21 +87,21 @@ impl<'c> Steps<'c> {
         steps
     }
 
-    fn find(&self, id: &str) -> Named {
+    fn find(&self, id: &str) -> StepLookup {
         match self.positions.get(id) {
-            Some(Some(position)) => Named::Step(*position),
-            Some(None) => Named::Some,
-            None if self.all_named => Named::Nothing,
-            None => Named::Some,
+            Some(Some(position)) => StepLookup::Step(*position),
+            Some(None) => StepLookup::Some,
+            None if self.all_named => StepLookup::Nothing,
+            None => StepLookup::Some,
         }
     }
 
     /// The step that a value names, if it is unique.
     fn target(&self, value: &Value, path: &Path, findings: &mut Findings) -> Option<usize> {
         match self.find(value.as_str()?) {
-            Named::Step(position) => Some(position),
-            Named::Some => None,
-            Named::Nothing => {
+            StepLookup::Step(position) => Some(position),
+            StepLookup::Some => None,
+            StepLookup::Nothing => {
                 findings.note(path, "unknown_step", "no step has this id");
                 None
             }
@@ -119,14 +119,14 @@ struct ControlFlow {
     perhaps: Vec<Vec<usize>>,
     /// Whether any edge may exist.
     open: bool,
-    reach: Rc<Reach>,
+    reach: Rc<Reachability>,
     /// Reachability including possible edges; `None` when any edge may exist.
-    widest: Option<Rc<Reach>>,
+    widest: Option<Rc<Reachability>>,
 }
 
 impl ControlFlow {
     /// Builds the control flow, and reports unknown targets and missing returns.
-    fn of(content: &Map<String, Value>, steps: &Steps<'_>, findings: &mut Findings) -> Self {
+    fn of(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut Findings) -> Self {
         let mut chart = Self::default();
         if let Some(entry) = content.get("entry_step") {
             chart.entry = steps.target(entry, &Path::default().key("entry_step"), findings);
@@ -135,13 +135,13 @@ impl ControlFlow {
             chart.step(index, step, steps, findings);
         }
         if steps.list.len() <= MAX_ANALYZED_STEPS {
-            chart.reach = Rc::new(Reach::of(&chart.sure));
+            chart.reach = Rc::new(Reachability::of(&chart.sure));
             if chart.perhaps.iter().all(Vec::is_empty) {
                 chart.widest = (!chart.open).then(|| Rc::clone(&chart.reach));
             } else if !chart.open {
                 let both = chart.sure.iter().zip(&chart.perhaps);
                 let widest: Vec<Vec<usize>> = both.map(|(sure, perhaps)| [sure.as_slice(), perhaps].concat()).collect();
-                chart.widest = Some(Rc::new(Reach::of(&widest)));
+                chart.widest = Some(Rc::new(Reachability::of(&widest)));
             }
         } else {
             chart.sure.clear();
@@ -149,7 +149,7 @@ impl ControlFlow {
         chart
     }
 
-    fn step(&mut self, index: usize, step: &Value, steps: &Steps<'_>, findings: &mut Findings) {
+    fn step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut Findings) {
         let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
         // A step that is not an object could have any edge; a `return` has none.
         self.open |= !step.is_object();
@@ -218,9 +218,9 @@ fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
 
 /// The reachability relation between steps; it is reflexive.
 #[derive(Default)]
-struct Reach(Vec<Vec<bool>>);
+struct Reachability(Vec<Vec<bool>>);
 
-impl Reach {
+impl Reachability {
     fn of(outgoing: &[Vec<usize>]) -> Self {
         Self((0..outgoing.len()).map(|index| reachable(outgoing, index)).collect())
     }
@@ -231,15 +231,15 @@ impl Reach {
 }
 
 /// A step with the scope of its references.
-struct Scene<'c> {
-    steps: &'c Steps<'c>,
+struct ReferenceCheck<'c> {
+    steps: &'c StepIndex<'c>,
     chart: &'c ControlFlow,
     inputs: Option<&'c BTreeSet<&'c str>>,
     index: usize,
     step: &'c Value,
 }
 
-impl Scene<'_> {
+impl ReferenceCheck<'_> {
     /// Reports references that name nothing, or a step that runs later.
     fn references(&self, findings: &mut Findings) {
         for key in ["inputs", "model_policy", "output"] {
@@ -281,14 +281,14 @@ impl Scene<'_> {
                 }
             }
             Reference::Step { step, .. } => match self.steps.find(step) {
-                Named::Nothing => findings.note(path, "unknown_step", "a reference names a step that does not exist"),
-                Named::Step(position) => {
+                StepLookup::Nothing => findings.note(path, "unknown_step", "a reference names a step that does not exist"),
+                StepLookup::Step(position) => {
                     let own = position == self.index;
                     if (own && !sees_own) || (!own && self.chart.cannot_precede(position, self.index)) {
                         findings.note(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }
-                Named::Some => {}
+                StepLookup::Some => {}
             },
             Reference::Release { .. } => {}
         }

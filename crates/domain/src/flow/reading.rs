@@ -102,8 +102,8 @@ fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
         return None;
     }
     let map = findings.object(content, &root, &FLOW_KEYS)?;
-    let name = prose(map, "name", MAX_FLOW_NAME, findings);
-    let description = prose(map, "description", MAX_DESCRIPTION, findings);
+    let name = bounded_text(map, "name", MAX_FLOW_NAME, findings);
+    let description = bounded_text(map, "description", MAX_DESCRIPTION, findings);
     let labels = labels(map, findings);
     let trigger = trigger(map, findings);
     let entry_step = findings.required_text(map, "entry_step", &root).map(str::to_owned);
@@ -124,7 +124,7 @@ fn is_bounded(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-fn prose(map: &Map<String, Value>, key: &str, most: usize, findings: &mut Findings) -> Option<String> {
+fn bounded_text(map: &Map<String, Value>, key: &str, most: usize, findings: &mut Findings) -> Option<String> {
     let text = findings.text(map, key, &Path::default())?;
     if text.len() > most {
         findings.invalid(&Path::default().key(key), "the text is too long");
@@ -236,7 +236,7 @@ fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
         // The output of a `return` belongs to its kind.
         Some(StepType::Return) => None,
         None => {
-            unknown(map, path, findings);
+            check_untyped_step(map, path, findings);
             None
         }
     };
@@ -246,7 +246,7 @@ fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
 }
 
 /// Checks a step of unknown type by the rules common to all types.
-fn unknown(map: &Map<String, Value>, path: &Path, findings: &mut Findings) {
+fn check_untyped_step(map: &Map<String, Value>, path: &Path, findings: &mut Findings) {
     model_policy(map, path, findings);
     tools(map, path, findings);
     max_steps(map, path, findings);
@@ -300,14 +300,14 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut Findings) 
         Reference::Trigger { .. } | Reference::Step { .. } => false,
     };
     // Only a bound policy is allowed here, because the caller must not choose the route.
-    if text.references().count() != 1 || !text.references().all(role) || !is_whole(word) {
+    if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(word) {
         findings.invalid(&path, "expected `{{release.model_policy}}`");
     }
     Some(text)
 }
 
 /// Whether the text consists of the reference only.
-fn is_whole(word: &str) -> bool {
+fn is_single_reference(word: &str) -> bool {
     word.starts_with("{{") && word.record("}}")
 }
 

@@ -176,7 +176,7 @@ impl Text {
             return Ok(value.into_owned());
         }
         allowance.charge_level(above)?;
-        let mut written = Writing { text: String::new(), allowance };
+        let mut written = BudgetedWriter { text: String::new(), allowance };
         for part in &self.parts {
             match part {
                 Part::Literal(text) => written.push(text)?,
@@ -195,12 +195,12 @@ impl Text {
 }
 
 /// A writer that charges each piece of text.
-struct Writing<'a> {
+struct BudgetedWriter<'a> {
     text: String,
     allowance: &'a mut Allowance,
 }
 
-impl Writing<'_> {
+impl BudgetedWriter<'_> {
     fn push(&mut self, text: &str) -> Result<(), Exhausted> {
         self.allowance.charge_text(text)?;
         self.text.push_str(text);
@@ -208,7 +208,7 @@ impl Writing<'_> {
     }
 }
 
-impl fmt::Write for Writing<'_> {
+impl fmt::Write for BudgetedWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text).map_err(|_| fmt::Error)
     }
@@ -347,12 +347,12 @@ mod tests {
         }
     }
 
-    fn within(template: &Template, bytes: usize) -> Result<Value, ResolveError> {
+    fn resolve_within(template: &Template, bytes: usize) -> Result<Value, ResolveError> {
         template.resolve(&Scope, &mut Allowance::of(bytes))
     }
 
     fn resolve(text: &str) -> Result<Value, ResolveError> {
-        within(&Template::Text(Text::parse(text).unwrap()), 1 << 20)
+        resolve_within(&Template::Text(Text::parse(text).unwrap()), 1 << 20)
     }
 
     #[test]
@@ -382,7 +382,7 @@ mod tests {
             ("a".to_owned(), Template::List(vec![text("{{steps.ask-1.output}}"), Template::Plain(json!(3))])),
             ("b".to_owned(), text("x")),
         ]);
-        assert_eq!(within(&template, 1 << 20).unwrap(), json!({"a": [[1, 2], 3], "b": "x"}));
+        assert_eq!(resolve_within(&template, 1 << 20).unwrap(), json!({"a": [[1, 2], 3], "b": "x"}));
         assert_eq!(template.source(), json!({"a": ["{{steps.ask-1.output}}", 3], "b": "x"}));
         assert_eq!(template.references().len(), 1);
     }
@@ -399,12 +399,12 @@ mod tests {
             (Template::Plain(json!(1)), Template::List(vec![Template::Plain(json!(1)); 1_000])),
             (keyed("k"), keyed(&"k".repeat(50_000))),
         ] {
-            assert!(within(&short, 10_000).is_ok(), "{short:?}");
-            assert_eq!(within(&long, 10_000), Err(ResolveError::TooLarge(Exhausted)), "{:?}", long.source());
+            assert!(resolve_within(&short, 10_000).is_ok(), "{short:?}");
+            assert_eq!(resolve_within(&long, 10_000), Err(ResolveError::TooLarge(Exhausted)), "{:?}", long.source());
         }
         let deep = |levels: usize| (1..levels).fold(Template::Plain(json!(1)), |inner, _| Template::List(vec![inner]));
-        assert!(within(&deep(MAX_NESTING), 1 << 20).is_ok());
-        assert_eq!(within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(Exhausted)));
+        assert!(resolve_within(&deep(MAX_NESTING), 1 << 20).is_ok());
+        assert_eq!(resolve_within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(Exhausted)));
     }
 
     #[test]

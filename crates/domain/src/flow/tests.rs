@@ -48,7 +48,7 @@ fn codes(text: &str) -> Vec<(&'static str, Option<u32>)> {
 }
 
 /// The problems of the valid flow with one text replaced.
-fn changed(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
+fn problems_with_replacement(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
     assert!(GOOD.contains(from), "{from}");
     codes(&GOOD.replacen(from, to, 1))
 }
@@ -96,32 +96,32 @@ fn implicit_flow_is_valid() {
 #[test]
 fn reports_code_and_line_of_each_rule() {
     let one = |code, line| vec![(code, Some(line))];
-    assert_eq!(changed("name: answer", "naem: answer"), one("unknown_key", 2));
-    assert_eq!(changed("entry_step: check", "entry_step: start"), one("unknown_step", 8));
-    assert_eq!(changed("    on_failure: refuse", "    on_failure: gone"), one("unknown_step", 16));
-    assert_eq!(changed("on_failure: refuse", "on_failure: done"), one("unreachable_step", 30));
-    assert_eq!(changed("id: done", "id: answer"), vec![("duplicate_step_id", Some(33)), ("unknown_step", Some(29))]);
-    assert_eq!(changed("on_failure: refuse", "on_failure: refuse\n    next: search"), one("next_and_on_success", 17));
-    assert_eq!(changed("evaluate_policy", "launch"), one("unknown_action", 12));
-    assert_eq!(changed("type: llm_call", "type: magic"), one("unknown_step_type", 23));
-    assert_eq!(changed("question: string", "question: uuid"), one("invalid_value", 7));
-    assert_eq!(changed("question: string", "question: string\n    __proto__: string"), one("invalid_value", 8));
-    assert_eq!(changed("{{trigger.question}}", "{{trigger.__proto__}}"), one("unknown_input", 14));
-    assert_eq!(changed("{{release.prompt_template}}", "{{release.prompt}}"), one("unknown_role", 25));
-    assert_eq!(changed("{{steps.search.output.documents}}", "{{steps.gone.output}}"), one("unknown_step", 26));
-    assert_eq!(changed("{{steps.search.output.documents}}", "{{steps.done.output}}"), one("step_not_earlier", 26));
-    assert_eq!(changed("{{steps.search.output.documents}}", "{{steps.answer.output}}"), one("step_not_earlier", 26));
-    assert_eq!(changed("not allowed", "{{steps.answer.output}}"), one("step_not_earlier", 32));
-    assert_eq!(changed("not allowed", "{{oops"), one("reference_malformed", 32));
-    assert_eq!(changed("{{release.model_policy}}", "{{trigger.question}}"), one("invalid_value", 27));
-    assert_eq!(changed("      prompt: \"{{release.prompt_template}}\"\n", ""), one("missing_key", 25));
-    assert_eq!(changed("output: documents", "output: 7"), one("invalid_value", 21));
-    assert_eq!(changed("    output: \"not allowed\"\n", ""), one("missing_key", 30));
+    assert_eq!(problems_with_replacement("name: answer", "naem: answer"), one("unknown_key", 2));
+    assert_eq!(problems_with_replacement("entry_step: check", "entry_step: start"), one("unknown_step", 8));
+    assert_eq!(problems_with_replacement("    on_failure: refuse", "    on_failure: gone"), one("unknown_step", 16));
+    assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: done"), one("unreachable_step", 30));
+    assert_eq!(problems_with_replacement("id: done", "id: answer"), vec![("duplicate_step_id", Some(33)), ("unknown_step", Some(29))]);
+    assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: refuse\n    next: search"), one("next_and_on_success", 17));
+    assert_eq!(problems_with_replacement("evaluate_policy", "launch"), one("unknown_action", 12));
+    assert_eq!(problems_with_replacement("type: llm_call", "type: magic"), one("unknown_step_type", 23));
+    assert_eq!(problems_with_replacement("question: string", "question: uuid"), one("invalid_value", 7));
+    assert_eq!(problems_with_replacement("question: string", "question: string\n    __proto__: string"), one("invalid_value", 8));
+    assert_eq!(problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"), one("unknown_input", 14));
+    assert_eq!(problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"), one("unknown_role", 25));
+    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.gone.output}}"), one("unknown_step", 26));
+    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.done.output}}"), one("step_not_earlier", 26));
+    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.answer.output}}"), one("step_not_earlier", 26));
+    assert_eq!(problems_with_replacement("not allowed", "{{steps.answer.output}}"), one("step_not_earlier", 32));
+    assert_eq!(problems_with_replacement("not allowed", "{{oops"), one("reference_malformed", 32));
+    assert_eq!(problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"), one("invalid_value", 27));
+    assert_eq!(problems_with_replacement("      prompt: \"{{release.prompt_template}}\"\n", ""), one("missing_key", 25));
+    assert_eq!(problems_with_replacement("output: documents", "output: 7"), one("invalid_value", 21));
+    assert_eq!(problems_with_replacement("    output: \"not allowed\"\n", ""), one("missing_key", 30));
 }
 
 #[test]
 fn refuses_cycles_and_missing_returns() {
-    assert_eq!(changed("next: done", "next: search").first().map(|found| found.0), Some("unreachable_step"));
+    assert_eq!(problems_with_replacement("next: done", "next: search").first().map(|found| found.0), Some("unreachable_step"));
     let cycle = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: b}\n  \
                  - {id: b, type: task, action: evaluate_policy, next: a, on_failure: c}\n  - {id: c, type: return, output: x}\n";
     assert_eq!(codes(cycle), [("cycle", Some(3)), ("cycle", Some(4))]);
@@ -138,7 +138,7 @@ fn reports_several_problems_at_once() {
 }
 
 /// All problems of a flow as codes with lines, ordered by line.
-fn all(text: &str) -> Vec<(&'static str, u32)> {
+fn sorted_problems(text: &str) -> Vec<(&'static str, u32)> {
     let mut found: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
     found.sort_by_key(|(code, line)| (*line, *code));
     found
@@ -148,22 +148,22 @@ fn all(text: &str) -> Vec<(&'static str, u32)> {
 fn unreadable_parts_hide_no_other_problems() {
     let steps = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let entry = "entry_step: nope\nsteps:\n  - {id: a, type: llmcall, next: b}\n  - {id: b, type: return, output: 1}\n";
-    assert_eq!(all(entry), [("unknown_step", 1), ("unknown_step_type", 3)]);
+    assert_eq!(sorted_problems(entry), [("unknown_step", 1), ("unknown_step_type", 3)]);
     let text = steps(
         "  - {id: a, type: task, inputs: {q: '{{trigger.q}}'}, on_failure: w, colour: blue}\n  \
          - {id: b, type: return, output: '{{release.zz}} {{trigger.z}} {{steps.gone.output}} {{oops}}'}\n",
     );
     let step = [("missing_key", 3), ("unknown_input", 3), ("unknown_key", 3), ("unknown_step", 3)];
     let end = [("reference_malformed", 4), ("unknown_input", 4), ("unknown_role", 4), ("unknown_step", 4)];
-    assert_eq!(all(&text), [step, end].concat());
+    assert_eq!(sorted_problems(&text), [step, end].concat());
     let text = steps(
         "  - {id: a, type: task, action: evaluate_policy, inputs: {q: '{{trigger.q}}'}}\n  \
          - {id: a, type: return, output: '{{release.zz}}'}\n",
     );
-    assert_eq!(all(&text), [("unknown_input", 3), ("duplicate_step_id", 4), ("unknown_role", 4)]);
+    assert_eq!(sorted_problems(&text), [("unknown_input", 3), ("duplicate_step_id", 4), ("unknown_role", 4)]);
     let lists =
         steps("  - {id: a, type: return, output: [['{{trigger.q}}', '{{oops}}'], {k: '{{steps.a.output}}'}]}\n");
-    assert_eq!(all(&lists), [("reference_malformed", 3), ("step_not_earlier", 3), ("unknown_input", 3)]);
+    assert_eq!(sorted_problems(&lists), [("reference_malformed", 3), ("step_not_earlier", 3), ("unknown_input", 3)]);
 }
 
 #[test]
@@ -173,14 +173,14 @@ fn analyzes_known_paths_of_partial_flows() {
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
     // A cycle is certain, whatever the unknown target becomes.
     let text = flow(&[task("a", ", on_failure: gone"), task("b", ", next: a"), end("c")]);
-    assert_eq!(all(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
+    assert_eq!(sorted_problems(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
     // A reference to a step that certainly runs later is reported.
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
-    assert_eq!(all(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
+    assert_eq!(sorted_problems(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
     // A step of unknown type continues with the next step or ends; either way `c` is unreachable.
     let odd = "  - {id: b, type: odd}\n".to_owned();
     let text = flow(&[task("a", ""), odd.clone(), end("c"), end("d")]);
-    assert_eq!(all(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
+    assert_eq!(sorted_problems(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
     // A cycle does not hide other path problems.
     let text = flow(&[
         task("a", ", next: a"),
@@ -188,7 +188,7 @@ fn analyzes_known_paths_of_partial_flows() {
         end("c"),
     ]);
     let apart = [("unreachable_step", 4), ("unreachable_step", 5)];
-    assert_eq!(all(&text), [[("cycle", 3), ("step_not_earlier", 4)].as_slice(), &apart].concat());
+    assert_eq!(sorted_problems(&text), [[("cycle", 3), ("step_not_earlier", 4)].as_slice(), &apart].concat());
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn unreadable_parts_cause_no_other_problems() {
         ("  - {id: 7, type: task, action: evaluate_policy, next: z}\n", "wrong_type"),
     ] {
         let text = flow(&format!("  - {{id: a, type: task, action: evaluate_policy, next: b}}\n{step}{end}"));
-        assert_eq!(all(&text), [(code, 4)], "{step}");
+        assert_eq!(sorted_problems(&text), [(code, 4)], "{step}");
     }
     for (step, code) in [
         ("  - {id: a, type: odd}\n", "unknown_step_type"),
@@ -210,13 +210,13 @@ fn unreadable_parts_cause_no_other_problems() {
         ("  - {id: a, type: return}\n", "missing_key"),
         ("  - {id: a}\n", "missing_key"),
     ] {
-        assert_eq!(all(&flow(step)), [(code, 3)], "{step}");
+        assert_eq!(sorted_problems(&flow(step)), [(code, 3)], "{step}");
     }
     for trigger in ["7", "{inputs_schema: 7}"] {
         let text = format!(
             "trigger: {trigger}\nentry_step: a\nsteps:\n  - {{id: a, type: return, output: '{{{{trigger.q}}}}'}}\n"
         );
-        assert_eq!(all(&text), [("wrong_type", 1)]);
+        assert_eq!(sorted_problems(&text), [("wrong_type", 1)]);
     }
 }
 
@@ -236,7 +236,7 @@ fn reports_yaml_and_flow_problems_together() {
         ("unknown_role", 7),
         ("yaml_key_no_text", 7),
     ];
-    assert_eq!(all(text), expected);
+    assert_eq!(sorted_problems(text), expected);
     // A broken value causes no follow-up problems.
     let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     for (step, code) in [
@@ -247,7 +247,7 @@ fn reports_yaml_and_flow_problems_together() {
         ("{id: b, type: task, type: agent}", "yaml_duplicate_key"),
     ] {
         let text = format!("entry_step: b\nsteps:\n  - {step}\n{ends}");
-        assert_eq!(all(&text), [(code, 3)], "{step}");
+        assert_eq!(sorted_problems(&text), [(code, 3)], "{step}");
     }
 }
 
@@ -264,7 +264,7 @@ fn limits_number_of_steps() {
     assert_eq!(codes(&flow(MAX_STEPS + 1)), [("too_many_steps", Some(3))]);
     let wrong =
         flow(MAX_STEPS + 1).replace("id: s7, ", "id: s7, next: gone, ").replace("output: x", "output: '{{trigger.q}}'");
-    assert_eq!(all(&wrong), [("too_many_steps", 3), ("unknown_step", 10), ("unknown_input", 203)]);
+    assert_eq!(sorted_problems(&wrong), [("too_many_steps", 3), ("unknown_step", 10), ("unknown_input", 203)]);
     assert_eq!(codes(&flow(10_000)), [("flow_too_large", Some(1))]);
     let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 30_000]}]});
     assert_eq!(Flow::from_content(&wide).unwrap_err()[0].code, "flow_too_large");
@@ -307,17 +307,17 @@ fn locates_unknown_key_at_the_key() {
 }
 
 /// The number of steps of the longest path; panics beyond `budget`.
-fn longest(flow: &Flow, from: &Step, budget: usize) -> usize {
+fn longest_path(flow: &Flow, from: &Step, budget: usize) -> usize {
     assert!(budget > 0, "a path of this flow is longer than its number of steps");
     let after = |success| match flow.next_after(from, success) {
-        Next::Step(step) => longest(flow, step, budget - 1),
+        Next::Step(step) => longest_path(flow, step, budget - 1),
         Next::Returns | Next::Fails => 0,
     };
     1 + after(true).max(after(false))
 }
 
 /// Builds a flow from each step's targets; indexes beyond the last step mean no target.
-fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
+fn wired_flow(targets: &[(usize, usize)], forward: bool) -> Value {
     let count = targets.len();
     let target = |from: usize, to: usize| {
         let to = if forward { from + 1 + to } else { to };
@@ -341,7 +341,7 @@ fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
 fn generated_flows_are_often_valid() {
     let accepted = (0..1_000_usize).filter(|seed| {
         let targets: Vec<(usize, usize)> = (0..6).map(|step| (seed * 7 + step * 5, seed % (step + 2))).collect();
-        Flow::from_content(&wired(&targets, true)).is_ok()
+        Flow::from_content(&wired_flow(&targets, true)).is_ok()
     });
     assert!(accepted.count() > 100);
 }
@@ -369,7 +369,7 @@ enum Growth {
 }
 
 /// A flow in which each step repeats the previous output.
-fn growing(steps: &[(Growth, usize)]) -> Value {
+fn growing_flow(steps: &[(Growth, usize)]) -> Value {
     let mut list =
         vec![json!({"id": "s0", "type": "task", "action": "evaluate_policy", "output": {"a": "\u{1}\"0123456789"}})];
     for (index, (growth, times)) in steps.iter().enumerate() {
@@ -389,7 +389,7 @@ fn growing(steps: &[(Growth, usize)]) -> Value {
 }
 
 /// Resolves the steps of a flow in order, like the engine. Returns the outputs, and whether all steps completed.
-fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
+fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
     let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), Allowance::of(bytes));
     for step in flow.steps() {
         let template = match (&step.kind, &step.output) {
@@ -408,14 +408,14 @@ fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
 #[test]
 fn multiplying_flow_stops_at_budget() {
     // Sixty to the power of six, times a dozen bytes.
-    let flow = Flow::from_content(&growing(&[(Growth::Texts, 60); 6])).unwrap();
-    let (outputs, ended) = kept(&flow, 1 << 20);
+    let flow = Flow::from_content(&growing_flow(&[(Growth::Texts, 60); 6])).unwrap();
+    let (outputs, ended) = resolve_outputs(&flow, 1 << 20);
     assert!(!ended && outputs.0.len() < 5, "{}", outputs.0.len());
     // Each step wraps the previous output, too deep for recursive writing and dropping.
-    let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 190])).unwrap();
-    assert!(!kept(&flow, 1 << 30).1);
-    let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 50])).unwrap();
-    assert!(kept(&flow, 1 << 20).1, "a moderate flow completes");
+    let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 190])).unwrap();
+    assert!(!resolve_outputs(&flow, 1 << 30).1);
+    let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 50])).unwrap();
+    assert!(resolve_outputs(&flow, 1 << 20).1, "a moderate flow completes");
 }
 
 proptest! {
@@ -429,8 +429,8 @@ proptest! {
         ),
     ) {
         const BYTES: usize = 100_000;
-        let flow = Flow::from_content(&growing(&steps)).unwrap();
-        let (outputs, _) = kept(&flow, BYTES);
+        let flow = Flow::from_content(&growing_flow(&steps)).unwrap();
+        let (outputs, _) = resolve_outputs(&flow, BYTES);
         let text: usize = outputs.0.values().map(|value| value.to_string().len()).sum();
         prop_assert!(text <= BYTES, "{}", text);
     }
@@ -440,8 +440,8 @@ proptest! {
         targets in proptest::collection::vec((0_usize..10, 0_usize..10), 1..9),
         forward in any::<bool>(),
     ) {
-        if let Ok(flow) = Flow::from_content(&wired(&targets, forward)) {
-            prop_assert!(longest(&flow, flow.entry().unwrap(), flow.steps().len()) <= flow.steps().len());
+        if let Ok(flow) = Flow::from_content(&wired_flow(&targets, forward)) {
+            prop_assert!(longest_path(&flow, flow.entry().unwrap(), flow.steps().len()) <= flow.steps().len());
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) const MAX_TEXT: usize = 256 << 10;
 /// they are counted before parsing. Realistic flows have a tenth of this number.
 const MAX_INDICATORS: usize = 2 * MAX_VALUES;
 /// The maximum size of text values in a document, in bytes; aliased values count for each use.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_EXPANDED_BYTES: usize = 1 << 20;
 /// The maximum nesting, as for JSON bodies; aliased values count at each use.
 const MAX_DEPTH: usize = 64;
 
@@ -51,7 +51,7 @@ impl Place {
 
 /// The reason a text is refused before it is read as a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+enum YamlFault {
     TooLarge,
     Syntax,
     DuplicateKey,
@@ -63,7 +63,7 @@ enum Fault {
     Tag,
 }
 
-impl Fault {
+impl YamlFault {
     const fn code(self) -> &'static str {
         match self {
             Self::TooLarge => "flow_too_large",
@@ -145,10 +145,10 @@ pub(super) enum Part {
 /// With all problems found so far, when the text is too long, is not one YAML document, or expands too far.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT {
-        return Err(vec![Fault::TooLarge.at(Place::at(1, 0))]);
+        return Err(vec![YamlFault::TooLarge.at(Place::at(1, 0))]);
     }
     if let Some(place) = find_excess_indicator(text) {
-        return Err(vec![Fault::Expansion.at(place)]);
+        return Err(vec![YamlFault::Expansion.at(place)]);
     }
     let mut composer = Composer {
         events: Parser::new_from_str(text),
@@ -235,7 +235,7 @@ impl Node {
     }
 }
 
-type Refused = (Fault, Place);
+type YamlFailure = (YamlFault, Place);
 
 /// Builds the tree. The recursion depth equals the document's depth, which is bounded.
 struct Composer<'t> {
@@ -248,38 +248,38 @@ struct Composer<'t> {
 
 impl<'t> Composer<'t> {
     /// Reports a recoverable problem.
-    fn note(&mut self, fault: Fault, place: Place) {
+    fn note(&mut self, fault: YamlFault, place: Place) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(fault.at(place));
         }
     }
 
-    fn document(&mut self) -> Result<Rc<Node>, Refused> {
+    fn document(&mut self) -> Result<Rc<Node>, YamlFailure> {
         let mut root = None;
         loop {
             match self.next()? {
                 (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
                 (Event::StreamEnd, span) => {
-                    return root.ok_or((Fault::Syntax, Place::of(span)));
+                    return root.ok_or((YamlFault::Syntax, Place::of(span)));
                 }
-                (_, span) if root.is_some() => return Err((Fault::Syntax, Place::of(span))),
+                (_, span) if root.is_some() => return Err((YamlFault::Syntax, Place::of(span))),
                 (event, span) => root = Some(self.node(event, span, 1)?),
             }
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), Refused> {
+    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), YamlFailure> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err((Fault::Syntax, Place::from_error(&error))),
-            None => Err((Fault::Syntax, Place::at(1, 0))),
+            Some(Err(error)) => Err((YamlFault::Syntax, Place::from_error(&error))),
+            None => Err((YamlFault::Syntax, Place::at(1, 0))),
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Rc<Node>, Refused> {
+    fn node(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Rc<Node>, YamlFailure> {
         let place = Place::of(span);
         if depth > MAX_DEPTH {
-            return Err((Fault::TooDeep, place));
+            return Err((YamlFault::TooDeep, place));
         }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -305,7 +305,7 @@ impl<'t> Composer<'t> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd
             | Event::SequenceEnd
-            | Event::MappingEnd => return Err((Fault::Syntax, place)),
+            | Event::MappingEnd => return Err((YamlFault::Syntax, place)),
         };
         let node = Rc::new(node);
         // Zero means no anchor. A node gets its anchor when it is complete, so an alias cannot name an enclosing node.
@@ -317,24 +317,24 @@ impl<'t> Composer<'t> {
 
     fn tagged(&mut self, tagged: bool, place: Place) -> bool {
         if tagged {
-            self.note(Fault::Tag, place);
+            self.note(YamlFault::Tag, place);
         }
         tagged
     }
 
-    fn spend(&mut self, values: usize, bytes: usize, place: Place) -> Result<(), Refused> {
+    fn spend(&mut self, values: usize, bytes: usize, place: Place) -> Result<(), YamlFailure> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.values > MAX_VALUES || self.bytes > MAX_BYTES {
-            return Err((Fault::Expansion, place));
+        if self.values > MAX_VALUES || self.bytes > MAX_EXPANDED_BYTES {
+            return Err((YamlFault::Expansion, place));
         }
         Ok(())
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, place: Place) -> Result<Node, Refused> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, place: Place) -> Result<Node, YamlFailure> {
         let value = match style {
-            _ if text.contains('\0') => Err(Fault::Nul),
-            ScalarStyle::Plain => scalar::resolve(text).map_err(|_| Fault::Number),
+            _ if text.contains('\0') => Err(YamlFault::Nul),
+            ScalarStyle::Plain => scalar::resolve(text).map_err(|_| YamlFault::Number),
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted | ScalarStyle::Literal | ScalarStyle::Folded => {
                 Ok(Value::String(text.to_owned()))
             }
@@ -347,17 +347,17 @@ impl<'t> Composer<'t> {
         Ok(Node { place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, broken })
     }
 
-    fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, Refused> {
+    fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, YamlFailure> {
         // The parser knows the anchor, so a missing node is one that encloses the alias: a cycle.
-        let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((Fault::Expansion, place))?;
+        let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, place))?;
         if depth + node.height > MAX_DEPTH + 1 {
-            return Err((Fault::TooDeep, place));
+            return Err((YamlFault::TooDeep, place));
         }
         self.spend(node.values, node.bytes, place)?;
         Ok(node)
     }
 
-    fn list(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
+    fn list(&mut self, place: Place, depth: usize) -> Result<Node, YamlFailure> {
         self.spend(1, 0, place)?;
         let mut whole =
             Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
@@ -376,7 +376,7 @@ impl<'t> Composer<'t> {
         Ok(whole)
     }
 
-    fn mapping(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
+    fn mapping(&mut self, place: Place, depth: usize) -> Result<Node, YamlFailure> {
         self.spend(1, 0, place)?;
         let mut whole =
             Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
@@ -401,7 +401,7 @@ impl<'t> Composer<'t> {
                 }
                 // It is unknown which of the two was meant.
                 Entry::Occupied(mut entry) => {
-                    self.note(Fault::DuplicateKey, at);
+                    self.note(YamlFault::DuplicateKey, at);
                     entry.insert((at, Rc::new(Node::broken(at))));
                 }
             }
@@ -412,14 +412,14 @@ impl<'t> Composer<'t> {
 
     /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
     /// `None` for an invalid key, which is reported.
-    fn key(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Option<(String, Place)>, Refused> {
+    fn key(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Option<(String, Place)>, YamlFailure> {
         let place = Place::of(span);
         if let Event::Alias(_) = event {
-            self.note(Fault::KeyNoText, place);
+            self.note(YamlFault::KeyNoText, place);
             return Ok(None);
         }
         if !matches!(event, Event::Scalar(..)) {
-            self.note(Fault::KeyNoText, place);
+            self.note(YamlFault::KeyNoText, place);
             self.node(event, span, depth + 1)?;
             return Ok(None);
         }
@@ -430,7 +430,7 @@ impl<'t> Composer<'t> {
             _ if key.broken => Ok(None),
             NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), place))),
             NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => {
-                self.note(Fault::KeyNoText, place);
+                self.note(YamlFault::KeyNoText, place);
                 Ok(None)
             }
         }

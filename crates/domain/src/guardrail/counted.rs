@@ -19,12 +19,12 @@ pub(super) struct CountedPattern {
     regex: Regex,
     /// Evaluations for each byte read.
     weight: u64,
-    reads: Reads,
+    reads: Lookahead,
 }
 
 /// Bytes that a search reads beyond its match.
 #[derive(Clone, Debug)]
-enum Reads {
+enum Lookahead {
     /// At most the maximum length of a match.
     Bounded(usize),
     /// Up to the dead state of this automaton.
@@ -38,8 +38,8 @@ impl CountedPattern {
     pub(super) fn of(text: &str) -> Option<Self> {
         let regex = linear(text)?;
         let reads = match pattern::max_match_len(text) {
-            Some(longest) => Reads::Bounded(longest),
-            None => automaton(text).map_or(Reads::Unknown, |automaton| Reads::Counted(Box::new(automaton))),
+            Some(longest) => Lookahead::Bounded(longest),
+            None => automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Counted(Box::new(automaton))),
         };
         Some(Self { regex, weight: pattern::weight(text), reads })
     }
@@ -47,8 +47,8 @@ impl CountedPattern {
     /// Starts searches within a budget.
     pub(super) fn searching<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
         let cache = match &self.reads {
-            Reads::Counted(automaton) => Some(automaton.create_cache()),
-            Reads::Bounded(_) | Reads::Unknown => None,
+            Lookahead::Counted(automaton) => Some(automaton.create_cache()),
+            Lookahead::Bounded(_) | Lookahead::Unknown => None,
         };
         Search { pattern: self, budget, cache }
     }
@@ -80,7 +80,7 @@ impl Search<'_> {
     /// Replaces and counts the matches. The result has at most `room` bytes.
     pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), DetectorError> {
         let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
-        if let Reads::Bounded(_) = self.pattern.reads {
+        if let Lookahead::Bounded(_) = self.pattern.reads {
             // All searches together read the text once, besides the bytes beyond each match.
             self.pay(text.len())?;
         }
@@ -109,12 +109,12 @@ impl Search<'_> {
     fn charge_search(&mut self, text: &str, at: usize) -> Result<(), DetectorError> {
         let rest = text.len().saturating_sub(at);
         let bytes = match (&self.pattern.reads, &mut self.cache) {
-            (Reads::Bounded(longest), _) => rest.min(*longest),
-            (Reads::Counted(automaton), Some(cache)) => {
+            (Lookahead::Bounded(longest), _) => rest.min(*longest),
+            (Lookahead::Counted(automaton), Some(cache)) => {
                 let limit = self.budget.0 / self.pattern.weight;
                 steps(automaton, cache, text, (at, limit)).unwrap_or(rest)
             }
-            (Reads::Counted(_) | Reads::Unknown, _) => rest,
+            (Lookahead::Counted(_) | Lookahead::Unknown, _) => rest,
         };
         self.pay(bytes)
     }

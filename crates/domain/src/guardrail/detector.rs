@@ -133,7 +133,7 @@ impl Detector {
     ) -> Result<Found, DetectorError> {
         let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
-            Self::Pii(actions) => Ok(personal((value, context), actions, redactor)),
+            Self::Pii(actions) => Ok(find_personal_data((value, context), actions, redactor)),
             Self::Regex(pattern) => {
                 let (mut masked, mut count, mut left) = ((value.clone(), context.clone()), 0_u64, room);
                 let mut search = pattern.searching(budget);
@@ -163,7 +163,7 @@ impl Detector {
     }
 }
 
-fn personal((value, context): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
+fn find_personal_data((value, context): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
     let is_masked = |class: &Class| actions.get(class) == Some(&Action::Mask);
     let unmasked: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
     let (redactor, mut masked) = (redactor.sparing(&unmasked), (value.clone(), context.clone()));

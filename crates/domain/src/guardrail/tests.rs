@@ -24,12 +24,12 @@ fn run_within(rails: Value, value: Value, room: usize) -> Looked {
     Looking::at(guardrails(rails), Stage::Output, value, MAX_INSPECTED_BYTES, room).look(&Redactor::default())
 }
 
-fn look(rails: Value, value: Value) -> Looked {
+fn run(rails: Value, value: Value) -> Looked {
     run_within(rails, value, 1 << 20)
 }
 
 fn masked(pattern: &str, value: Value) -> Value {
-    look(json!([rail("regex", "mask", json!({ "pattern": pattern }))]), value).value
+    run(json!([rail("regex", "mask", json!({ "pattern": pattern }))]), value).value
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn regex_matches_nested_texts_keys_and_numbers() {
 #[test]
 fn regex_ignores_empty_matches() {
     assert_eq!(masked("x*", json!("axxb")), json!("a[masked]b"));
-    let looked = look(json!([rail("regex", "block", json!({ "pattern": "x*" }))]), json!("abc"));
+    let looked = run(json!([rail("regex", "block", json!({ "pattern": "x*" }))]), json!("abc"));
     assert_eq!((looked.verdict, looked.findings.len()), (Verdict::Passes, 0));
 }
 
@@ -58,9 +58,9 @@ fn masking_fails_beyond_the_memory_limit() {
 #[test]
 fn max_length_counts_all_texts_and_keeps_the_first() {
     let rails = |action: &str| json!([rail("max_length", action, json!({ "max_length": 4 }))]);
-    assert_eq!(look(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).verdict, Verdict::Passes);
-    assert_eq!(look(rails("block"), json!(["äöü", { "k": "ßß" }])).verdict, Verdict::Blocked);
-    assert_eq!(look(rails("mask"), json!(["äöü", { "k": "ßß" }, "x"])).value, json!(["äöü", { "k": "ß" }, ""]));
+    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).verdict, Verdict::Passes);
+    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ßß" }])).verdict, Verdict::Blocked);
+    assert_eq!(run(rails("mask"), json!(["äöü", { "k": "ßß" }, "x"])).value, json!(["äöü", { "k": "ß" }, ""]));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn json_schema_checks_values_and_json_texts() {
         (json!("no JSON"), Verdict::Blocked),
         (json!([1]), Verdict::Blocked),
     ] {
-        assert_eq!(look(number.clone(), value.clone()).verdict, verdict, "{value}");
+        assert_eq!(run(number.clone(), value.clone()).verdict, verdict, "{value}");
     }
 }
 
@@ -82,7 +82,7 @@ fn json_schema_checks_values_and_json_texts() {
 fn pii_applies_the_action_of_each_entity_alias() {
     let rails =
         json!([rail("pii", "mask", json!({ "entities": { "EMAIL_ADDRESS": "flag", "IP": "require_approval" } }))]);
-    let looked = look(rails.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
+    let looked = run(rails.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
     assert_eq!(looked.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
     assert!(looked.asks_review && looked.is_changed);
     assert_eq!(looked.findings[0].told()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
@@ -144,9 +144,9 @@ fn reports_unsupported_parts_and_fails_closed() {
     let expected =
         ["0/detector", "1/pattern", "2/pattern", "3/max_length", "4/schema", "5/action", "6/entities/PERSON"];
     assert_eq!(pointers, expected.map(|place| format!("/guardrails/{place}")));
-    assert_eq!(look(json!([rail("toxicity", "flag", json!({}))]), json!("x")).verdict, Verdict::Unavailable);
+    assert_eq!(run(json!([rail("toxicity", "flag", json!({}))]), json!("x")).verdict, Verdict::Unavailable);
     assert_eq!(
-        look(json!([rail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).verdict,
+        run(json!([rail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).verdict,
         Verdict::Blocked
     );
     assert!(unavailable(&json!({})).is_err());
@@ -172,11 +172,11 @@ fn brief_checks_depend_on_evaluations_not_bytes() {
 #[test]
 fn quadratic_patterns_exceed_the_budget() {
     let backwards = rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]", "on_error": "fail_open" }));
-    let looked = look(json!([backwards]), json!("A".repeat(64 << 10)));
+    let looked = run(json!([backwards]), json!("A".repeat(64 << 10)));
     assert_eq!(looked.verdict, Verdict::Passes);
     assert_eq!(looked.findings[0].told()["error_code"], "schema_budget_exceeded");
     let numbers = rail("regex", "mask", json!({ "pattern": r"\d+" }));
-    assert_eq!(look(json!([numbers]), json!("12 ".repeat(64 << 10))).findings[0].told()["found"], 64 << 10);
+    assert_eq!(run(json!([numbers]), json!("12 ".repeat(64 << 10))).findings[0].told()["found"], 64 << 10);
 }
 
 #[test]

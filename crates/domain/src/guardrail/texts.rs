@@ -26,7 +26,7 @@ pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Res
             let mut changed = Map::new();
             for (key, mut member) in std::mem::take(members) {
                 rewrite(&mut member, change)?;
-                changed.insert(free(&changed, change(&key)?), member);
+                changed.insert(unused_key(&changed, change(&key)?), member);
             }
             *members = changed;
         }
@@ -35,7 +35,7 @@ pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Res
 }
 
 /// A key that is not in use.
-fn free(members: &Map<String, Value>, key: String) -> String {
+fn unused_key(members: &Map<String, Value>, key: String) -> String {
     let (mut name, mut nth) = (key.clone(), 1_u64);
     while members.contains_key(&name) {
         nth = nth.saturating_add(1);
@@ -58,11 +58,11 @@ pub(super) fn characters(value: &Value) -> usize {
 pub(super) fn cut(value: &Value, limit: usize) -> Value {
     let mut left = limit;
     let mut short = value.clone();
-    shorten(&mut short, &mut left);
+    truncate_within(&mut short, &mut left);
     short
 }
 
-fn shorten(value: &mut Value, left: &mut usize) {
+fn truncate_within(value: &mut Value, left: &mut usize) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
         Value::String(text) => {
@@ -71,8 +71,8 @@ fn shorten(value: &mut Value, left: &mut usize) {
             }
             *left = left.saturating_sub(text.chars().count());
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| shorten(item, left)),
-        Value::Object(members) => members.values_mut().for_each(|member| shorten(member, left)),
+        Value::Array(items) => items.iter_mut().for_each(|item| truncate_within(item, left)),
+        Value::Object(members) => members.values_mut().for_each(|member| truncate_within(member, left)),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Maximum length of a reason code.
-const MAX_REASON: usize = 128;
+const MAX_REASON_CODE_BYTES: usize = 128;
 
 /// Decision of a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -86,7 +86,7 @@ impl HookError {
 
 /// A response on the wire. Unknown members are ignored, so handlers can be extended.
 #[derive(Deserialize)]
-struct Wire {
+struct WireResponse {
     decision: Decision,
     reason_code: Option<String>,
     modified: Option<Value>,
@@ -99,7 +99,7 @@ impl HookResponse {
     /// Returns [`HookError::Malformed`] when the body has no valid decision, its reason is not a code, or `modified`
     /// and the decision disagree.
     pub fn read(body: Value) -> Result<Self, HookError> {
-        let Wire { decision, reason_code, modified } = Wire::deserialize(body).map_err(|_| HookError::Malformed)?;
+        let WireResponse { decision, reason_code, modified } = WireResponse::deserialize(body).map_err(|_| HookError::Malformed)?;
         if reason_code.as_deref().is_some_and(|code| !is_code(code))
             || (decision == Decision::Modify) != modified.is_some()
         {
@@ -123,7 +123,7 @@ impl HookResponse {
 /// Whether a text is a code that evidence may contain.
 fn is_code(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
-    text.len() <= MAX_REASON
+    text.len() <= MAX_REASON_CODE_BYTES
         && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
         && text.bytes().all(rest)
 }

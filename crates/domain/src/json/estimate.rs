@@ -11,7 +11,7 @@ use super::{MAX_HEAP_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, ALLOCATION_BYTES, 
 /// it.
 #[must_use]
 pub fn max_heap_bytes(bytes: &[u8]) -> usize {
-    let mut counts = Counts::default();
+    let mut counts = AllocationCounts::default();
     let mut quoted = false;
     let mut escaped = false;
     for byte in bytes {
@@ -32,7 +32,7 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct AllocationCounts {
     /// Number of opening brackets and of commas.
     opened_and_separated: usize,
     filled_objects: usize,
@@ -43,7 +43,7 @@ struct Counts {
     at_object: bool,
 }
 
-impl Counts {
+impl AllocationCounts {
     fn structure(&mut self, byte: u8) {
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' => return,

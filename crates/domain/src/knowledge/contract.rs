@@ -249,7 +249,7 @@ impl AccessContract {
         if members.get("default_decision").and_then(Value::as_str) != Some("deny") {
             return Err(at("default_decision"));
         }
-        let revoked = truth(members, "revoked")?;
+        let revoked = parse_bool(members, "revoked")?;
         let moment = members.get("revoked_at").filter(|moment| !moment.is_null());
         let is_moment = |moment: &Value| moment.as_str().and_then(Timestamp::parse).is_some();
         if moment.is_some() != revoked || !moment.is_none_or(is_moment) {
@@ -258,11 +258,11 @@ impl AccessContract {
         Ok(Self {
             contract_id,
             version,
-            principals: set(members, "allowed_principals", Needed::No, principal)?,
-            groups: set(members, "allowed_groups", Needed::No, group)?,
-            workspaces: set(members, "allowed_workspaces", Needed::Yes, workspace)?,
-            modes: set(members, "allowed_access_modes", Needed::Yes, AccessMode::parse)?,
-            citation_required: truth(members, "citation_required")?,
+            principals: parse_list(members, "allowed_principals", Presence::No, principal)?,
+            groups: parse_list(members, "allowed_groups", Presence::No, parse_group)?,
+            workspaces: parse_list(members, "allowed_workspaces", Presence::Yes, workspace)?,
+            modes: parse_list(members, "allowed_access_modes", Presence::Yes, AccessMode::parse)?,
+            citation_required: parse_bool(members, "citation_required")?,
             revoked,
         })
     }
@@ -317,7 +317,7 @@ impl AccessContract {
 
 /// Whether a list is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Needed {
+enum Presence {
     Yes,
     No,
 }
@@ -330,20 +330,20 @@ pub(super) fn is_code(text: &str, longest: usize, marks: &[u8]) -> bool {
         && text.bytes().all(inner)
 }
 
-fn truth(members: &Map<String, Value>, field: &'static str) -> Result<bool, MalformedContract> {
+fn parse_bool(members: &Map<String, Value>, field: &'static str) -> Result<bool, MalformedContract> {
     members.get(field).map_or(Ok(false), |value| value.as_bool().ok_or(MalformedContract { field }))
 }
 
 /// Parses a list of valid, distinct texts.
-fn set<T: Ord>(
+fn parse_list<T: Ord>(
     members: &Map<String, Value>,
     field: &'static str,
-    needed: Needed,
+    needed: Presence,
     read: impl Fn(&str) -> Option<T>,
 ) -> Result<BTreeSet<T>, MalformedContract> {
     let malformed = MalformedContract { field };
     let Some(value) = members.get(field) else {
-        return if needed == Needed::Yes { Err(malformed) } else { Ok(BTreeSet::new()) };
+        return if needed == Presence::Yes { Err(malformed) } else { Ok(BTreeSet::new()) };
     };
     let items = value.as_array().filter(|items| items.len() <= MAX_LIST_ENTRIES).ok_or(malformed)?;
     let texts: BTreeSet<&str> = items.iter().map(|item| item.as_str().ok_or(malformed)).collect::<Result<_, _>>()?;
@@ -364,7 +364,7 @@ fn principal(text: &str) -> Option<ActorRef> {
     }
 }
 
-fn group(text: &str) -> Option<ActorRef> {
+fn parse_group(text: &str) -> Option<ActorRef> {
     let name = text.strip_prefix("group:").unwrap_or(text);
     ActorRef::parse(&format!("group:{name}")).ok()
 }

@@ -155,7 +155,7 @@ impl Looks {
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
         words.truncate(MAX_QUERY_WORDS);
-        let weights: Vec<f64> = words.iter().map(|(_, chunks)| rarity(*chunks, total)).collect();
+        let weights: Vec<f64> = words.iter().map(|(_, chunks)| inverse_document_frequency(*chunks, total)).collect();
         let sum: f64 = weights.iter().sum();
         let present: Vec<&(String, u64)> = words.iter().filter(|(_, chunks)| *chunks > 0).collect();
         let (mut lookups, mut candidates) = (Vec::new(), 0_u64);
@@ -183,7 +183,7 @@ impl Looks {
 
 /// Inverse document frequency as in BM25, which is never negative.
 #[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
-fn rarity(chunks: u64, total: u64) -> f64 {
+fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
     let without = total.saturating_sub(chunks) as f64;
     ((without + 0.5) / (chunks as f64 + 0.5)).ln_1p()
 }

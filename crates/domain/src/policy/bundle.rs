@@ -55,7 +55,7 @@ impl CompiledPolicy {
             return Err(problems);
         }
         let parts: Vec<RuleParts<'_>> = read.rules.iter().map(RuleParts::of_content).collect();
-        let (rules, patterns) = judged(&parts, &mut problems);
+        let (rules, patterns) = compile_rules(&parts, &mut problems);
         let rules = rules.into_iter().map(|(_, rule)| rule).collect();
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
     }
@@ -75,7 +75,7 @@ impl CompiledPolicy {
                 problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
                 break;
             }
-            problems.extend(failure(&decision, index, test));
+            problems.extend(test_failure(&decision, index, test));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
@@ -87,7 +87,7 @@ impl CompiledPolicy {
         let mut problems = Vec::new();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         let parts: Vec<RuleParts<'_>> = rules.take(MAX_RULES).map(RuleParts::of_value).collect();
-        let (rules, _) = judged(&parts, &mut problems);
+        let (rules, _) = compile_rules(&parts, &mut problems);
         problems.extend(never_boolean_problems(rules.iter().map(|(index, rule)| (*index, rule))));
         problems
     }
@@ -162,7 +162,7 @@ fn never_boolean_problems<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) ->
 }
 
 /// The valid rules with their positions; reports all problems.
-fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
+fn compile_rules(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
     let mut ids = BTreeSet::new();
     let mut patterns = Patterns::default();
     let mut rules = Vec::with_capacity(parts.len());
@@ -214,7 +214,7 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
 }
 
 /// The message names the test, because its author needs to identify it.
-fn failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
+fn test_failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
     if test.differences(decision).is_empty() {
         return None;
     }

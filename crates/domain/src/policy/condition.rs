@@ -30,7 +30,7 @@ const MAX_TOKENS: usize = 1_500;
 
 /// Callable functions, as `name(...)` and as `value.name(...)`. Unknown functions would fail in every run.
 const GLOBAL_FUNCTIONS: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
-const MEMBER: [&str; 15] = [
+const MEMBER_FUNCTIONS: [&str; 15] = [
     "matches",
     "size",
     "contains",
@@ -168,7 +168,7 @@ impl Condition {
         let depth = u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX);
         let parsed = PrattParser::new().max_recursion_depth(depth).parse(source);
         let expression = parsed.map_err(|errors| syntax(&errors))?;
-        let mut walk = Walk { source, patterns, nodes: 0, bound: Vec::new() };
+        let mut walk = ExpressionWalk { source, patterns, nodes: 0, bound: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
         if cost::steps(&expression, Data::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
@@ -237,7 +237,7 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     let mut conditionals = 0_usize;
     for _ in 0..MAX_TOKENS {
         let kind = lexer.lex().kind;
-        if ends(kind) {
+        if is_end_token(kind) {
             return Ok(());
         }
         if kind == TokenKind::TokQuestion {
@@ -251,7 +251,7 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
 }
 
 /// Whether the token stream ends. The parser reports lexical errors with their position.
-fn ends(kind: TokenKind) -> bool {
+fn is_end_token(kind: TokenKind) -> bool {
     kind == TokenKind::TokEnd || kind == TokenKind::TokError
 }
 
@@ -260,7 +260,7 @@ fn position(source: &str, name: &str) -> (usize, usize) {
     let mut lexer = Lexer::new(source);
     for _ in 0..MAX_TOKENS {
         let token = lexer.lex();
-        if ends(token.kind) {
+        if is_end_token(token.kind) {
             break;
         }
         let written = source.get(token.start..token.end).unwrap_or_default();
@@ -275,14 +275,14 @@ fn position(source: &str, name: &str) -> (usize, usize) {
 }
 
 /// A walk over the expression, with the macro variables in scope.
-struct Walk<'e> {
+struct ExpressionWalk<'e> {
     source: &'e str,
     patterns: &'e mut Patterns,
     nodes: usize,
     bound: Vec<&'e str>,
 }
 
-impl<'e> Walk<'e> {
+impl<'e> ExpressionWalk<'e> {
     fn visit(&mut self, node: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
         self.nodes += 1;
         if depth > MAX_DEPTH {
@@ -408,7 +408,7 @@ impl<'e> Walk<'e> {
 
     fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {
         let is_known =
-            if member { MEMBER.contains(&name) } else { GLOBAL_FUNCTIONS.contains(&name) || OPERATORS.contains(&name) };
+            if member { MEMBER_FUNCTIONS.contains(&name) } else { GLOBAL_FUNCTIONS.contains(&name) || OPERATORS.contains(&name) };
         if is_known {
             return Ok(());
         }

@@ -90,11 +90,11 @@ mod tests {
     use serde_json::{Map, Value, json};
     use time::OffsetDateTime;
 
-    type Written = (&'static str, &'static str, &'static [&'static str]);
+    type RuleSpec = (&'static str, &'static str, &'static [&'static str]);
 
     const WITH_OBLIGATIONS: &str = "allow_with_obligations";
 
-    fn compiled(rules: &[Written]) -> CompiledPolicy {
+    fn compiled(rules: &[RuleSpec]) -> CompiledPolicy {
         let rules = rules.iter().enumerate().map(|(place, (condition, outcome, obligations))| {
             let mut rule = json!({
                 "id": format!("r{place}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{place}"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// The shadowing rule, `unreachable`, or an empty text for each rule.
-    fn idle(rules: &[Written]) -> Vec<String> {
+    fn idle(rules: &[RuleSpec]) -> Vec<String> {
         let told = |(_, idle): (&str, Option<Idle>)| match idle {
             Some(Idle::Unreachable) => "unreachable".to_owned(),
             Some(Idle::ShadowedBy(other)) => other,
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn rule_that_denies_by_failing_is_reachable() {
-        let rules: [Written; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
+        let rules: [RuleSpec; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
         assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
         let nothing = Map::new();
         assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
     }
 
-    fn rule() -> impl RetrievalStrategy<Value = Written> {
+    fn rule() -> impl RetrievalStrategy<Value = RuleSpec> {
         let conditions = [
             "always",
             "never",

@@ -161,8 +161,8 @@ impl Plain {
             },
             Self::Not(inner) => inner.holds(input).map(|holds| !holds),
             Self::Truth(read) => match read.value(input)? {
-                Found::Truth(truth) => Some(truth),
-                Found::Text(_) | Found::Whole(_) | Found::Fraction(_) => None,
+                OperandValue::Truth(truth) => Some(truth),
+                OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) => None,
             },
             Self::Compare(read, relation, literal) => {
                 read.value(input)?.compare(literal).map(|ordering| relation.holds(ordering))
@@ -250,7 +250,7 @@ fn known(root: &str, fields: &[&str]) -> Option<Known> {
 
 /// A comparable value of a run.
 #[derive(Clone, Copy)]
-enum Found<'a> {
+enum OperandValue<'a> {
     Text(&'a str),
     Whole(i64),
     Fraction(f64),
@@ -258,9 +258,9 @@ enum Found<'a> {
 }
 
 impl Read {
-    fn value<'a>(&self, input: &PolicyInput<'a>) -> Option<Found<'a>> {
+    fn value<'a>(&self, input: &PolicyInput<'a>) -> Option<OperandValue<'a>> {
         let path = match self {
-            Self::Known(known) => return Some(Found::Text(known.text(input))),
+            Self::Known(known) => return Some(OperandValue::Text(known.text(input))),
             Self::Input(path) => path,
         };
         let (first, rest) = path.split_first()?;
@@ -269,13 +269,13 @@ impl Read {
             value = value.as_object()?.get(field)?;
         }
         match value {
-            Value::String(text) => Some(Found::Text(text)),
-            Value::Bool(truth) => Some(Found::Truth(*truth)),
+            Value::String(text) => Some(OperandValue::Text(text)),
+            Value::Bool(truth) => Some(OperandValue::Truth(*truth)),
             // The interpreter's three number types; unsigned ones are deferred to it.
             Value::Number(number) => match number.as_i64() {
-                Some(whole) => Some(Found::Whole(whole)),
+                Some(whole) => Some(OperandValue::Whole(whole)),
                 None if number.is_u64() => None,
-                None => number.as_f64().map(Found::Fraction),
+                None => number.as_f64().map(OperandValue::Fraction),
             },
             Value::Null | Value::Array(_) | Value::Object(_) => None,
         }
@@ -299,15 +299,15 @@ impl Known {
     }
 }
 
-impl Found<'_> {
+impl OperandValue<'_> {
     /// Compares the value with a literal of the same type; `None` for other types.
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
-            (Found::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),
-            (Found::Whole(found), Literal::Whole(literal)) => Some(found.cmp(literal)),
-            (Found::Fraction(found), Literal::Fraction(literal)) => found.partial_cmp(literal),
-            (Found::Truth(found), Literal::Truth(literal)) => Some(found.cmp(literal)),
-            (Found::Text(_) | Found::Whole(_) | Found::Fraction(_) | Found::Truth(_), _) => None,
+            (OperandValue::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),
+            (OperandValue::Whole(found), Literal::Whole(literal)) => Some(found.cmp(literal)),
+            (OperandValue::Fraction(found), Literal::Fraction(literal)) => found.partial_cmp(literal),
+            (OperandValue::Truth(found), Literal::Truth(literal)) => Some(found.cmp(literal)),
+            (OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) | OperandValue::Truth(_), _) => None,
         }
     }
 }

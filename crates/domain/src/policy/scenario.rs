@@ -166,8 +166,8 @@ impl Scenario {
     #[must_use]
     pub fn differences(&self, decision: &PolicyDecision) -> Vec<Difference> {
         let Expectation { outcome, reason_code, obligations, matched_rules } = &self.expect;
-        let obliged = |names: &BTreeSet<Obligation>| listed(names.iter().map(|name| name.as_str()));
-        let matched = |rules: &BTreeSet<String>| listed(rules.iter().map(String::as_str));
+        let obliged = |names: &BTreeSet<Obligation>| format_list(names.iter().map(|name| name.as_str()));
+        let matched = |rules: &BTreeSet<String>| format_list(rules.iter().map(String::as_str));
         let parts = [
             Some((DecisionPart::Outcome, outcome.as_str().to_owned(), decision.outcome.as_str().to_owned())),
             reason_code.as_ref().map(|it| (DecisionPart::ReasonCode, it.clone(), decision.reason_code.clone())),
@@ -183,7 +183,7 @@ impl Scenario {
     }
 }
 
-fn listed<'t>(items: impl Iterator<Item = &'t str>) -> String {
+fn format_list<'t>(items: impl Iterator<Item = &'t str>) -> String {
     let items: Vec<&str> = items.collect();
     format!("[{}]", items.join(", "))
 }

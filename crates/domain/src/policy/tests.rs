@@ -12,7 +12,7 @@ fn rule(id: &str, condition: &str, outcome: &str) -> Value {
     json!({"id": id, "condition": condition, "outcome": outcome, "reason_code": format!("because_{id}")})
 }
 
-fn owing(id: &str, condition: &str, obligations: &[&str]) -> Value {
+fn obligation_rule(id: &str, condition: &str, obligations: &[&str]) -> Value {
     let mut rule = rule(id, condition, "allow_with_obligations");
     rule["obligations"] = json!(obligations);
     rule
@@ -54,8 +54,8 @@ fn deny_wins_then_errors_then_obligations_then_allow() {
     let allow = rule("allow", "always", "allow");
     let deny = rule("deny", "actor.ref == 'user:ada'", "deny");
     let broken = rule("broken", "inputs.absent == 1", "allow");
-    let first = owing("first", "lane == 'standard'", &["redact_output", "notify_owner"]);
-    let second = owing("second", "always", &["notify_owner", "human_review"]);
+    let first = obligation_rule("first", "lane == 'standard'", &["redact_output", "notify_owner"]);
+    let second = obligation_rule("second", "always", &["notify_owner", "human_review"]);
 
     let cases = [
         (json!([allow, first, broken, deny]), "deny", "because_deny", 3),
@@ -255,8 +255,8 @@ fn reports_all_bundle_problems_at_once() {
     let problems = compile(json!([
         rule("a", "always", "allow"),
         rule("a", "nothing", "deny"),
-        owing("b", "always", &[]),
-        owing("c", "always", &["shred", "human_review", "human_review"]),
+        obligation_rule("b", "always", &[]),
+        obligation_rule("c", "always", &["shred", "human_review", "human_review"]),
         {"id": "d", "condition": "always", "outcome": "deny", "reason_code": "x", "obligations": ["human_review"]},
     ]))
     .unwrap_err();
@@ -277,7 +277,7 @@ fn reports_all_bundle_problems_at_once() {
 }
 
 /// Compiles a new bundle and runs its tests.
-fn made(content: &Value) -> Result<(), Vec<ContentProblem>> {
+fn compile_and_test(content: &Value) -> Result<(), Vec<ContentProblem>> {
     CompiledPolicy::compile(content)?.pass_tests(content)
 }
 
@@ -292,9 +292,9 @@ fn runs_embedded_bundle_tests() {
             ],
         })
     };
-    assert!(made(&bundle("allow", "because_eu")).is_ok());
+    assert!(compile_and_test(&bundle("allow", "because_eu")).is_ok());
     for (outcome, reason) in [("deny", "because_eu"), ("allow", "other")] {
-        let problems = made(&bundle(outcome, reason)).unwrap_err();
+        let problems = compile_and_test(&bundle(outcome, reason)).unwrap_err();
         assert_eq!((problems[0].pointer.as_str(), problems[0].code), ("/tests/1", "policy_test_failed"));
         assert!(problems[0].message.contains("`europe`"));
     }
@@ -308,8 +308,8 @@ fn limits_total_steps_of_bundle_tests() {
         let rules = [rule("r", "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))", "allow")];
         json!({"rules": rules, "tests": (0..count).map(test).collect::<Vec<_>>()})
     };
-    assert!(made(&bundle(1)).is_ok());
-    let problems = made(&bundle(100)).unwrap_err();
+    assert!(compile_and_test(&bundle(1)).is_ok());
+    let problems = compile_and_test(&bundle(100)).unwrap_err();
     assert_eq!((problems.len(), problems[0].code), (1, "policy_tests_too_costly"));
 }
 

@@ -83,7 +83,7 @@ impl Evaluation {
                 ]),
                 "environment" => text(input.environment, &mut data),
                 "lane" => text(input.lane, &mut data),
-                "now" => cel::Value::Timestamp(moment(input)),
+                "now" => cel::Value::Timestamp(now_value(input)),
                 "inputs" => object(input.inputs, &mut data),
                 // A loop variable, which the loop sets.
                 _ => continue,
@@ -112,7 +112,7 @@ impl Evaluation {
     }
 }
 
-fn moment(input: &PolicyInput<'_>) -> DateTime<FixedOffset> {
+fn now_value(input: &PolicyInput<'_>) -> DateTime<FixedOffset> {
     let micros = i64::try_from(input.now.micros()).unwrap_or(i64::MAX);
     DateTime::<Utc>::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC).fixed_offset()
 }

@@ -120,12 +120,12 @@ enum Part {
 pub struct ComposedPrompt {
     parts: Vec<Part>,
     bodies: Vec<Body>,
-    answers: Answers,
+    answers: ResponseSchema,
 }
 
 /// Validation of the model's response.
 #[derive(Clone, Debug)]
-enum Answers {
+enum ResponseSchema {
     /// Without a schema.
     All,
     /// Against the compiled schema.
@@ -134,7 +134,7 @@ enum Answers {
     None,
 }
 
-impl Answers {
+impl ResponseSchema {
     fn of(schema: Option<&Value>) -> Self {
         match schema.map(EmbeddedSchema::compile) {
             None => Self::All,
@@ -166,7 +166,7 @@ impl PromptTemplate {
             bodies.push(found);
         }
         let parts = parts(self.pieces, &self.variables, |reference| indexes.get(reference).copied());
-        Ok(ComposedPrompt { parts, bodies, answers: Answers::of(self.output_schema.as_ref()) })
+        Ok(ComposedPrompt { parts, bodies, answers: ResponseSchema::of(self.output_schema.as_ref()) })
     }
 }
 
@@ -207,7 +207,7 @@ impl ComposedPrompt {
     /// Returns a refusal when a value is missing, has another type than declared, or the result is too large. A problem
     /// inside a body is reported at the token that includes it.
     pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
-        let mut written = Writing { text: String::with_capacity(self.length()), arguments };
+        let mut written = Renderer { text: String::with_capacity(self.length()), arguments };
         for part in &self.parts {
             match part {
                 Part::Body { index, offset } => {
@@ -227,9 +227,9 @@ impl ComposedPrompt {
     /// Returns a rejection when the response does not satisfy the schema or is too large to check.
     pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.answers {
-            Answers::All => Ok(()),
-            Answers::Fitting(schema) => schema.check_text(answer),
-            Answers::None => Err(SchemaRejection::Mismatch),
+            ResponseSchema::All => Ok(()),
+            ResponseSchema::Fitting(schema) => schema.check_text(answer),
+            ResponseSchema::None => Err(SchemaRejection::Mismatch),
         }
     }
 
@@ -237,8 +237,8 @@ impl ComposedPrompt {
     #[must_use]
     pub const fn answer_schema(&self) -> Option<&EmbeddedSchema> {
         match &self.answers {
-            Answers::Fitting(schema) => Some(schema),
-            Answers::All | Answers::None => None,
+            ResponseSchema::Fitting(schema) => Some(schema),
+            ResponseSchema::All | ResponseSchema::None => None,
         }
     }
 
@@ -252,8 +252,8 @@ impl ComposedPrompt {
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         match &self.answers {
-            Answers::Fitting(schema) => schema.bytes(),
-            Answers::All | Answers::None => 0,
+            ResponseSchema::Fitting(schema) => schema.bytes(),
+            ResponseSchema::All | ResponseSchema::None => 0,
         }
     }
 
@@ -286,12 +286,12 @@ impl ComposedPrompt {
 }
 
 /// State of a rendering.
-struct Writing<'a> {
+struct Renderer<'a> {
     text: String,
     arguments: &'a Map<String, Value>,
 }
 
-impl Writing<'_> {
+impl Renderer<'_> {
     fn part(&mut self, part: &Part, included_at: Option<usize>) -> Result<(), PromptRefusal> {
         let at = |offset: &usize| included_at.unwrap_or(*offset);
         let (name, kind, offset) = match part {

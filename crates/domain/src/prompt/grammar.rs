@@ -52,7 +52,7 @@ pub enum Piece {
 }
 
 /// Scan result at a character that may start a token.
-enum Found {
+enum TokenScan {
     /// No token; the character is literal.
     Nothing,
     /// A token and its end offset.
@@ -76,11 +76,11 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
         literal.push_str(rest.get(..gap).unwrap_or_default());
         at += gap;
         match scan_token(text, at)? {
-            Found::Nothing => {
+            TokenScan::Nothing => {
                 literal.push_str(text.get(at..=at).unwrap_or_default());
                 at += 1;
             }
-            Found::Token(piece, end) => {
+            TokenScan::Token(piece, end) => {
                 tokens += 1;
                 if tokens > MAX_TOKENS {
                     return Err(PromptRefusal::TooLarge { offset: at });
@@ -102,35 +102,35 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
 /// Whether a text contains an asset reference, well formed or not.
 #[must_use]
 pub fn contains_asset_reference(text: &str) -> bool {
-    text.match_indices('@').any(|(at, _)| match keyword(text, at + 1, "asset-ref:") {
+    text.match_indices('@').any(|(at, _)| match scan_keyword(text, at + 1, "asset-ref:") {
         Keyword::Whole(_) | Keyword::Disguised => true,
         Keyword::Absent => false,
     })
 }
 
-fn scan_token(text: &str, at: usize) -> Result<Found, PromptRefusal> {
+fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
     let (word, sigil) = match text.as_bytes().get(at) {
         Some(b'@') => ("asset-ref:", '@'),
         Some(b'!') => ("command:", '!'),
         Some(b'$') => ("arg:", '$'),
-        _ => return placeholder(text, at),
+        _ => return scan_placeholder(text, at),
     };
-    let start = match keyword(text, at + 1, word) {
-        Keyword::Absent => return Ok(Found::Nothing),
+    let start = match scan_keyword(text, at + 1, word) {
+        Keyword::Absent => return Ok(TokenScan::Nothing),
         Keyword::Disguised => return Err(malformed),
         Keyword::Whole(end) => end,
     };
     let found = match sigil {
-        '@' => asset(text, at, start),
+        '@' => scan_asset(text, at, start),
         '!' => slug(text, start).map(|(slug, end)| (Piece::Command { slug, offset: at }, end)),
         _ => name(text, start).map(|(name, end)| (Piece::Argument { name, offset: at }, end)),
     };
     let (piece, end) = found.ok_or(malformed)?;
-    if is_token_end(text, end) { Ok(Found::Token(piece, end)) } else { Err(malformed) }
+    if is_token_end(text, end) { Ok(TokenScan::Token(piece, end)) } else { Err(malformed) }
 }
 
-fn asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
+fn scan_asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
     let (slug, end) = slug(text, start)?;
     if text.as_bytes().get(end) != Some(&b'@') {
         return Some((Piece::Asset { reference: AssetReference { slug, label: None }, offset: at }, end));
@@ -161,22 +161,22 @@ fn name(text: &str, start: usize) -> Option<(String, usize)> {
 
 /// Scans `{{name}}` with optional spaces. Double braces around other text stay literal, for compatibility with older
 /// templates. A nested placeholder and a name with invisible characters are refused.
-fn placeholder(text: &str, at: usize) -> Result<Found, PromptRefusal> {
+fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
-    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(Found::Nothing) };
+    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Nothing) };
     let inner = body.trim_start_matches(' ');
     let start = text.len() - inner.len();
     if inner.starts_with("{{") && inner.len() < body.len() {
         return Err(malformed);
     }
     let Some((name, end)) = name(text, start) else {
-        return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(Found::Nothing) };
+        return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) };
     };
     let tail = text.get(end..).unwrap_or_default();
     if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
-        return Ok(Found::Token(Piece::Placeholder { name, offset: at }, text.len() - after.len()));
+        return Ok(TokenScan::Token(Piece::Placeholder { name, offset: at }, text.len() - after.len()));
     }
-    if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(Found::Nothing) }
+    if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) }
 }
 
 /// Whether the text is `name}}` apart from invisible characters.
@@ -187,7 +187,7 @@ fn is_disguised_placeholder(inner: &str) -> bool {
         match letter {
             '}' => return hidden && length > 0,
             ' ' => {}
-            _ if invisible(letter) => hidden = true,
+            _ if is_invisible(letter) => hidden = true,
             _ if letter.is_ascii_alphanumeric() || letter == '_' => length += 1,
             _ => return false,
         }
@@ -208,7 +208,7 @@ enum Keyword {
     Absent,
 }
 
-fn keyword(text: &str, start: usize, word: &str) -> Keyword {
+fn scan_keyword(text: &str, start: usize, word: &str) -> Keyword {
     let rest = text.get(start..).unwrap_or_default();
     if rest.starts_with(word) {
         return Keyword::Whole(start + word.len());
@@ -220,24 +220,24 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
 /// upper-case form is compared too. The comparison stops at the first difference, because a token character may occur
 /// at every byte.
 fn is_confusable(text: &str, word: &str) -> bool {
-    let visible = || text.chars().filter(|letter| !invisible(*letter));
+    let visible = || text.chars().filter(|letter| !is_invisible(*letter));
     starts_confusably(visible(), word) || starts_confusably(visible().flat_map(char::to_uppercase), word)
 }
 
 fn starts_confusably(letters: impl Iterator<Item = char>, word: &str) -> bool {
-    let mut seen = letters.flat_map(drawn).flat_map(simplest);
-    word.chars().flat_map(simplest).all(|letter| seen.next() == Some(letter))
+    let mut seen = letters.flat_map(skeleton_of).flat_map(fold_letter);
+    word.chars().flat_map(fold_letter).all(|letter| seen.next() == Some(letter))
 }
 
 /// Letters that a letter is confusable with (its skeleton in Unicode Technical Standard 39).
-fn drawn(letter: char) -> impl Iterator<Item = char> {
+fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
     let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
     ascii.into_iter().chain(others)
 }
 
 /// Folds the case and the confusable letters within ASCII.
-fn simplest(letter: char) -> impl Iterator<Item = char> {
+fn fold_letter(letter: char) -> impl Iterator<Item = char> {
     let (first, second) = match letter.to_ascii_lowercase() {
         'm' => ('r', Some('n')),
         '0' => ('o', None),
@@ -251,7 +251,7 @@ fn is_token_end(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
     // A combining mark changes the last letter, as if it had been written precomposed.
     next.is_none_or(|letter| {
-        !letter.is_alphanumeric() && letter != '_' && !invisible(letter) && !is_combining_mark(letter)
+        !letter.is_alphanumeric() && letter != '_' && !is_invisible(letter) && !is_combining_mark(letter)
     })
 }
 
@@ -262,7 +262,7 @@ fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
 }
 
 /// Characters without a glyph that can hide between letters (Unicode: Default_Ignorable_Code_Point).
-const fn invisible(letter: char) -> bool {
+const fn is_invisible(letter: char) -> bool {
     matches!(
         letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -275,7 +275,7 @@ const fn invisible(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> String {
+    fn render_segments(text: &str) -> String {
         let mut out = String::new();
         for piece in scan(text).unwrap() {
             out.push_str(&match piece {
@@ -306,7 +306,7 @@ mod tests {
             ("", ""),
         ];
         for (text, expected) in cases {
-            assert_eq!(written(text), expected, "{text}");
+            assert_eq!(render_segments(text), expected, "{text}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::place::Place;
 
 const MIN_DIGITS: usize = 13;
-const LONGEST: usize = 19;
+const MAX_DIGITS: usize = 19;
 /// Digit groups as printed on cards or commonly written.
 const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
@@ -14,7 +14,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     if !place.starts_word() || place.before() == Some('.') {
         return None;
     }
-    let first = place.digits(place.at(), LONGEST)?;
+    let first = place.digits(place.at(), MAX_DIGITS)?;
     if first.digits.len() >= MIN_DIGITS {
         return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
     }
@@ -28,7 +28,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
         if LAYOUTS.contains(&lengths.as_slice()) && is_card(&written) && place.ends_word(end) {
             longest = Some(end);
         }
-        let Some(group) = place.gap(end).and_then(|next| place.digits(next, LONGEST)) else { break };
+        let Some(group) = place.gap(end).and_then(|next| place.digits(next, MAX_DIGITS)) else { break };
         written.push_str(group.digits);
         lengths.push(group.digits.len());
         end = group.end;
@@ -37,7 +37,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
 }
 
 fn is_card(digits: &str) -> bool {
-    (MIN_DIGITS..=LONGEST).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
+    (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
 }
 
 /// Whether cards are issued in this range. One number in ten passes Luhn, so the range excludes years and millisecond

@@ -27,7 +27,7 @@ fn seen(character: char) -> Option<char> {
         '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
         '\u{2024}' | '\u{3002}' | '\u{fe52}' | '\u{ff61}' => '.',
         '\u{fe6b}' => '@',
-        _ => digit(character).unwrap_or(character),
+        _ => ascii_digit(character).unwrap_or(character),
     })
 }
 
@@ -42,7 +42,7 @@ fn ascii(code: u32) -> Option<char> {
     char::from_u32(code)
 }
 
-fn digit(character: char) -> Option<char> {
+fn ascii_digit(character: char) -> Option<char> {
     let value =
         SCRIPT_ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
     char::from_digit(value, 10)

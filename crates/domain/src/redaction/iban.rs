@@ -3,7 +3,7 @@
 use super::place::Place;
 use iban::Iban;
 
-const LONGEST: usize = 34;
+const MAX_LEN: usize = 34;
 /// Digits of a printed group; the last group may have fewer.
 const GROUP_LEN: usize = 4;
 
@@ -15,15 +15,15 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     if !is_head || !check.is_ascii_digit() || !digit.is_ascii_digit() || !place.starts_word() {
         return None;
     }
-    let (mut written, mut end, mut longest) = (String::with_capacity(LONGEST), place.at(), None);
+    let (mut written, mut end, mut longest) = (String::with_capacity(MAX_LEN), place.at(), None);
     loop {
-        let group = word(place, end, LONGEST - written.len())?;
+        let group = word(place, end, MAX_LEN - written.len())?;
         written.push_str(&group.to_ascii_uppercase());
         end += group.len();
         if place.ends_word(end) && written.parse::<Iban>().is_ok() {
             longest = Some(end);
         }
-        let whole = written.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && written.len() < LONGEST;
+        let whole = written.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && written.len() < MAX_LEN;
         let next = place.gap(end).filter(|next| whole && word(place, *next, 1).is_some());
         let Some(next) = next else { return longest };
         end = next;

@@ -8,19 +8,19 @@ const MAX_V6_LEN: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 /// End of an IP address that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
-    v6(place).or_else(|| v4(place))
+    match_v6(place).or_else(|| match_v4(place))
 }
 
-fn v4(place: Place<'_>) -> Option<usize> {
+fn match_v4(place: Place<'_>) -> Option<usize> {
     // Digits after a full stop belong to a longer token.
     if !place.starts_word() || place.before() == Some('.') {
         return None;
     }
-    let end = address(place, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
+    let end = address_end(place, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
     text(place, end).parse::<Ipv4Addr>().ok().map(|_| end)
 }
 
-fn v6(place: Place<'_>) -> Option<usize> {
+fn match_v6(place: Place<'_>) -> Option<usize> {
     let apart = match place.next() {
         // Paths in programming languages contain double colons, and some of their names are hexadecimal.
         Some(':') => place.before().is_none_or(|before| {
@@ -31,7 +31,7 @@ fn v6(place: Place<'_>) -> Option<usize> {
     if !apart {
         return None;
     }
-    let end = address(place, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
+    let end = address_end(place, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
     let written = text(place, end);
     // `::` alone is a valid address, but identifies nobody.
     let is_somebodys = written.bytes().any(|byte| byte.is_ascii_hexdigit());
@@ -44,7 +44,7 @@ fn text(place: Place<'_>, end: usize) -> &str {
 
 /// End of the run of matching characters, without a sign that ends the sentence. `None` if the run is too long,
 /// continues with letters, or ends in a sign that does not end the sentence.
-fn address(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
+fn address_end(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
     let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
     let end = place.at() + length;
     let run = text(place, end);

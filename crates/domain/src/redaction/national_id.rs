@@ -48,7 +48,7 @@ impl NationalId {
         if !place.starts_word() {
             return None;
         }
-        let (written, end) = spelled(place, self.form())?;
+        let (written, end) = match_form(place, self.form())?;
         (place.ends_word(end) && self.checks(&written)).then_some(end)
     }
 
@@ -78,7 +78,7 @@ impl NationalId {
 }
 
 /// The letters and digits that match a form, in upper case and without separators, and their end.
-fn spelled(place: Place<'_>, form: &str) -> Option<(String, usize)> {
+fn match_form(place: Place<'_>, form: &str) -> Option<(String, usize)> {
     let (mut written, mut end) = (String::with_capacity(form.len()), place.at());
     for part in form.chars() {
         let next = place.character(end)?;

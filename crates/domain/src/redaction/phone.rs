@@ -25,16 +25,16 @@ const MAX_GROUPS: usize = 8;
 /// End of a phone number that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     match place.next()? {
-        '+' => international(place, place.at() + 1),
-        '(' => national(place, place.at()),
+        '+' => match_international(place, place.at() + 1),
+        '(' => match_national(place, place.at()),
         // Digits after these signs are fractions, parts of dates, or parts of longer numbers.
         _ if !place.starts_word() || matches!(place.before(), Some('-' | '.' | '/' | ',')) => None,
-        '0' if place.rest().starts_with("00") => international(place, place.at() + 2),
+        '0' if place.rest().starts_with("00") => match_international(place, place.at() + 2),
         // The first group rules out most numbers of a text before any other group is read.
         '0'..='9' => match place.digits(place.at(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
-            "1" => national(place, place.at()),
-            digits if digits.len() == 3 || digits.starts_with('0') => national(place, place.at()),
+            "1" => match_national(place, place.at()),
+            digits if digits.len() == 3 || digits.starts_with('0') => match_national(place, place.at()),
             _ => None,
         },
         _ => None,
@@ -57,11 +57,11 @@ pub(super) fn is_bare(text: &str) -> bool {
         && text.chars().all(|sign| sign.is_ascii_digit() || is_sign(sign))
 }
 
-fn international(place: Place<'_>, from: usize) -> Option<usize> {
+fn match_international(place: Place<'_>, from: usize) -> Option<usize> {
     latest(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len()))
 }
 
-fn national(place: Place<'_>, from: usize) -> Option<usize> {
+fn match_national(place: Place<'_>, from: usize) -> Option<usize> {
     latest(place, from, |number| {
         if number.parted_anew {
             return false;
@@ -76,17 +76,17 @@ fn national(place: Place<'_>, from: usize) -> Option<usize> {
     })
 }
 
-fn is_trunk(number: &Written) -> bool {
+fn is_trunk(number: &DigitGroups) -> bool {
     number.digits.starts_with('0') && !number.digits.starts_with("00")
 }
 
 /// Digit groups read so far.
 #[derive(Default)]
-struct Written {
+struct DigitGroups {
     digits: String,
     lengths: Vec<usize>,
     /// Separator between the groups after the first separator.
-    parted: Option<Gap>,
+    parted: Option<Separator>,
     parts: usize,
     /// Whether the separators differ: `01-02-2024 10` is a date and an hour.
     parted_anew: bool,
@@ -94,8 +94,8 @@ struct Written {
 
 /// End of the longest number that starts at this position. Groups are read while their separators are consistent and no
 /// card number starts, so no part of a card number remains.
-fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -> Option<usize> {
-    let (mut written, mut latest) = (Written::default(), None);
+fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
+    let (mut written, mut latest) = (DigitGroups::default(), None);
     let mut is_open = place.character(from) == Some('(');
     let mut at = if is_open { from + 1 } else { from };
     while let Some(group) = place.digits(at, *INTERNATIONAL_DIGITS.end()) {
@@ -112,10 +112,10 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -
         }
         let Some((gap, end)) = gap(place, group.end) else { break };
         match gap {
-            Gap::Opens if !is_open => is_open = true,
-            Gap::Closes if is_open => is_open = false,
-            Gap::Opens | Gap::Closes => break,
-            Gap::Parts(_) => written.part(gap),
+            Separator::Opens if !is_open => is_open = true,
+            Separator::Closes if is_open => is_open = false,
+            Separator::Opens | Separator::Closes => break,
+            Separator::Parts(_) => written.part(gap),
         }
         if written.lengths.len() == MAX_GROUPS {
             break;
@@ -125,8 +125,8 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -
     latest
 }
 
-impl Written {
-    fn part(&mut self, gap: Gap) {
+impl DigitGroups {
+    fn part(&mut self, gap: Separator) {
         self.parts += 1;
         if self.parts == 2 {
             self.parted = Some(gap);
@@ -137,7 +137,7 @@ impl Written {
 
 /// Separator between two groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Gap {
+enum Separator {
     /// Opening parenthesis.
     Opens,
     /// Closing parenthesis.
@@ -147,7 +147,7 @@ enum Gap {
 }
 
 /// The separator after a group, and the start of the next group.
-fn gap(place: Place<'_>, from: usize) -> Option<(Gap, usize)> {
+fn gap(place: Place<'_>, from: usize) -> Option<(Separator, usize)> {
     let sign = |at: usize| {
         let next = place.character(at)?;
         let plain = match next {
@@ -161,15 +161,15 @@ fn gap(place: Place<'_>, from: usize) -> Option<(Gap, usize)> {
     let (first, end) = sign(from)?;
     let second = sign(end);
     Some(match (first, second) {
-        ('(', _) => (Gap::Opens, end),
-        (' ', Some(('(', end))) => (Gap::Opens, end),
-        (')', Some((' ' | '-' | '/', end))) => (Gap::Closes, end),
-        (')', _) => (Gap::Closes, end),
-        ('/', Some((' ', end))) => (Gap::Parts('/'), end),
+        ('(', _) => (Separator::Opens, end),
+        (' ', Some(('(', end))) => (Separator::Opens, end),
+        (')', Some((' ' | '-' | '/', end))) => (Separator::Closes, end),
+        (')', _) => (Separator::Closes, end),
+        ('/', Some((' ', end))) => (Separator::Parts('/'), end),
         (' ', Some((parts @ ('/' | '-'), end))) => {
             let (_, end) = sign(end).filter(|(sign, _)| *sign == ' ')?;
-            (Gap::Parts(parts), end)
+            (Separator::Parts(parts), end)
         }
-        (parts, _) => (Gap::Parts(parts), end),
+        (parts, _) => (Separator::Parts(parts), end),
     })
 }

@@ -25,7 +25,7 @@ fn is_separator(character: char) -> bool {
 
 /// Whether a character belongs to the surrounding word. Ideographs, kana and Hangul are written without spaces, so they
 /// count as word boundaries. Source: Unicode 16, `Scripts.txt`.
-fn is_of_word(character: char) -> bool {
+fn is_word_char(character: char) -> bool {
     let is_unspaced = matches!(character,
         '\u{1100}'..='\u{11ff}'
         | '\u{3005}'..='\u{3007}'
@@ -114,7 +114,7 @@ impl<'t> Place<'t> {
 
     /// Whether no word character precedes; unspaced scripts count as boundaries.
     pub(super) fn starts_word(self) -> bool {
-        !self.before.is_some_and(is_of_word)
+        !self.before.is_some_and(is_word_char)
     }
 
     /// The character at an offset.
@@ -124,7 +124,7 @@ impl<'t> Place<'t> {
 
     /// Whether no word character follows; unspaced scripts count as boundaries.
     pub(super) fn ends_word(self, end: usize) -> bool {
-        !self.character(end).is_some_and(is_of_word)
+        !self.character(end).is_some_and(is_word_char)
     }
 
     /// Whether the character at the offset may follow a sentence: the end, a space, or a closing sign. The opening

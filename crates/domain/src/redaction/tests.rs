@@ -412,7 +412,7 @@ proptest! {
     }
 }
 
-fn within(unit: &str, bytes: usize, bound: Duration) {
+fn assert_duration(unit: &str, bytes: usize, bound: Duration) {
     let text = unit.repeat(bytes / unit.len());
     #[expect(clippy::disallowed_methods, reason = "this test is about time")]
     let began = std::time::Instant::now();
@@ -427,7 +427,7 @@ fn within(unit: &str, bytes: usize, bound: Duration) {
 #[test]
 fn redaction_time_is_linear() {
     for unit in ["4 ", "GB82 ", "a.", "4", "4111\t\n.- \u{2800}\u{200b}", "卡4111 "] {
-        within(unit, 1 << 20, Duration::from_secs(120));
+        assert_duration(unit, 1 << 20, Duration::from_secs(120));
     }
 }
 
@@ -477,7 +477,7 @@ fn redaction_lookahead_is_bounded() {
         "ａ＠",
     ];
     for unit in hostile {
-        within(unit, 1 << 15, Duration::from_secs(10));
+        assert_duration(unit, 1 << 15, Duration::from_secs(10));
     }
 }
 

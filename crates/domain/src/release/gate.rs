@@ -101,7 +101,7 @@ impl Release {
             None => Ok(()),
         };
         match checked {
-            Ok(()) => open(to, "approvals", "enough people approved the bindings"),
+            Ok(()) => passed(to, "approvals", "enough people approved the bindings"),
             Err(refusal) => shut(to, "approvals", refusal.code(), refusal.to_string()),
         }
     }
@@ -115,7 +115,7 @@ impl Release {
             TargetLane::All | TargetLane::Only(_) if deployment.holder(lane) == Some(self.release_id) => {
                 shut(StateName::Active, "lane", "invalid_transition", "the release holds this lane already".to_owned())
             }
-            TargetLane::All | TargetLane::Only(_) => open(StateName::Active, "lane", "the release may take this lane"),
+            TargetLane::All | TargetLane::Only(_) => passed(StateName::Active, "lane", "the release may take this lane"),
         };
         Gate { lane: Some(lane), ..gate }
     }
@@ -134,7 +134,7 @@ impl Release {
             gates.extend(gates_of(&gaps, GateVerdict::Blocked));
             gates.extend(gates_of(&warnings, GateVerdict::Warn));
             if gates.len() == count_before {
-                gates.push(open(StateName::Active, name, message));
+                gates.push(passed(StateName::Active, name, message));
             }
         }
         gates
@@ -146,7 +146,7 @@ impl Release {
 #[must_use]
 pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
     let drifted = pins.iter().filter(|pin| pin.present != pin.pinned).count();
-    let gate = open(StateName::Active, "documents", "the documents are unchanged since the approval");
+    let gate = passed(StateName::Active, "documents", "the documents are unchanged since the approval");
     match (pins.is_empty(), drifted) {
         (true, _) => None,
         (false, 0) => Some(gate),
@@ -162,12 +162,12 @@ fn workload_gate(standing: &Standing) -> Gate {
         let refusal = ReleaseRefusal::WorkloadRetired;
         return shut(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }
-    open(StateName::Active, "workload", "the workload accepts releases")
+    passed(StateName::Active, "workload", "the workload accepts releases")
 }
 
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {
     if unresolved.is_empty() {
-        return vec![open(to, "references", "every reference is resolved")];
+        return vec![passed(to, "references", "every reference is resolved")];
     }
     let blocked = |reference: &UnresolvedReference| {
         let path = field_path::from_pointer("content", &reference.pointer);
@@ -177,7 +177,7 @@ fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gat
     unresolved.iter().map(blocked).collect()
 }
 
-fn open(to: StateName, name: &'static str, message: &str) -> Gate {
+fn passed(to: StateName, name: &'static str, message: &str) -> Gate {
     Gate { to, lane: None, name, verdict: GateVerdict::Pass, code: name, message: message.to_owned() }
 }
 

@@ -235,10 +235,10 @@ mod tests {
     }
 
     /// Previous and next holder, with 0 for none, and whether it was a rollback.
-    type Move = (u128, u128, bool);
+    type HistoryStep = (u128, u128, bool);
 
     /// The history of one lane, from entries oldest first.
-    fn history(moves: &[Move]) -> Vec<LaneHistoryEntry> {
+    fn history(moves: &[HistoryStep]) -> Vec<LaneHistoryEntry> {
         let holder = |number| (number != 0).then(|| release(number));
         let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneHistoryEntry {
             revision: Revision::new(revision),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn prefers_latest_holder_not_rolled_back() {
-        let cases: [(&[Move], u128, &[u128]); 6] = [
+        let cases: [(&[HistoryStep], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
             // Release 3 was rolled back, so it is not eligible.

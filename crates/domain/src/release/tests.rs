@@ -83,7 +83,7 @@ fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
     release.review(Uuid::from_u128(30).into(), (verdict, None), RULE, &stamp(who)).unwrap().next.release
 }
 
-fn sound() -> Standing {
+fn met_requirements() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStatus::Absent,
@@ -102,7 +102,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         .unwrap()
         .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
         .unwrap();
-    let activation = approved(1).activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let activation = approved(1).activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     match name {
         StateName::Draft => (draft(1), empty()),
         StateName::ReviewReady => (ready.next, empty()),
@@ -110,7 +110,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         StateName::Active => (activation.release, activation.deployment),
         StateName::Superseded => {
             let later = approved(2)
-                .activate(&Taking::All, &activation.deployment, (&sound(), RULE), &stamp("user:ops"))
+                .activate(&Taking::All, &activation.deployment, (&met_requirements(), RULE), &stamp("user:ops"))
                 .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
@@ -130,14 +130,14 @@ fn earlier() -> Release {
 }
 
 /// Tries every transition from a state; returns the resulting state or the refusal.
-fn tried(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
+fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
     let by = stamp("user:ops");
     let approvable = review(&release, "user:bob", Verdict::Approved);
     let (earlier, reason) = (earlier(), (Uuid::from_u128(40).into(), "It answers in riddles."));
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
-    let rolling = Release { rollout: Some(begun()), ..release.clone() };
+    let rolling = Release { rollout: Some(started_rollout()), ..release.clone() };
     let seen = Advance::Person(SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
@@ -145,15 +145,15 @@ fn tried(from: StateName) -> [(StateName, &'static str, Result<StateName, Releas
         (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &by).map(plain)),
         (StateName::Draft, "draft", release.reopen(&deployment, &by).map(plain)),
         (StateName::Approved, "approved", approvable.approve(RULE, &deployment, &by).map(plain)),
-        (StateName::Active, "active", release.activate(&Taking::All, &deployment, (&sound(), RULE), &by).map(lanes)),
+        (StateName::Active, "active", release.activate(&Taking::All, &deployment, (&met_requirements(), RULE), &by).map(lanes)),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
         (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, reason, &by).map(lanes)),
         // The release with a rollout, in any state.
-        (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&sound(), RULE), &by).map(lanes)),
+        (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&met_requirements(), RULE), &by).map(lanes)),
     ]
 }
 
-fn begun() -> Rollout {
+fn started_rollout() -> Rollout {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Manual).unwrap();
     Rollout::begin(plan, Revision::FIRST, Timestamp::new(NOW))
 }
@@ -161,10 +161,10 @@ fn begun() -> Rollout {
 /// The table of docs/release-states.md; `cargo xtask docs` copies it from here.
 #[test]
 fn tabulates_every_transition_from_every_state() {
-    let moves: Vec<&str> = tried(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
+    let moves: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
     let mut table = format!("| from | {} |\n|---{}|\n", moves.join(" | "), "|---".repeat(moves.len()));
     for from in StateName::ALL {
-        let cells = tried(from).map(|(_, _, led)| match led {
+        let cells = try_transitions(from).map(|(_, _, led)| match led {
             Ok(to) => format!("**{}**", to.as_str()),
             Err(refusal) => format!("`{}`", refusal.code()),
         });
@@ -180,7 +180,7 @@ fn valid_transitions_match_possible_ones() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
         let promised = release.valid_transitions(&deployment);
-        for (to, name, led) in tried(from) {
+        for (to, name, led) in try_transitions(from) {
             // Transitions without a `to_state` have their own route.
             if StateName::parse(name).is_some() {
                 assert_eq!(promised.contains(&to), led.is_ok(), "{from:?} -> {name}");
@@ -205,9 +205,9 @@ fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
         let approvable = review(&release, "user:bob", Verdict::Approved);
-        let around = GateContext { deployment: &deployment, rule: RULE, standing: &sound(), unresolved: &[] };
+        let around = GateContext { deployment: &deployment, rule: RULE, standing: &met_requirements(), unresolved: &[] };
         let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
-        for (to, name, led) in tried(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some()) {
+        for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some()) {
             let of_move = || gates.iter().filter(|gate| gate.to == to);
             let shut = of_move().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
             let lanes_shut = of_move().any(|gate| gate.lane.is_some())
@@ -221,7 +221,7 @@ fn gates_agree_with_transitions() {
 fn active_release_takes_remaining_lanes() {
     let release = approved(1);
     let change =
-        release.activate(&Taking::One(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+        release.activate(&Taking::One(Lane::Restricted), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(change.deployment.serving(Lane::Standard), None);
     assert_eq!(change.deployment.representative(), Some((Lane::Restricted, release.release_id)));
     let promised = change.release.valid_transitions(&change.deployment);
@@ -229,11 +229,11 @@ fn active_release_takes_remaining_lanes() {
     let again = change.release.activate(
         &Taking::One(Lane::Restricted),
         &change.deployment,
-        (&sound(), RULE),
+        (&met_requirements(), RULE),
         &stamp("user:ops"),
     );
     assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
-    let rest = change.release.activate(&Taking::All, &change.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let rest = change.release.activate(&Taking::All, &change.deployment, (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(rest.moves.len(), 2);
     assert_eq!(rest.deployment.serving(Lane::Guided), Some((Lane::Guided, release.release_id)));
 }
@@ -241,18 +241,18 @@ fn active_release_takes_remaining_lanes() {
 #[test]
 fn lanes_fall_back_to_more_general_lanes_only() {
     let standard =
-        approved(1).activate(&Taking::One(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+        approved(1).activate(&Taking::One(Lane::Standard), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(standard.deployment.serving(Lane::Restricted).unwrap().0, Lane::Standard);
     let restricted =
-        approved(1).activate(&Taking::One(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+        approved(1).activate(&Taking::One(Lane::Restricted), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(restricted.deployment.serving(Lane::Guided), None);
 }
 
 #[test]
 fn holder_of_another_lane_is_not_superseded() {
-    let first = approved(1).activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let first = approved(1).activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     let second = approved(2)
-        .activate(&Taking::One(Lane::Guided), &first.deployment, (&sound(), RULE), &stamp("user:ops"))
+        .activate(&Taking::One(Lane::Guided), &first.deployment, (&met_requirements(), RULE), &stamp("user:ops"))
         .unwrap();
     assert!(second.superseded.is_empty());
     assert_eq!(second.release.supersedes_release_id, Some(first.release.release_id));
@@ -388,7 +388,7 @@ fn production_refuses_unenforced_controls() {
         asset: Slug::parse("tickets").unwrap(),
         pointer: "/on_drift".to_owned(),
     };
-    let standing = Standing { unenforced_controls: vec![control], ..sound() };
+    let standing = Standing { unenforced_controls: vec![control], ..met_requirements() };
     let mut release = approved(1);
     assert!(release.unmet_requirements(&standing).is_empty(), "other environments permit it");
     release.environment = Slug::parse("production").unwrap();
@@ -405,13 +405,13 @@ fn refuses_untargeted_lane() {
     let digest = release.bindings_digest();
     release.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
-    let other = release.activate(&Taking::One(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops"));
+    let other = release.activate(&Taking::One(Lane::Standard), &empty(), (&met_requirements(), RULE), &stamp("user:ops"));
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
-    let own = release.activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let own = release.activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(own.moves.len(), 1);
 }
 
-fn frozen(from: u128, to: u128) -> FrozenReference {
+fn frozen_reference(from: u128, to: u128) -> FrozenReference {
     let meant = version(AssetKind::Skill, to);
     FrozenReference {
         from: Uuid::from_u128(from).into(),
@@ -429,19 +429,19 @@ fn frozen(from: u128, to: u128) -> FrozenReference {
 fn approval_covers_resolved_references() {
     let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
     let submit = |references| bound.submit(Ok(references), &empty(), &stamp("user:ada")).unwrap().next;
-    let ready = submit(vec![frozen(20, 40), frozen(20, 40)]);
-    assert_eq!(ready.references, [frozen(20, 40)], "duplicates are removed");
-    let other = submit(vec![frozen(20, 41)]);
+    let ready = submit(vec![frozen_reference(20, 40), frozen_reference(20, 40)]);
+    assert_eq!(ready.references, [frozen_reference(20, 40)], "duplicates are removed");
+    let other = submit(vec![frozen_reference(20, 41)]);
     assert_ne!(ready.bindings_digest(), other.bindings_digest());
     assert_ne!(ready.bindings_digest(), submit(Vec::new()).bindings_digest());
-    assert_eq!(submit(vec![frozen(20, 40), frozen(21, 41)]), submit(vec![frozen(21, 41), frozen(20, 40)]));
+    assert_eq!(submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]), submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)]));
     // Approvals do not carry over to other resolved references.
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let back = approved.reopen(&empty(), &stamp("user:ada")).unwrap().next;
     assert_eq!(back.references, [], "references are unresolved in drafts");
-    let again = back.submit(Ok(vec![frozen(20, 41)]), &empty(), &stamp("user:ada")).unwrap().next;
+    let again = back.submit(Ok(vec![frozen_reference(20, 41)]), &empty(), &stamp("user:ada")).unwrap().next;
     assert_eq!(again.approve(RULE, &empty(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
-    let same = back.submit(Ok(vec![frozen(20, 40)]), &empty(), &stamp("user:ada")).unwrap().next;
+    let same = back.submit(Ok(vec![frozen_reference(20, 40)]), &empty(), &stamp("user:ada")).unwrap().next;
     assert!(same.approve(RULE, &empty(), &stamp("user:ops")).is_ok());
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
     assert_eq!((asked.state.name(), asked.references), (StateName::Draft, Vec::new()));

@@ -17,7 +17,7 @@ pub struct ToolStatus {
 /// The unmet tool requirements of the agents.
 pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<Missing> {
     let mut gaps = Vec::new();
-    for name in agents.iter().flat_map(named) {
+    for name in agents.iter().flat_map(tool_names) {
         if !bound.iter().any(|tool| matches_name(tool, name)) {
             let message = format!("an agent uses the tool `{name}`, which is not bound");
             gaps.push(missing("references", "reference_unresolved", message));
@@ -44,7 +44,7 @@ pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<Missing> 
     gaps
 }
 
-fn named(choice: &ToolChoice) -> &[String] {
+fn tool_names(choice: &ToolChoice) -> &[String] {
     match choice {
         ToolChoice::All => &[],
         ToolChoice::Named(names) => names,

@@ -7,11 +7,11 @@ use std::fmt;
 use uuid::Uuid;
 
 /// The prefix of a share link's token.
-const SHARE: &str = "fws_";
+const SHARE_TOKEN_PREFIX: &str = "fws_";
 /// The prefix of a result token.
 const RESULT_TOKEN_PREFIX: &str = "fwr_";
 /// The length of a tenant identifier, in hex digits.
-const TENANT: usize = 32;
+const TENANT_HEX_DIGITS: usize = 32;
 
 /// SHA-256 of a token, for storage and lookup. A token has 256 random bits, so the hash cannot be inverted and needs no
 /// salt.
@@ -64,13 +64,13 @@ impl ShareToken {
     /// Creates a token of a tenant from 32 unpredictable bytes.
     #[must_use]
     pub fn of(tenant: TenantId, secret: [u8; 32]) -> Self {
-        Self { tenant, text: format!("{SHARE}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
+        Self { tenant, text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
     }
 
     /// Parses a token; `None` for invalid or non-canonical text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (tenant, rest) = text.strip_prefix(SHARE)?.split_at_checked(TENANT)?;
+        let (tenant, rest) = text.strip_prefix(SHARE_TOKEN_PREFIX)?.split_at_checked(TENANT_HEX_DIGITS)?;
         let tenant = Uuid::try_parse(tenant).ok()?.into();
         let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
         Some(Self::of(tenant, secret)).filter(|token| token.text == text)

@@ -4,7 +4,7 @@ use super::BuiltinTool;
 use crate::{
     asset::content::ContentProblem,
     id::{ExecutionId, WorkspaceId},
-    slug::Slug,
+    parse_slug::Slug,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -71,8 +71,8 @@ impl ToolCall {
         }
         match tool {
             BuiltinTool::ExecuteFlow => Ok(Self::ExecuteFlow {
-                workload: slug(&arguments, "workload_slug")?,
-                environment: slug(&arguments, "environment")?,
+                workload: parse_slug(&arguments, "workload_slug")?,
+                environment: parse_slug(&arguments, "environment")?,
                 inputs: match arguments.remove("inputs") {
                     Some(Value::Object(inputs)) => inputs,
                     Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))
@@ -80,33 +80,33 @@ impl ToolCall {
                 },
             }),
             BuiltinTool::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {
-                base: slug(&arguments, "knowledge_base_slug")?,
-                query: text(&arguments, "query").to_owned(),
+                base: parse_slug(&arguments, "knowledge_base_slug")?,
+                query: text_argument(&arguments, "query").to_owned(),
                 top_k: arguments.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok()),
                 workspace: match arguments.get("workspace_id") {
-                    Some(_) => Some(identifier(&arguments, "workspace_id")?.into()),
+                    Some(_) => Some(parse_id(&arguments, "workspace_id")?.into()),
                     None => None,
                 },
             }),
             BuiltinTool::InspectEvidence => Ok(Self::InspectEvidence {
-                execution: identifier(&arguments, "execution_id")?.into(),
-                form: if text(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
+                execution: parse_id(&arguments, "execution_id")?.into(),
+                form: if text_argument(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
             }),
         }
     }
 }
 
-fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
+fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Parses a slug. A text that matches the schema's pattern may still be reserved.
-fn slug(arguments: &Map<String, Value>, name: &str) -> Result<Slug, Vec<ContentProblem>> {
-    Slug::parse(text(arguments, name))
+fn parse_slug(arguments: &Map<String, Value>, name: &str) -> Result<Slug, Vec<ContentProblem>> {
+    Slug::parse(text_argument(arguments, name))
         .map_err(|refusal| vec![ContentProblem::new(format!("/{name}"), refusal.code(), refusal.to_string())])
 }
 
-fn identifier(arguments: &Map<String, Value>, name: &str) -> Result<Uuid, Vec<ContentProblem>> {
-    Uuid::try_parse(text(arguments, name))
+fn parse_id(arguments: &Map<String, Value>, name: &str) -> Result<Uuid, Vec<ContentProblem>> {
+    Uuid::try_parse(text_argument(arguments, name))
         .map_err(|_| vec![ContentProblem::new(format!("/{name}"), "wrong_form", "expected an identifier")])
 }

@@ -5,7 +5,7 @@ use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
 /// Prefix of the tool name of a workload.
-const PREFIX: &str = "run_";
+const WORKLOAD_TOOL_PREFIX: &str = "run_";
 
 /// Description of a tool for an agent.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,7 +61,7 @@ pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
     let description = if own.is_empty() { format!("Runs the workload {}.", workload.slug) } else { own.to_owned() };
     Some(ToolDescription {
         // Slugs contain no underscores, so the tool names of two workloads differ.
-        name: format!("{PREFIX}{}", workload.slug.as_str().replace('-', "_")),
+        name: format!("{WORKLOAD_TOOL_PREFIX}{}", workload.slug.as_str().replace('-', "_")),
         title: format!("{} ({})", workload.name, workload.slug),
         description,
         input_schema: interface.input_schema(),
@@ -72,6 +72,6 @@ pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
 /// The workload that a tool name refers to.
 #[must_use]
 pub fn workload_of(name: &str) -> Option<Slug> {
-    let name = name.strip_prefix(PREFIX).filter(|name| !name.contains('-'))?;
+    let name = name.strip_prefix(WORKLOAD_TOOL_PREFIX).filter(|name| !name.contains('-'))?;
     Slug::parse(&name.replace('_', "-")).ok()
 }

@@ -16,14 +16,14 @@ type ReleaseKey = (&'static str, Option<(u8, Vec<Place>)>, Option<Number>, bool)
 
 /// The part of a state that determines all later transitions. Equal keys have equal continuations.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct StateKey {
     releases: Vec<ReleaseKey>,
     holders: [Option<Number>; 3],
     /// Holders of each lane in order, and the releases rolled back from it.
     former: [(Vec<Number>, BTreeSet<Number>); 3],
 }
 
-impl Key {
+impl StateKey {
     /// The canonical key of the model: the minimum over all permutations of the releases, which are interchangeable.
     fn of(model: &Model) -> Option<Self> {
         orders(model.releases.len()).iter().map(|names| Self::under(model, names)).min()
@@ -60,13 +60,13 @@ impl Key {
 fn orders(count: usize) -> Vec<Vec<Number>> {
     let mut orders = vec![Vec::new()];
     for _ in 0..count {
-        orders = orders.iter().flat_map(|order| longer(order, count)).collect();
+        orders = orders.iter().flat_map(|order| extensions(order, count)).collect();
     }
     orders
 }
 
 /// The sequence extended by each number below `count` that it does not contain.
-fn longer(sequence: &[usize], count: usize) -> Vec<Vec<usize>> {
+fn extensions(sequence: &[usize], count: usize) -> Vec<Vec<usize>> {
     let missing = (0..count).filter(|number| !sequence.contains(number));
     missing.map(|number| [sequence, &[number]].concat()).collect()
 }
@@ -85,9 +85,9 @@ fn requests(release: Number, plans: &[Vec<Place>]) -> Vec<Operation> {
 
 /// All plans of one, two or three lanes.
 fn plans() -> Vec<Vec<Place>> {
-    let one: Vec<Vec<Place>> = longer(&[], PLACES.len());
-    let two: Vec<Vec<Place>> = one.iter().flat_map(|plan| longer(plan, PLACES.len())).collect();
-    let three = two.iter().flat_map(|plan| longer(plan, PLACES.len())).collect();
+    let one: Vec<Vec<Place>> = extensions(&[], PLACES.len());
+    let two: Vec<Vec<Place>> = one.iter().flat_map(|plan| extensions(plan, PLACES.len())).collect();
+    let three = two.iter().flat_map(|plan| extensions(plan, PLACES.len())).collect();
     [one, two, three].concat()
 }
 
@@ -113,7 +113,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> ExplorationCo
         }
     }
     let requests: Vec<Operation> = (0..releases).flat_map(|release| requests(release, plans)).collect();
-    let mut visited = BTreeSet::from([Key::of(&model)]);
+    let mut visited = BTreeSet::from([StateKey::of(&model)]);
     let mut queue: VecDeque<(Memory, Model, Vec<Operation>)> = VecDeque::from([(memory, model, Vec::new())]);
     let mut explored = ExplorationCounts { states: 1, moves: 0, refusals: 0, deepest: 0 };
     while let Some((memory, model, path)) = queue.pop_front() {
@@ -136,7 +136,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> ExplorationCo
             let compared = compared.and_then(|()| unsound(&memory.seen.before(), &next_store.seen));
             assert_eq!(compared, Ok(()), "{operation:?} after {path:?}");
             explored.moves += 1;
-            if visited.insert(Key::of(&next)) {
+            if visited.insert(StateKey::of(&next)) {
                 queue.push_back((next_store, next, [path.as_slice(), std::slice::from_ref(operation)].concat()));
             }
         }
@@ -145,7 +145,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> ExplorationCo
     explored
 }
 
-fn told(releases: usize, ExplorationCounts { states, moves, refusals, deepest }: &ExplorationCounts) {
+fn print_counts(releases: usize, ExplorationCounts { states, moves, refusals, deepest }: &ExplorationCounts) {
     println!("{releases} releases: {states} states, {moves} transitions, {refusals} refusals, depth {deepest}");
 }
 
@@ -154,7 +154,7 @@ fn told(releases: usize, ExplorationCounts { states, moves, refusals, deepest }:
 fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, least) = if is_long() { (plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
     let explored = explore(2, &plans, usize::MAX);
-    told(2, &explored);
+    print_counts(2, &explored);
     assert!(explored.states > least && explored.moves > explored.states && explored.refusals > explored.moves);
     assert!(explored.deepest > 10, "the exploration ended too early");
 }
@@ -162,7 +162,7 @@ fn all_states_of_two_releases_conform_to_the_model() {
 #[test]
 fn two_releases_conform_to_the_model_for_four_operations_with_any_plan() {
     let explored = explore(2, &plans(), 4);
-    told(2, &explored);
+    print_counts(2, &explored);
     assert!(explored.states > 3_000, "{} states", explored.states);
 }
 
@@ -170,6 +170,6 @@ fn two_releases_conform_to_the_model_for_four_operations_with_any_plan() {
 fn three_releases_conform_to_the_model_for_few_operations() {
     let (depth, least) = if is_long() { (5, 50_000) } else { (3, 2_000) };
     let explored = explore(3, &plans(), depth);
-    told(3, &explored);
+    print_counts(3, &explored);
     assert!(explored.states > least, "{} states", explored.states);
 }

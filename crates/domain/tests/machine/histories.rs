@@ -10,23 +10,23 @@ use std::{
     thread,
 };
 
-const SHORT: u64 = 20_000;
-const LONG: u64 = 1_000_000;
+const SHORT_HISTORIES: u64 = 20_000;
+const LONG_HISTORIES: u64 = 1_000_000;
 
 /// Runs a history.
 ///
 /// # Errors
 /// A description of the first difference from the model.
-fn run(history: &History, given: &Given) -> Result<(), String> {
+fn run_history(history: &History, given: &Given) -> Result<(), String> {
     let mut memory = given.memory(&history.targets);
     let mut model = Model::new(&history.targets);
     for (number, step) in history.steps.iter().enumerate() {
-        take(step, &mut memory, &mut model, given).map_err(|why| format!("step {number}: {why}"))?;
+        run_step(step, &mut memory, &mut model, given).map_err(|why| format!("step {number}: {why}"))?;
     }
     Ok(())
 }
 
-fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> Result<(), String> {
+fn run_step(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> Result<(), String> {
     let execute = |memory: &mut Memory, model: &mut Model, operation: &Operation| {
         let before: Before = memory.seen.before();
         memory.follow(model, operation, given)?;
@@ -75,7 +75,7 @@ fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
                 return None;
             }
             let history = History::of(seed_of(start, index));
-            if let Err(why) = run(&history, &given) {
+            if let Err(why) = run_history(&history, &given) {
                 next.store(count, Ordering::Relaxed);
                 return Some((history, why));
             }
@@ -93,7 +93,7 @@ fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
 #[test]
 fn random_histories_conform_to_the_model() {
     let start = start_of(asked("FAIRWAY_TEST_SEED").as_deref());
-    let count = if is_long() { LONG } else { SHORT };
+    let count = if is_long() { LONG_HISTORIES } else { SHORT_HISTORIES };
     let (requests, failed) = run_histories(start, count);
     if let Some((history, why)) = failed {
         panic!("{why}\n{history}");

@@ -52,7 +52,7 @@ impl Scenario {
         let names: Vec<usize> = self
             .text
             .lines()
-            .filter_map(header)
+            .filter_map(section_name)
             .map(|name| SECTIONS.iter().position(|known| *known == name))
             .map(|position| position.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
             .collect();
@@ -70,7 +70,7 @@ impl Scenario {
         let (_, rest) = self.text.split_once(&format!("\n-- {name} --\n"))?;
         let next = rest.match_indices("-- ").find(|(at, _)| {
             let begins = *at == 0 || rest.as_bytes()[at - 1] == b'\n';
-            begins && header(rest[*at..].lines().next().unwrap()).is_some()
+            begins && section_name(rest[*at..].lines().next().unwrap()).is_some()
         });
         Some(next.map_or(rest, |(at, _)| &rest[..at]))
     }
@@ -105,6 +105,6 @@ impl Scenario {
 }
 
 /// The section name in a header line `-- NAME --`.
-fn header(line: &str) -> Option<&str> {
+fn section_name(line: &str) -> Option<&str> {
     line.strip_prefix("-- ")?.strip_suffix(" --")
 }

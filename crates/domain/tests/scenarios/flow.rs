@@ -271,8 +271,8 @@ fn memory(scenario: &Scenario) -> Option<BoundMemory> {
     Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
 }
 
-/// The history of the conversation: questions with their answers, or unavailable without `recalled.json`.
-fn recalled(scenario: &Scenario, now: Timestamp) -> History {
+/// The history of the conversation: questions with their answers, or unavailable without `conversation_history.json`.
+fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
         return History::Unavailable;
     };
@@ -338,11 +338,11 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
     let mut tool_results = tool_results.into_iter();
     loop {
         effect = match effect {
-            Turn::Recall => run.recalled(recalled(scenario, request.now)),
-            Turn::Ask(question) => match put(&question, &mut answers, out) {
-                Put::Answered(answer) => run.answered(answer),
-                Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), out),
-                Put::Unanswered => return,
+            Turn::Recall => run.recalled(conversation_history(scenario, request.now)),
+            Turn::Ask(question) => match call_model(&question, &mut answers, out) {
+                CallOutcome::Answered(answer) => run.answered(answer),
+                CallOutcome::Cut(cut) => return tell_end(&run.conclude(Some(cut)), out),
+                CallOutcome::Unanswered => return,
             },
             Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
             Turn::CheckSchema(check) => run.on_schema_check(check.run()),
@@ -392,14 +392,14 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
 }
 
 /// The outcome of a model request.
-enum Put {
+enum CallOutcome {
     Answered(RouteAnswer),
     Cut(Cut),
     Unanswered,
 }
 
 /// Sends a model request to its routes in order, as the engine does.
-fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mut String) -> Put {
+fn call_model(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mut String) -> CallOutcome {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
     while let Some(next) = question.next(&attempts) {
@@ -410,11 +410,11 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mu
         write_model_call(question, next.route, attempts.is_empty(), out);
         let Some(answer) = answers.next() else {
             writeln!(out, "(the script has no answer to this)").unwrap();
-            return Put::Unanswered;
+            return CallOutcome::Unanswered;
         };
         if let Some(cut) = &answer.cut {
             writeln!(out, "stopped: {cut}").unwrap();
-            return Put::Cut(parse_interruption(cut));
+            return CallOutcome::Cut(parse_interruption(cut));
         }
         let completion = answer.given();
         let retry_after = answer.retry_after.map(Duration::from_secs);
@@ -424,7 +424,7 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mu
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
                 tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
-                return Put::Answered(RouteAnswer { attempts, was_told: false, completion: Ok(completion) });
+                return CallOutcome::Answered(RouteAnswer { attempts, was_told: false, completion: Ok(completion) });
             }
             Err(error) => {
                 writeln!(out, "answered: {}", error.code()).unwrap();
@@ -432,5 +432,5 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mu
             }
         }
     }
-    Put::Answered(RouteAnswer { attempts, was_told: false, completion: Err(failure) })
+    CallOutcome::Answered(RouteAnswer { attempts, was_told: false, completion: Err(failure) })
 }

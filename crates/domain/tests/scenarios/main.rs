@@ -22,7 +22,7 @@ mod tests {
         if flow::has_flow(scenario) { flow::told(scenario) } else { policy::told(scenario) }
     }
 
-    fn compared(scenario: &Scenario) -> Result<(), String> {
+    fn compare_transcript(scenario: &Scenario) -> Result<(), String> {
         let (actual, expected) = (told(scenario), scenario.transcript());
         let mut lines = actual.lines().zip(expected.lines().chain(std::iter::repeat("(nothing)"))).enumerate();
         if actual == expected {
@@ -35,16 +35,16 @@ mod tests {
 
     #[test]
     fn scenarios_match_their_transcripts() {
-        if accepts() {
+        if is_accepting_transcripts() {
             Scenario::all().iter().for_each(|scenario| scenario.accept(&told(scenario)));
         }
-        let wrong: Vec<String> = Scenario::all().iter().filter_map(|scenario| compared(scenario).err()).collect();
+        let wrong: Vec<String> = Scenario::all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
         assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", wrong.join("\n\n"));
     }
 
     #[test]
     fn scenarios_have_distinct_descriptions_and_transcripts() {
-        if accepts() {
+        if is_accepting_transcripts() {
             return;
         }
         let all = Scenario::all();
@@ -59,24 +59,24 @@ mod tests {
 
     #[test]
     fn detects_damaged_transcripts() {
-        if accepts() {
+        if is_accepting_transcripts() {
             return;
         }
         for scenario in Scenario::all() {
-            assert!(compared(&scenario).is_ok(), "{}", scenario.path.display());
+            assert!(compare_transcript(&scenario).is_ok(), "{}", scenario.path.display());
             let lines: Vec<&str> = scenario.transcript().lines().collect();
             let without_first = lines.iter().skip(1).fold(String::new(), |text, line| text + line + "\n");
             let without_last = lines.iter().rev().skip(1).rev().fold(String::new(), |text, line| text + line + "\n");
             let with_more = scenario.transcript().to_owned() + "and more\n";
             let changed = scenario.transcript().replacen(':', ";", 1);
             for damaged in [without_first, without_last, with_more, changed, String::new()] {
-                assert!(compared(&scenario.with(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
+                assert!(compare_transcript(&scenario.with(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
             }
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
-    fn accepts() -> bool {
+    fn is_accepting_transcripts() -> bool {
         std::env::var_os("FAIRWAY_ACCEPT").is_some()
     }
 }

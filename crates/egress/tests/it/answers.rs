@@ -13,7 +13,7 @@ fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
         .unwrap()
 }
 
-async fn whole(endpoint: &Endpoint) -> Result<usize, EgressError> {
+async fn read_len(endpoint: &Endpoint) -> Result<usize, EgressError> {
     Ok(endpoint.send(get()).await?.whole().await?.len())
 }
 
@@ -44,7 +44,7 @@ async fn endless_responses_are_cut_at_their_limit() {
         "HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n",
     ] {
         let canary = CountingListener::start(Says::Endlessly(head.to_owned())).await;
-        assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TooLong), "{head}");
+        assert_eq!(read_len(&endpoint(&canary, limits)).await, Err(EgressError::TooLong), "{head}");
     }
 }
 
@@ -55,7 +55,7 @@ async fn slow_responses_time_out() {
         ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
     {
         let canary = CountingListener::start(Says::Slowly(head.to_owned())).await;
-        assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
+        assert_eq!(read_len(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
     }
 }
 
@@ -75,7 +75,7 @@ async fn refuses_encoded_responses() {
     ] {
         let text = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\nConnection: close\r\n\r\nok");
         let canary = CountingListener::start(Says::Text(text)).await;
-        assert_eq!(whole(&endpoint(&canary, limits())).await, read, "{header}");
+        assert_eq!(read_len(&endpoint(&canary, limits())).await, read, "{header}");
     }
 }
 
@@ -83,9 +83,9 @@ async fn refuses_encoded_responses() {
 async fn limits_response_heads() {
     let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
     let canary = CountingListener::start(Says::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
-    assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
+    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
     let canary = CountingListener::start(Says::Endlessly("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
-    assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
+    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
 }
 
 #[tokio::test]
@@ -98,15 +98,15 @@ async fn malformed_responses_fail() {
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense", EgressError::Broken),
     ] {
         let canary = CountingListener::start(Says::Text(text.to_owned())).await;
-        assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
+        assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
     }
     let gone = CountingListener::start(Says::fine()).await;
     let endpoint = endpoint(&gone, Limits::default());
     drop(gone);
     // The listener's task ends shortly after it was aborted.
-    let mut last = whole(&endpoint).await;
+    let mut last = read_len(&endpoint).await;
     while last.is_ok() {
-        last = whole(&endpoint).await;
+        last = read_len(&endpoint).await;
     }
     assert_eq!(last, Err(EgressError::Unreachable));
 }

@@ -70,7 +70,7 @@ impl CountingListener {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(speak(stream, says.clone(), Arc::clone(&ears)));
+                tokio::spawn(reply(stream, says.clone(), Arc::clone(&ears)));
             }
         });
         Self { address, taken, heard, task }
@@ -94,7 +94,7 @@ impl Drop for CountingListener {
 }
 
 /// Reads the first bytes, and replies. A client that disconnects ends it.
-async fn speak(mut stream: TcpStream, says: Says, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
+async fn reply(mut stream: TcpStream, says: Says, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
     let mut bytes = vec![0; 4096];
     let read = stream.read(&mut bytes).await?;
     bytes.truncate(read);

@@ -4,7 +4,7 @@ use crate::canary::{CountingListener, Says, Script, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
 
 /// The failure of a request.
-async fn asked(guard: &Guard, address: &str) -> EgressError {
+async fn failure_of(guard: &Guard, address: &str) -> EgressError {
     match guard.endpoint(address, Limits::default()) {
         Ok(endpoint) => endpoint.send(get()).await.unwrap_err(),
         Err(error) => error,
@@ -44,7 +44,7 @@ async fn refuses_every_notation_of_this_machine() {
         let guard = Guard::new(reach, Vec::new()).with_resolver(Script::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
-                let error = asked(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
+                let error = failure_of(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
                 // Numbers are refused for their network; names also for the port, which has no allowance.
                 assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {reach:?}: {error:?}");
             }
@@ -63,16 +63,16 @@ async fn refuses_names_that_resolve_to_this_machine() {
     let guard = Guard::new(Reach::Remote, Vec::new()).with_resolver(known());
     for name in ["localhost", "localhost.", "LocalHost"] {
         for port in ["", ":8443"] {
-            let error = asked(&guard, &format!("https://{name}{port}/")).await;
+            let error = failure_of(&guard, &format!("https://{name}{port}/")).await;
             assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{name}{port}");
         }
     }
     // Plain HTTP requires an allowance, also for the machine's own name.
     let local = Guard::new(Reach::Local, Vec::new()).with_resolver(known());
-    let error = asked(&local, "http://localhost:1/").await;
+    let error = failure_of(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
     // The same with the system's resolver.
-    let error = asked(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
+    let error = failure_of(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
 }
 
@@ -101,9 +101,9 @@ async fn refuses_internal_networks() {
         "[ff02::1]",
         "[2001:db8::1]",
     ] {
-        let error = asked(&guard, &format!("https://{host}/latest/meta-data")).await;
+        let error = failure_of(&guard, &format!("https://{host}/latest/meta-data")).await;
         assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{host}");
-        let error = asked(&guard, &format!("http://{host}/latest/meta-data")).await;
+        let error = failure_of(&guard, &format!("http://{host}/latest/meta-data")).await;
         assert_eq!(error, EgressError::Refused(EgressRefusal::Scheme), "{host}");
     }
 }
@@ -134,7 +134,7 @@ async fn refuses_other_schemes_ports_and_credentials() {
         ("https://256.256.256.256/".to_owned(), EgressRefusal::NoAddress),
         (String::new(), EgressRefusal::NoAddress),
     ] {
-        let error = asked(&guard, &address).await;
+        let error = failure_of(&guard, &address).await;
         assert_eq!(error, EgressError::Refused(refusal), "{address}");
         assert!(!format!("{error} {error:?}").contains("127.0.0.1"), "{error}");
     }

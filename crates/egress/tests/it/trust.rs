@@ -18,7 +18,7 @@ use tokio_rustls::{
 const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 
 /// Sends a request to the listener at this port under a name.
-async fn asked(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
+async fn request(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     let guard = Guard::new(Reach::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
         .with_resolver(Script::of(&[&["127.0.0.1"]]));
     let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), Limits::default())?;
@@ -60,13 +60,13 @@ async fn listen() -> (SocketAddr, String) {
 #[tokio::test]
 async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() {
     if let Ok(port) = env::var(PORT) {
-        assert_eq!(asked("house.example", &port).await.unwrap(), b"fine");
-        assert_eq!(asked("other.example", &port).await, Err(EgressError::Unreachable));
+        assert_eq!(request("house.example", &port).await.unwrap(), b"fine");
+        assert_eq!(request("other.example", &port).await, Err(EgressError::Unreachable));
         return;
     }
     let (address, authority) = listen().await;
     let port = address.port().to_string();
-    assert_eq!(asked("house.example", &port).await, Err(EgressError::Unreachable), "the authority is not trusted");
+    assert_eq!(request("house.example", &port).await, Err(EgressError::Unreachable), "the authority is not trusted");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("authority.pem");
     fs::write(&file, authority).unwrap();

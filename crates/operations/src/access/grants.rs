@@ -23,7 +23,7 @@ pub struct RoleBindingDraft {
 }
 
 /// The permission to manage role bindings at a scope.
-const fn management(scope: &GrantScope) -> Permission {
+const fn management_permission(scope: &GrantScope) -> Permission {
     match scope {
         GrantScope::Platform => Permission::PlatformManage,
         GrantScope::Tenant(_) => Permission::TenantManage,
@@ -124,7 +124,7 @@ impl Services {
     async fn place_of(&self, caller: &Caller, at: &GrantScope) -> Result<Place, Failure> {
         let scope = TenantScope::of(caller);
         let place = self.stores.access.place(scope, at).await?.ok_or(Failure::NotFound)?;
-        let needs = management(at);
+        let needs = management_permission(at);
         if caller.rights.allow(needs, &place) {
             return Ok(place);
         }

@@ -68,11 +68,11 @@ macro_rules! operations {
     };
 }
 
-const fn place(sees: Permission, needs: Permission) -> Demand {
+const fn on_resource(sees: Permission, needs: Permission) -> Demand {
     Demand::Place { sees, needs }
 }
 
-const fn release(needs: Permission) -> Demand {
+const fn on_release(needs: Permission) -> Demand {
     Demand::BelowWorkload { sees: Permission::ReleaseView, needs }
 }
 
@@ -91,104 +91,104 @@ operations! {
     ListRoles = "list_roles" => Membership;
     // Granting also requires every permission of the granted role (see `role_bindings`).
     ListRoleBindings = "list_role_bindings" => BelowWorkspace(P::WorkspaceManage);
-    CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
-    DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
-    ListPrincipalBindings = "list_principal_bindings" => place(P::WorkloadView, P::WorkspaceManage);
-    SetPrincipalBinding = "set_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
-    DeletePrincipalBinding = "delete_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
-    ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
+    CreateRoleBinding = "create_role_binding" => on_resource(P::WorkspaceManage, P::WorkspaceManage);
+    DeleteRoleBinding = "delete_role_binding" => on_resource(P::WorkspaceManage, P::WorkspaceManage);
+    ListPrincipalBindings = "list_principal_bindings" => on_resource(P::WorkloadView, P::WorkspaceManage);
+    SetPrincipalBinding = "set_principal_binding" => on_resource(P::WorkloadView, P::WorkspaceManage);
+    DeletePrincipalBinding = "delete_principal_binding" => on_resource(P::WorkloadView, P::WorkspaceManage);
+    ListAssets = "list_assets" => on_resource(P::AssetView, P::AssetView);
     CreateAsset = "create_asset" => BelowWorkspace(P::AssetCreate);
     GenerateDraft = "generate_asset_draft" => BelowWorkspace(P::AssetCreate);
-    ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
-    ListAssetVersions = "list_asset_versions" => place(P::AssetView, P::AssetView);
-    ReadAssetVersion = "read_asset_version" => place(P::AssetView, P::AssetView);
-    CreateAssetVersion = "create_asset_version" => place(P::AssetView, P::AssetEdit);
+    ReadAsset = "read_asset" => on_resource(P::AssetView, P::AssetView);
+    ListAssetVersions = "list_asset_versions" => on_resource(P::AssetView, P::AssetView);
+    ReadAssetVersion = "read_asset_version" => on_resource(P::AssetView, P::AssetView);
+    CreateAssetVersion = "create_asset_version" => on_resource(P::AssetView, P::AssetEdit);
     ListAssetKinds = "list_asset_kinds" => Membership;
     ReadAssetKindSchema = "read_asset_kind_schema" => Membership;
-    DiffAssetVersions = "diff_asset_versions" => place(P::AssetView, P::AssetView);
-    ReadBlastRadius = "read_blast_radius" => place(P::AssetView, P::AssetView);
-    ActivateAsset = "activate_asset" => place(P::AssetView, P::AssetEdit);
-    RetireAsset = "retire_asset" => place(P::AssetView, P::AssetEdit);
-    ArchiveAsset = "archive_asset" => place(P::AssetView, P::AssetEdit);
-    ListAssetGrants = "list_asset_grants" => place(P::AssetView, P::AssetEdit);
-    CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
-    DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
-    AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
+    DiffAssetVersions = "diff_asset_versions" => on_resource(P::AssetView, P::AssetView);
+    ReadBlastRadius = "read_blast_radius" => on_resource(P::AssetView, P::AssetView);
+    ActivateAsset = "activate_asset" => on_resource(P::AssetView, P::AssetEdit);
+    RetireAsset = "retire_asset" => on_resource(P::AssetView, P::AssetEdit);
+    ArchiveAsset = "archive_asset" => on_resource(P::AssetView, P::AssetEdit);
+    ListAssetGrants = "list_asset_grants" => on_resource(P::AssetView, P::AssetEdit);
+    CreateAssetGrant = "create_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
+    DeleteAssetGrant = "delete_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
+    AddDocuments = "add_documents" => on_resource(P::AssetView, P::AssetEdit);
     // Part of adding documents: fetching from an address requires a connection permission.
-    FetchDocuments = "fetch_documents" => place(P::AssetView, P::ConnectionManage);
-    ReembedDocuments = "reembed_documents" => place(P::AssetView, P::AssetEdit);
-    ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
-    RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
-    ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
+    FetchDocuments = "fetch_documents" => on_resource(P::AssetView, P::ConnectionManage);
+    ReembedDocuments = "reembed_documents" => on_resource(P::AssetView, P::AssetEdit);
+    ListDocuments = "list_documents" => on_resource(P::AssetView, P::AssetView);
+    RevokeContract = "revoke_access_contract" => on_resource(P::AssetView, P::AssetEdit);
+    ListFlows = "list_flows" => on_resource(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => BelowWorkspace(P::AssetCreate);
-    ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
-    CreateFlowVersion = "create_flow_version" => place(P::AssetView, P::AssetEdit);
+    ReadFlow = "read_flow" => on_resource(P::AssetView, P::AssetView);
+    CreateFlowVersion = "create_flow_version" => on_resource(P::AssetView, P::AssetEdit);
     // A dry run changes nothing.
-    ValidateFlow = "validate_flow" => place(P::AssetView, P::AssetView);
-    ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
+    ValidateFlow = "validate_flow" => on_resource(P::AssetView, P::AssetView);
+    ListWorkloads = "list_workloads" => on_resource(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => BelowWorkspace(P::WorkloadCreate);
-    ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
+    ReadWorkload = "read_workload" => on_resource(P::WorkloadView, P::WorkloadView);
     // The runtime interface of workloads: the public view, and the list of those that the caller sees.
-    ListRuntimeWorkloads = "list_runtime_workloads" => place(P::WorkloadView, P::WorkloadView);
-    ReadRuntimeWorkload = "read_runtime_workload" => place(P::WorkloadView, P::WorkloadView);
+    ListRuntimeWorkloads = "list_runtime_workloads" => on_resource(P::WorkloadView, P::WorkloadView);
+    ReadRuntimeWorkload = "read_runtime_workload" => on_resource(P::WorkloadView, P::WorkloadView);
     // A change of status also requires `workload.suspend`, a change of access `workload.expose`.
-    ChangeWorkload = "change_workload" => place(P::WorkloadView, P::WorkloadEdit);
-    SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
-    ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
-    ListShareLinks = "list_share_links" => place(P::WorkloadView, P::ShareLinkManage);
-    ReadShareLink = "read_share_link" => place(P::WorkloadView, P::ShareLinkManage);
-    CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
-    RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
-    ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
+    ChangeWorkload = "change_workload" => on_resource(P::WorkloadView, P::WorkloadEdit);
+    SuspendWorkload = "change_workload_status" => on_resource(P::WorkloadView, P::WorkloadSuspend);
+    ExposeWorkload = "change_workload_access" => on_resource(P::WorkloadView, P::WorkloadExpose);
+    ListShareLinks = "list_share_links" => on_resource(P::WorkloadView, P::ShareLinkManage);
+    ReadShareLink = "read_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
+    CreateShareLink = "create_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
+    RevokeShareLink = "revoke_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
+    ListReleases = "list_releases" => on_resource(P::ReleaseView, P::ReleaseView);
     // The releases of a workload: a caller that sees the workload gets 403 with the missing permission.
-    ListWorkloadReleases = "list_workload_releases" => place(P::WorkloadView, P::ReleaseView);
-    ReadActiveRelease = "read_active_release" => place(P::WorkloadView, P::ReleaseView);
-    CreateRelease = "create_release" => place(P::WorkloadView, P::ReleaseCreate);
-    ReadRelease = "read_release" => release(P::ReleaseView);
-    ReadReleaseGates = "read_release_gates" => release(P::ReleaseView);
-    BindVersion = "bind_version" => release(P::ReleaseCreate);
-    UnbindVersion = "unbind_version" => release(P::ReleaseCreate);
-    ListLanes = "list_lanes" => place(P::WorkloadView, P::ReleaseView);
+    ListWorkloadReleases = "list_workload_releases" => on_resource(P::WorkloadView, P::ReleaseView);
+    ReadActiveRelease = "read_active_release" => on_resource(P::WorkloadView, P::ReleaseView);
+    CreateRelease = "create_release" => on_resource(P::WorkloadView, P::ReleaseCreate);
+    ReadRelease = "read_release" => on_release(P::ReleaseView);
+    ReadReleaseGates = "read_release_gates" => on_release(P::ReleaseView);
+    BindVersion = "bind_version" => on_release(P::ReleaseCreate);
+    UnbindVersion = "unbind_version" => on_release(P::ReleaseCreate);
+    ListLanes = "list_lanes" => on_resource(P::WorkloadView, P::ReleaseView);
     // Between draft and review; `MoveRelease` covers every other transition.
-    SubmitRelease = "submit_release" => release(P::ReleaseCreate);
-    MoveRelease = "transition_release" => release(P::ReleaseTransition);
-    RollBackRelease = "roll_back_release" => release(P::ReleaseRollback);
-    AdvanceRollout = "advance_rollout" => release(P::ReleaseTransition);
-    ReadRollout = "read_rollout" => release(P::ReleaseView);
-    ReadRollbackRecommendation = "read_rollback_recommendation" => release(P::ReleaseView);
-    ListReleaseArtifacts = "list_release_artifacts" => release(P::ReleaseView);
-    ReadReleaseArtifact = "read_release_artifact" => release(P::ReleaseView);
-    ReviewRelease = "review_release" => release(P::ReleaseApprove);
-    ListApprovals = "list_approvals" => release(P::ReleaseView);
-    ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
-    RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
+    SubmitRelease = "submit_release" => on_release(P::ReleaseCreate);
+    MoveRelease = "transition_release" => on_release(P::ReleaseTransition);
+    RollBackRelease = "roll_back_release" => on_release(P::ReleaseRollback);
+    AdvanceRollout = "advance_rollout" => on_release(P::ReleaseTransition);
+    ReadRollout = "read_rollout" => on_release(P::ReleaseView);
+    ReadRollbackRecommendation = "read_rollback_recommendation" => on_release(P::ReleaseView);
+    ListReleaseArtifacts = "list_release_artifacts" => on_release(P::ReleaseView);
+    ReadReleaseArtifact = "read_release_artifact" => on_release(P::ReleaseView);
+    ReviewRelease = "review_release" => on_release(P::ReleaseApprove);
+    ListApprovals = "list_approvals" => on_release(P::ReleaseView);
+    ExecuteWorkload = "execute_workload" => on_resource(P::WorkloadView, P::ExecutionRun);
+    RunCode = "run_code" => on_resource(P::WorkloadView, P::ExecutionRun);
     // A run on a lane that the request chooses instead of the caller's binding.
-    ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
+    ChooseLane = "execute_workload_on_lane" => on_resource(P::WorkloadView, P::ReleaseTransition);
     // A caller reads only its own conversations, on every workload that it sees.
-    ReadMemory = "read_session_memory" => place(P::WorkloadView, P::WorkloadView);
-    EraseMemory = "erase_session_memory" => place(P::WorkloadView, P::WorkloadView);
+    ReadMemory = "read_session_memory" => on_resource(P::WorkloadView, P::WorkloadView);
+    EraseMemory = "erase_session_memory" => on_resource(P::WorkloadView, P::WorkloadView);
     // Erases the conversation of another principal, which `owner` names.
-    EraseMemoryOfOthers = "erase_session_memory_of_others" => place(P::WorkloadView, P::ExecutionKill);
+    EraseMemoryOfOthers = "erase_session_memory_of_others" => on_resource(P::WorkloadView, P::ExecutionKill);
     // The submitter may always read its own run; other callers need this.
-    ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
+    ReadExecution = "read_execution" => on_resource(P::ExecutionView, P::ExecutionView);
     // The submitter may always cancel and follow its own run.
-    CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
-    ReadReview = "read_execution_review" => place(P::ExecutionView, P::ReleaseApprove);
-    ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
-    SettleExecution = "settle_execution" => place(P::ExecutionView, P::ExecutionKill);
-    ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
-    ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
-    ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
-    ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
-    ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
-    ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
+    CancelExecution = "cancel_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
+    ReadReview = "read_execution_review" => on_resource(P::ExecutionView, P::ReleaseApprove);
+    ReviewExecution = "review_execution" => on_resource(P::ExecutionView, P::ReleaseApprove);
+    SettleExecution = "settle_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
+    ReadExecutionEvents = "read_execution_events" => on_resource(P::ExecutionView, P::ExecutionView);
+    ListExecutions = "list_executions" => on_resource(P::ExecutionView, P::ExecutionView);
+    ReadEvidenceGraph = "read_evidence_graph" => on_resource(P::ExecutionView, P::ExecutionView);
+    ReadEvidenceArtifact = "read_evidence_artifact" => on_resource(P::ExecutionView, P::ExecutionView);
+    ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);
+    ListAuditEvents = "list_audit_events" => on_resource(P::AuditView, P::AuditView);
     // A tool call also requires the permissions of the operation behind the tool.
-    CallTool = "call_tool" => place(P::WorkloadView, P::ExecutionRun);
-    ReadPlugins = "read_runtime_plugins" => place(P::WorkloadView, P::WorkloadView);
-    ReadSystemMeta = "read_runtime_system_meta" => place(P::WorkloadView, P::WorkloadView);
-    ReadManifest = "read_runtime_mcp_manifest" => place(P::WorkloadView, P::WorkloadView);
+    CallTool = "call_tool" => on_resource(P::WorkloadView, P::ExecutionRun);
+    ReadPlugins = "read_runtime_plugins" => on_resource(P::WorkloadView, P::WorkloadView);
+    ReadSystemMeta = "read_runtime_system_meta" => on_resource(P::WorkloadView, P::WorkloadView);
+    ReadManifest = "read_runtime_mcp_manifest" => on_resource(P::WorkloadView, P::WorkloadView);
     // The runtime interface as an HTML page.
-    ReadPage = "read_page" => place(P::WorkloadView, P::WorkloadView);
+    ReadPage = "read_page" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadDocument = "read_document" => Nothing;
     ReadReference = "read_reference" => Nothing;
     Healthz = "healthz" => Nothing;

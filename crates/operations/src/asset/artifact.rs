@@ -26,7 +26,7 @@ use moka::{
 use std::time::Duration;
 
 /// Page size of version lookups. Contents are read one by one because they can be large.
-const PORTION: u32 = 500;
+const VERSION_PAGE: u32 = 500;
 /// Page size of object lookups.
 const OBJECT_PAGE: usize = 1_000;
 
@@ -182,7 +182,7 @@ impl Services {
         let mut verified = VerificationReport::default();
         let mut after = None;
         loop {
-            let page = self.stores.ledger.versions(after, PORTION).await?;
+            let page = self.stores.ledger.versions(after, VERSION_PAGE).await?;
             let Some(last) = page.last() else { return Ok(verified) };
             after = Some(*last);
             for booked in page {

@@ -40,7 +40,7 @@ impl Services {
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
-        let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));
+        let compare = move || Ok::<_, serde_json::Error>(diff(parse_content(one)?, parse_content(other)?));
         processor.run(compare).await?.map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
     }
 
@@ -56,6 +56,6 @@ impl Services {
 }
 
 /// Parses the content of a version and drops its text: it may be large, and there are two.
-fn read(version: AssetVersion) -> Result<Value, serde_json::Error> {
+fn parse_content(version: AssetVersion) -> Result<Value, serde_json::Error> {
     version.content()
 }

@@ -34,12 +34,12 @@ pub(crate) struct Judged {
 /// Validates content of a tenant, on the blocking pool unless it is fast.
 pub(crate) async fn judged(scope: TenantScope, kind: AssetKind, content: Value) -> Result<Judged, Failure> {
     if is_fast(kind, &content) {
-        return judge(kind, &content);
+        return validate_now(kind, &content);
     }
-    aside((scope, WorkDeadline::Request), move || judge(kind, &content)).await?
+    aside((scope, WorkDeadline::Request), move || validate_now(kind, &content)).await?
 }
 
-fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
+fn validate_now(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
     let prompt = match content::check(kind, content)? {
         CheckedContent::PromptTemplate(prompt) => Some(prompt),
         CheckedContent::ModelPolicy(_)

@@ -15,7 +15,7 @@ use fairway_domain::{
 };
 
 /// Maximum number of blocking releases in a refusal.
-const SHOWN: u32 = 100;
+const MAX_BLOCKING_SHOWN: u32 = 100;
 
 impl Services {
     /// Activates an asset: it can be bound. Also reverses a retirement.
@@ -105,7 +105,7 @@ impl Services {
     /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
     /// caller does not see.
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
-        let blocking = self.stores.assets.blocking_releases(scope, id, SHOWN).await?;
+        let blocking = self.stores.assets.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let all = blocking.len();
         let seen = |place: Place| caller.rights.allow(Permission::ReleaseView, &place);
         let shown: Vec<_> = blocking

@@ -113,11 +113,11 @@ pub(super) struct PreparedScript {
 
 /// The active scripts of this process, by tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Scripts(Mutex<Book>);
+pub(crate) struct Scripts(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Book {
-    seats: HashMap<TenantId, Vec<Seat>>,
+struct State {
+    seats: HashMap<TenantId, Vec<Slot>>,
     /// The number of the next slot.
     next: u64,
 }
@@ -125,7 +125,7 @@ struct Book {
 /// A slot of one request, or of all requests with the same key. At most one of those is accepted; the others get its
 /// run.
 #[derive(Debug)]
-struct Seat {
+struct Slot {
     number: u64,
     key: Option<RequestKey>,
     /// Number of requests that hold it.
@@ -138,19 +138,19 @@ pub(crate) struct ScriptSlot {
     scripts: Arc<Scripts>,
     tenant: TenantId,
     seat: u64,
-    shared: Shared,
+    shared: Sharing,
 }
 
 /// Whether another request with the same key holds the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shared {
+enum Sharing {
     /// No other request holds it.
     No,
     /// Another request with the same key holds it and has a prepared gateway.
     WithTwin,
 }
 
-impl Seat {
+impl Slot {
     /// Whether a request with this key shares the slot. The statement that claims the key compares the bodies.
     fn is_shared_by(&self, key: &RequestKey) -> bool {
         let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
@@ -159,7 +159,7 @@ impl Seat {
 }
 
 impl Scripts {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,19 +171,19 @@ impl Scripts {
     ) -> Result<ScriptSlot, RunRefusal> {
         let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, seat, shared };
         let mut book = self.book();
-        let Book { seats, next } = &mut *book;
+        let State { seats, next } = &mut *book;
         let seats = seats.entry(tenant).or_default();
         if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_shared_by(key))) {
             twin.held = twin.held.saturating_add(1);
-            return Ok(place(twin.number, Shared::WithTwin));
+            return Ok(place(twin.number, Sharing::WithTwin));
         }
         if seats.len() >= MAX_CONCURRENT_PER_TENANT {
             return Err(RunRefusal::TooManyScripts);
         }
         let number = *next;
         *next = number.wrapping_add(1);
-        seats.push(Seat { number, key: key.cloned(), held: 1 });
-        Ok(place(number, Shared::No))
+        seats.push(Slot { number, key: key.cloned(), held: 1 });
+        Ok(place(number, Sharing::No))
     }
 }
 
@@ -244,7 +244,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Work, RunRefusal> {
         let place = self.scripts.enter(scope.tenant(), key)?;
-        let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language, limits));
+        let gateway = (place.shared == Sharing::No).then(|| self.gateway.prepare(script.language, limits));
         Ok(Work::Script(PreparedScript { script: script.clone(), limits, gateway, _place: place }))
     }
 }

@@ -34,7 +34,7 @@ use tokio::{
 };
 
 /// Maximum number of stream parts that one commit stores.
-const PARTS: usize = 1_024;
+const MAX_PARTS_PER_COMMIT: usize = 1_024;
 /// Number of answer events that are stored after the short pause; later ones wait for the long pause. A run has room
 /// for thirty thousand.
 const SHORT_PAUSES: u32 = 200;
@@ -248,7 +248,7 @@ impl<'s> ProgressRecorder<'s> {
         let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
         loop {
             let received = tokio::select! {
-                received = parts.recv_many(&mut gathered, PARTS) => received,
+                received = parts.recv_many(&mut gathered, MAX_PARTS_PER_COMMIT) => received,
                 done = &mut completion, if answer.is_none() => {
                     answer = Some(done);
                     continue;

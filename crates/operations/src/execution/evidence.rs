@@ -174,7 +174,7 @@ impl Services {
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
-        match disclosure(caller, &place) {
+        match disclosure_for(caller, &place) {
             Disclosure::Summary => {
                 record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
                 record.notes_withheld = true;
@@ -203,7 +203,7 @@ impl Services {
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
-        if disclosure(caller, &place) == Disclosure::Summary {
+        if disclosure_for(caller, &place) == Disclosure::Summary {
             artifact.payload_withheld |= artifact.payload.take().is_some();
         }
         Ok(artifact)
@@ -226,7 +226,7 @@ impl Services {
             return Err(Failure::NotFound);
         }
         let place = self.authorize_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
-        Ok((lineage, disclosure(caller, &place)))
+        Ok((lineage, disclosure_for(caller, &place)))
     }
 
     /// The resource scope of a run whose evidence the caller may read. A submitter gets a refusal that names the
@@ -268,6 +268,6 @@ fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }
 
-fn disclosure(caller: &Caller, place: &Place) -> Disclosure {
+fn disclosure_for(caller: &Caller, place: &Place) -> Disclosure {
     if caller.rights.allow(Permission::ExecutionKill, place) { Disclosure::Operator } else { Disclosure::Summary }
 }

@@ -18,9 +18,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Poll interval of a wait for the end of a run, without a wakeup.
-const EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay between polls that found no end.
-const PAUSE: Duration = Duration::from_millis(25);
+const RECHECK_DELAY: Duration = Duration::from_millis(25);
 
 /// The number of the first event of a run.
 const FIRST_EVENT: usize = 1;
@@ -72,14 +72,14 @@ impl Services {
                 return queued;
             }
             // The run was stored just now, and no worker has started it.
-            subscription.ended(left.min(EVERY)).await;
+            subscription.ended(left.min(POLL_INTERVAL)).await;
             if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
                 && !found.is_under_way()
             {
                 return found;
             }
             // Bounds the polls after a wakeup, also while the store does not respond.
-            sleep(left.min(PAUSE)).await;
+            sleep(left.min(RECHECK_DELAY)).await;
         }
     }
 

@@ -31,7 +31,7 @@ const LARGE_RUN_BYTES: usize = 15 << 20;
 /// Maximum number of large runs of one tenant, so that another tenant's large run starts at once.
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
 /// Maximum number of claimed runs that wait for a reservation. They occupy run slots of the worker.
-const MAX_WAITING: usize = 32;
+const MAX_WAITING_CLAIMS: usize = 32;
 /// Paused runs of one tenant after which none of its queued runs is claimed. They occupy run slots too, and small
 /// inputs do not show that a run will pause.
 const MAX_PAUSED: usize = 8;
@@ -64,17 +64,17 @@ struct WaitCounts {
 }
 
 impl WaitCounts {
-    const fn count(&mut self, stage: Stage) -> &mut usize {
+    const fn count(&mut self, stage: WaitStage) -> &mut usize {
         match stage {
-            Stage::Claimed => &mut self.claimed,
-            Stage::Paused => &mut self.paused,
+            WaitStage::Claimed => &mut self.claimed,
+            WaitStage::Paused => &mut self.paused,
         }
     }
 }
 
 /// The stage of a waiting run.
 #[derive(Clone, Copy)]
-enum Stage {
+enum WaitStage {
     Claimed,
     Paused,
 }
@@ -122,13 +122,13 @@ impl LargeRuns {
         scope: TenantScope,
         wait: Duration,
     ) -> Result<Reservation, AcquireError> {
-        let _waiting = Waiting::of(scope.tenant(), Stage::Claimed, &self.waiting);
+        let _waiting = WaitGuard::of(scope.tenant(), WaitStage::Claimed, &self.waiting);
         self.reserve(scope, wait).await
     }
 
     /// Acquires a reservation for a started run. Its deadline bounds the wait.
     pub(super) async fn reserve_paused(&self, scope: TenantScope) -> Result<Reservation, AcquireError> {
-        let _waiting = Waiting::of(scope.tenant(), Stage::Paused, &self.waiting);
+        let _waiting = WaitGuard::of(scope.tenant(), WaitStage::Paused, &self.waiting);
         self.reserve(scope, Duration::MAX).await
     }
 
@@ -138,7 +138,7 @@ impl LargeRuns {
         // Paused runs of some tenants do not exclude the large runs of others.
         let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
         // At the memory limit one claimed run waits at a time.
-        let any = claimed < if is_reached() { 1 } else { MAX_WAITING };
+        let any = claimed < if is_reached() { 1 } else { MAX_WAITING_CLAIMS };
         let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
         LargeClaims {
             any,
@@ -205,20 +205,20 @@ fn lock(waiting: &Mutex<HashMap<TenantId, WaitCounts>>) -> MutexGuard<'_, HashMa
 }
 
 /// A waiting run; dropping it ends the wait.
-struct Waiting {
+struct WaitGuard {
     tenant: TenantId,
-    stage: Stage,
+    stage: WaitStage,
     waiting: Waiters,
 }
 
-impl Waiting {
-    fn of(tenant: TenantId, stage: Stage, waiting: &Waiters) -> Self {
+impl WaitGuard {
+    fn of(tenant: TenantId, stage: WaitStage, waiting: &Waiters) -> Self {
         *lock(waiting).entry(tenant).or_default().count(stage) += 1;
         Self { tenant, stage, waiting: Arc::clone(waiting) }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         let mut waiting = lock(&self.waiting);
         if let Some(waits) = waiting.get_mut(&self.tenant) {
@@ -293,7 +293,7 @@ mod tests {
             held.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
         let mut paused = Vec::new();
-        for count in 1..=4 * MAX_WAITING {
+        for count in 1..=4 * MAX_WAITING_CLAIMS {
             let own = Arc::clone(&runs);
             paused.push(tokio::spawn(async move { own.reserve_paused(tenant(1)).await.map(|_| ()) }));
             while runs.permits.waiting(&tenant(1).tenant()) < count {

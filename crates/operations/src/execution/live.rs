@@ -17,10 +17,10 @@ struct Entry {
 
 /// The active runs of this process with their leases.
 #[derive(Debug, Default)]
-pub(crate) struct ActiveRuns(Mutex<Book>);
+pub(crate) struct ActiveRuns(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct State {
     runs: HashMap<ExecutionId, Entry>,
     /// Number of claims in flight.
     taking: usize,
@@ -59,7 +59,7 @@ impl Drop for Taking {
 }
 
 impl ActiveRuns {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves the state consistent: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -70,7 +70,7 @@ impl Submission {
             // The statement may be committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
                 let found = services.find_accepted(scope, acceptance.execution_id, error).await;
-                found.map_err(|failure| unwritten(&acceptance.admission, failure))?
+                found.map_err(|failure| submit_failure(&acceptance.admission, failure))?
             }
             accepted => accepted?,
         };
@@ -84,7 +84,7 @@ impl Submission {
         Ok(match (&acceptance.admission, at_work) {
             (Admission::Deny(_), _) => {
                 services.wake.facts();
-                Received::Denied(denied(acceptance))
+                Received::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
                 services.signal(Wakeup::Work);
@@ -98,7 +98,7 @@ impl Submission {
 }
 
 /// The failure of a submission. A script that the store rejects for any reason is reported as unavailable.
-fn unwritten(admission: &Admission, failure: Failure) -> Failure {
+fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
     match (admission, failure) {
         (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Broken => {
             tracing::error!(
@@ -111,6 +111,6 @@ fn unwritten(admission: &Admission, failure: Failure) -> Failure {
     }
 }
 
-fn denied(acceptance: &Acceptance) -> Execution {
+fn denied_execution(acceptance: &Acceptance) -> Execution {
     accepted_execution(acceptance, Status::Denied, Some((Outcome::Denied, acceptance.started_at)))
 }

@@ -18,22 +18,22 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Poll interval for expired leases.
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Poll interval for the last active runs during a shutdown.
-const LOOK: Duration = Duration::from_millis(20);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Ends runs with an expired lease, forever. Any number of processes may run it concurrently.
 pub async fn recover_forever(services: Services) {
     loop {
         match services.recover().await {
-            Ok(0) => tokio::time::sleep(EVERY).await,
+            Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an expired lease"),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "failed to end runs with an expired lease; retrying"
                 );
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }
@@ -71,7 +71,7 @@ impl Services {
         self.live.close();
         let until = Instant::now() + at_most;
         while !self.live.is_idle() && Instant::now() < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
     }
 

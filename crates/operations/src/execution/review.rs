@@ -22,21 +22,21 @@ use fairway_domain::{
 use std::time::Duration;
 
 /// Poll interval for overdue reviews.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ends runs whose review is overdue or whose workload is stopped, forever. Any number of processes may run it
 /// concurrently.
 pub async fn run_review_expiry(services: Services) {
     loop {
         match services.expire_reviews().await {
-            Ok(0) => tokio::time::sleep(EVERY).await,
+            Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an overdue review"),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "failed to end runs with an overdue review; retrying"
                 );
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }

@@ -47,7 +47,7 @@ use std::{
 use tokio::time::timeout;
 
 /// Timeout of the lookup of a run whose accept statement got no response: the caller has already waited.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl Services {
             }
             let (entry, is_entry_read) = match self.entry(&caller, request, fresh).await {
                 // The cached caller may name its former tenant.
-                Err(failure) if !fresh && may_be_outdated(&failure) => {
+                Err(failure) if !fresh && may_be_stale(&failure) => {
                     fresh = true;
                     continue;
                 }
@@ -185,7 +185,7 @@ impl Services {
                 // A revision changed between the decision and the accept.
                 Ok(None) => fresh = true,
                 // A refusal on cached state is decided again on fresh state.
-                Err(failure) if !decided.fresh && may_be_outdated(&failure) => fresh = true,
+                Err(failure) if !decided.fresh && may_be_stale(&failure) => fresh = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -461,7 +461,7 @@ impl Services {
         id: ExecutionId,
         error: StoreError,
     ) -> Result<Accepted, Failure> {
-        match (timeout(LOOK, self.stores.executions.find(scope, id)).await, error.fault) {
+        match (timeout(LOOKUP_TIMEOUT, self.stores.executions.find(scope, id)).await, error.fault) {
             (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
             (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
             (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Broken) => {
@@ -477,7 +477,7 @@ impl Services {
 }
 
 /// Whether a refusal may result from outdated cache entries: rights, existence or activation.
-const fn may_be_outdated(failure: &Failure) -> bool {
+const fn may_be_stale(failure: &Failure) -> bool {
     matches!(
         failure,
         Failure::NotFound

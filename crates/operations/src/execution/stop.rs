@@ -27,9 +27,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
-const GRACE: Duration = Duration::from_millis(700);
+const CANCEL_GRACE: Duration = Duration::from_millis(700);
 /// Poll interval during that time.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Services {
     /// Cancels a run, for its submitter and for callers that may cancel runs in the workload's scope.
@@ -121,7 +121,7 @@ impl Services {
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
         let mut subscription = self.signals.follow(id);
-        let until = Instant::now() + GRACE;
+        let until = Instant::now() + CANCEL_GRACE;
         loop {
             let state = self.stores.executions.state(scope, id).await?;
             if state.is_none_or(|state| state.execution.outcome.is_some()) {
@@ -130,7 +130,7 @@ impl Services {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            subscription.ended(LOOK).await;
+            subscription.ended(POLL_INTERVAL).await;
         }
     }
 

@@ -32,21 +32,21 @@ use tokio::{
 use uuid::Uuid;
 
 /// Maximum number of concurrent runs of a worker. They mostly wait for models.
-const PLACES: u16 = 128;
+const MAX_RUNS: u16 = 128;
 /// Maximum number of concurrent runs of one tenant, so that its slow runs do not block other tenants.
 const MAX_RUNS_PER_TENANT: u16 = 64;
 /// Maximum number of runs in one claim.
-const MOST: u16 = 32;
+const CLAIM_LIMIT: u16 = 32;
 /// Maximum number of runs of one tenant in one claim.
 const CLAIM_LIMIT_PER_TENANT: u16 = 16;
 /// Runs that a tenant may have before a claim excludes it: one claim may consist of its runs alone.
-const SATURATION: u16 = MAX_RUNS_PER_TENANT - MOST;
+const SATURATION: u16 = MAX_RUNS_PER_TENANT - CLAIM_LIMIT;
 /// Delay between claims. Runs that are queued in between share a claim and its statements.
 const CLAIM_WINDOW: Duration = Duration::from_millis(6);
 /// Poll interval without a wakeup.
-const EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after repeated failures to claim.
-const AWAY: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of lost claims that a worker remembers, the newest.
 const MAX_LOST_CLAIMS: usize = 64;
@@ -75,13 +75,13 @@ impl LostClaims {
 type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
 
 /// A slot for one run; dropping it frees the slot.
-struct Place {
+struct WorkerSlot {
     under: RunCounts,
     tenant: TenantId,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         let mut counts = self.under.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.tenant) {
@@ -96,12 +96,12 @@ impl Drop for Place {
 /// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
 /// runs then continue until their leases are released.
 pub async fn run_worker(services: Services) {
-    let slots = Arc::new(Semaphore::new(usize::from(PLACES)));
+    let slots = Arc::new(Semaphore::new(usize::from(MAX_RUNS)));
     let counts: RunCounts = Arc::default();
     let mut after: Option<TenantId> = None;
     let (mut lost, mut failures) = (LostClaims::default(), 0_u32);
     loop {
-        let free = u16::try_from(slots.available_permits()).unwrap_or(PLACES);
+        let free = u16::try_from(slots.available_permits()).unwrap_or(MAX_RUNS);
         if free == 0 {
             // Resumes when a slot is free.
             drop(slots.acquire().await);
@@ -116,7 +116,7 @@ pub async fn run_worker(services: Services) {
             lost: lost.tokens(),
             lease_for: services.settings.lease,
             deadline_in: services.settings.execution_deadline,
-            most: free.min(MOST),
+            most: free.min(CLAIM_LIMIT),
             most_of_one: CLAIM_LIMIT_PER_TENANT,
             after,
             sated,
@@ -137,7 +137,7 @@ pub async fn run_worker(services: Services) {
                 failures = failures.saturating_add(1);
                 // A dead pooled connection shows on use, and the next one may work.
                 if failures > 1 {
-                    tokio::time::sleep(AWAY).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 continue;
             }
@@ -152,7 +152,7 @@ pub async fn run_worker(services: Services) {
             let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return };
             let tenant = run.scope.tenant();
             *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
-            let slot = Place { under: Arc::clone(&counts), tenant, _permit: permit };
+            let slot = WorkerSlot { under: Arc::clone(&counts), tenant, _permit: permit };
             let active_guard = services.live.enter(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
@@ -162,7 +162,7 @@ pub async fn run_worker(services: Services) {
         }
         drop(claim_guard);
         if is_empty {
-            let _woken = timeout(EVERY, services.signals.work()).await;
+            let _woken = timeout(POLL_INTERVAL, services.signals.work()).await;
         } else {
             sleep_until(next_claim_at).await;
         }
@@ -289,7 +289,7 @@ impl Services {
             lease: claimed.lease,
             decision: decided,
             acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
-            inputs: object(inputs)?,
+            inputs: parse_object(inputs)?,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
             keeping: CheckpointPolicy::Telling,
@@ -298,7 +298,7 @@ impl Services {
             came: Came::of(claimed.progress.clone()),
             to_start: None,
             left: Arc::default(),
-            cancelled_by: asked(claimed),
+            cancelled_by: cancel_requester(claimed),
         })))
     }
 
@@ -341,7 +341,7 @@ impl Services {
             return Ok(NextAction::Ends(EarlyEnd::failed("nothing_to_run", message)));
         }
         let facts = self.run_facts(&caller, &entry, &run.environment, lane);
-        let (inputs_read, now) = (object(inputs)?, self.clock.now());
+        let (inputs_read, now) = (parse_object(inputs)?, self.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
         let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, now);
         if decision.outcome == policy::Outcome::Deny {
@@ -381,7 +381,7 @@ impl Services {
             came: Came::default(),
             to_start: Some((on, claimed.share_link)),
             left: Arc::default(),
-            cancelled_by: asked(claimed),
+            cancelled_by: cancel_requester(claimed),
         })))
     }
 
@@ -472,11 +472,11 @@ impl Services {
 }
 
 /// The principal that requested the run's cancellation, for the active run.
-fn asked(claimed: &Claimed) -> OnceLock<fairway_domain::access::ActorRef> {
+fn cancel_requester(claimed: &Claimed) -> OnceLock<fairway_domain::access::ActorRef> {
     claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
 }
 
-fn object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
+fn parse_object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
     serde_json::from_str(&inputs.body).map_err(|_| Failure::Corrupt("the inputs of a run are not a JSON object"))
 }
 

@@ -31,7 +31,7 @@ const APPROVER: &str = "platform";
 /// Page size of tenants and releases.
 const PAGE: u32 = 200;
 /// Maximum offset of a page.
-const DEEPEST: u64 = 10_000;
+const MAX_OFFSET: u64 = 10_000;
 
 impl Services {
     /// Provisions the generator of every tenant, unless disabled. A tenant whose provisioning fails has none.
@@ -106,7 +106,7 @@ impl Services {
     /// The tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
         let all = self.stores.workspaces.list(scope, PageRequest::first(1)).await?.total;
-        let others = u32::try_from(all.saturating_sub(1).min(DEEPEST)).unwrap_or_default();
+        let others = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
         let oldest = PageRequest { limit: 1, start: Start::Skip(others) };
         self.stores.workspaces.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }

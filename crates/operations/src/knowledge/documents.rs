@@ -36,7 +36,7 @@ use std::{
 use tokio::time::timeout;
 
 /// Attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
-const ATTEMPTS: usize = 12;
+const MAX_COMMIT_ATTEMPTS: usize = 12;
 /// Attempts to embed the chunks of an ingest. They are embedded again if the index changed its model before the
 /// commit.
 const MAX_EMBEDDINGS: usize = 3;
@@ -48,13 +48,13 @@ const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
 /// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
 /// is for tenants without an active ingest, one each.
-const INGESTS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::of(8) };
+const INGEST_LIMITS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::of(8) };
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
 /// How long an ingest waits for its permit, and then for memory.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
+static INGEST_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGEST_LIMITS));
 
 /// A permit of an ingest, with its memory.
 pub(super) struct IngestPermit {
@@ -72,7 +72,7 @@ pub struct IngestReport {
 }
 
 /// A document with its text, before it is split.
-struct Read {
+struct ReadDocument {
     document_id: DocumentId,
     draft: DocumentDraft,
     text: String,
@@ -125,7 +125,7 @@ impl Services {
 
     /// Acquires a permit for an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
-        let permit = UNDER_WAY.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
+        let permit = INGEST_PERMITS.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
         let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         Ok(IngestPermit { _permit: permit, _memory: memory })
     }
@@ -160,7 +160,7 @@ impl Services {
             gate::authorize_visible(caller, Operation::FetchDocuments, &home)?;
         }
         let _permit = self.ingest_permit(scope).await?;
-        let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
+        let read = with_read_timeout(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.cut(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
@@ -190,7 +190,7 @@ impl Services {
         let outcome = keyed(key, 201, change.next.ingest_id.uuid());
         let asset = change.next.asset_id;
         let mut embeddings = 1;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_COMMIT_ATTEMPTS {
             match self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await {
                 // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
@@ -240,7 +240,7 @@ impl Services {
         caller: &Caller,
         from: SourceType,
         drafts: impl Iterator<Item = (DocumentId, DocumentDraft)>,
-    ) -> Result<Vec<Read>, Failure> {
+    ) -> Result<Vec<ReadDocument>, Failure> {
         let mut read = Vec::new();
         let mut room = MAX_INGEST_BYTES;
         for (position, (document_id, mut draft)) in drafts.enumerate() {
@@ -249,7 +249,7 @@ impl Services {
                 DocumentSource::Ref(source) => self.source(caller, (from, source), position).await?,
             };
             room = room.checked_sub(text.len()).ok_or(KnowledgeRefusal::Texts)?;
-            read.push(Read { document_id, draft, text });
+            read.push(ReadDocument { document_id, draft, text });
         }
         Ok(read)
     }
@@ -293,14 +293,14 @@ impl Services {
     }
 
     /// Splits texts on the blocking pool, because they may be long.
-    async fn cut(&self, scope: TenantScope, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
+    async fn cut(&self, scope: TenantScope, read: Vec<ReadDocument>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.ids);
         let cut = move || {
             let mut documents = Vec::with_capacity(read.len());
             let mut chunks = 0_usize;
             for read in read {
-                let Read { document_id, draft, text } = read;
+                let ReadDocument { document_id, draft, text } = read;
                 let DocumentDraft { title, source, metadata, .. } = draft;
                 let entry_id = ids.fresh().into();
                 let pieces = pieces(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
@@ -350,7 +350,7 @@ impl Services {
 }
 
 /// Applies the timeout for sources.
-async fn in_time<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+async fn with_read_timeout<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(READ_TIMEOUT, read).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
 }
 
@@ -388,9 +388,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_sources_share_one_deadline() {
-        let slow: Result<(), Failure> = in_time(std::future::pending()).await;
+        let slow: Result<(), Failure> = with_read_timeout(std::future::pending()).await;
         assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::Slow))), "{slow:?}");
-        assert!(in_time(async { Ok(()) }).await.is_ok());
+        assert!(with_read_timeout(async { Ok(()) }).await.is_ok());
     }
 
     /// Every call returns within its own timeout, but the calls never end.

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The outcome of a re-embedding request.
-enum Outcome {
+enum ReembedOutcome {
     /// It committed a re-embedding.
     Committed,
     /// Every chunk has a vector of the configured model.
@@ -69,11 +69,11 @@ impl Services {
             async || {
                 let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
                 match self.reserved((scope, key), ingest_id.uuid(), reembedding).await? {
-                    Outcome::Committed => {
+                    ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
                         after_commit(report, key).map(Some)
                     }
-                    Outcome::NothingStale => Ok(None),
+                    ReembedOutcome::NothingStale => Ok(None),
                 }
             },
             async |ingest| replay(ingest).await.map(Some),
@@ -115,12 +115,12 @@ impl Services {
         (scope, asset): (TenantScope, &Asset),
         (ingest_id, limit): (IngestId, ChunkLimit),
         key: Option<&RequestKey>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ReembedOutcome, Failure> {
         takes_documents(asset)?;
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         if !base.retrieval.strategy.needs_vectors() {
-            return Ok(Outcome::NothingStale);
+            return Ok(ReembedOutcome::NothingStale);
         }
         let _permit = self.ingest_permit(scope).await?;
         let model = self.settings.knowledge.embedding.clone();
@@ -130,7 +130,7 @@ impl Services {
             let seen = self.stores.knowledge.present_revision(scope, id).await?;
             let stale = self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
-                return Ok(Outcome::NothingStale);
+                return Ok(ReembedOutcome::NothingStale);
             }
             let vectors = self.vectors_for(&model, stale, known).await?;
             let outcome = keyed(key, 200, ingest_id.uuid());
@@ -143,7 +143,7 @@ impl Services {
                 }
                 committed => {
                     committed?;
-                    return Ok(Outcome::Committed);
+                    return Ok(ReembedOutcome::Committed);
                 }
             }
         }

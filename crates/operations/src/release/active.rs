@@ -27,7 +27,7 @@ pub struct ActiveRelease {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Asked {
+struct ActiveReleaseKey {
     claims: Claims,
     tenant: TenantId,
     workload: WorkloadId,
@@ -38,7 +38,7 @@ struct Asked {
 /// A rendered response with the two revisions that it depends on. While neither changes, the same caller gets the
 /// same response.
 #[derive(Clone)]
-struct Kept {
+struct CachedResponse {
     deployment: Revision,
     access: Revision,
     body: Arc<str>,
@@ -46,13 +46,13 @@ struct Kept {
 
 /// Rendered responses, by caller and query.
 pub struct ActiveReleaseCache {
-    answers: Cache<Asked, Kept>,
+    answers: Cache<ActiveReleaseKey, CachedResponse>,
     tenants: Cache<Claims, TenantId>,
 }
 
 impl ActiveReleaseCache {
     pub(crate) fn new() -> Self {
-        let answer_bytes = |key: &Asked, kept: &Kept| {
+        let answer_bytes = |key: &ActiveReleaseKey, kept: &CachedResponse| {
             let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
             key_bytes.saturating_add(kept.body.len())
         };
@@ -81,7 +81,7 @@ impl Services {
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
         if let Some(tenant) = self.active.tenants.get(claims) {
-            let key = Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
+            let key = ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active.answers.get(&key) {
                 let revisions =
                     self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
@@ -94,14 +94,14 @@ impl Services {
         let caller = self.identify(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
         let body: Arc<str> = render(&active)?.into();
-        let cached = Kept {
+        let cached = CachedResponse {
             deployment: active.placed.deployment.revision,
             access: caller.access_revision,
             body: Arc::clone(&body),
         };
         self.active.tenants.insert(claims.clone(), caller.tenant);
         let key =
-            Asked { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
+            ActiveReleaseKey { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
         self.active.answers.insert(key, cached);
         Ok(body)
     }

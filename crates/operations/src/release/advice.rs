@@ -11,16 +11,16 @@ use fairway_domain::{
 use std::time::Duration;
 
 /// How often a process tries to claim the evaluation.
-const EVERY: Duration = Duration::from_secs(5);
+const CLAIM_INTERVAL: Duration = Duration::from_secs(5);
 /// Page size of the releases.
 const PAGE: u32 = 200;
 /// The system actor that records advice.
-const NAME: &str = "adviser";
+const ACTOR: &str = "adviser";
 
 /// Evaluates all releases that serve, forever. One process evaluates at a time.
 pub async fn run_rollback_advisor(services: Services) {
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(CLAIM_INTERVAL).await;
         if let Err(error) = services.advise_when_due().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to evaluate rollback advice; retrying");
         }
@@ -54,7 +54,7 @@ impl Services {
         let scope = TenantScope::for_relay(serving.tenant);
         let Some(placed) = self.stores.releases.find(scope, serving.release).await? else { return Ok(()) };
         let recommendation = self.recommend(scope, &placed.release).await?;
-        let (actor, request_id) = (ActorRef::system(NAME), self.id());
+        let (actor, request_id) = (ActorRef::system(ACTOR), self.id());
         let stamp = Stamp { fact_id: self.id(), at: self.clock.now(), actor, request_id };
         let Some(change) = placed.release.advise(&recommendation, &stamp) else { return Ok(()) };
         match self.stores.releases.commit_advice(scope, change).await {

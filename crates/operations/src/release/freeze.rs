@@ -31,7 +31,7 @@ pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 
 /// The target of a slug and label, without its content.
 #[derive(Clone)]
-struct Meant {
+struct ResolvedTarget {
     asset_id: AssetId,
     kind: AssetKind,
     lifecycle: Lifecycle,
@@ -48,7 +48,7 @@ struct ReferenceResolution {
     seen: BTreeSet<AssetVersionId>,
     /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
     /// equal reference.
-    meanings: HashMap<(Slug, Option<VersionLabel>), Result<Meant, Unresolved>>,
+    meanings: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
     bytes: usize,
     frozen: Vec<FrozenReference>,
     unresolved: Vec<UnresolvedReference>,
@@ -72,7 +72,7 @@ impl ReferenceResolution {
         self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
     }
 
-    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: Meant) {
+    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: ResolvedTarget) {
         self.visit(target.asset_version_id);
         self.frozen.push(FrozenReference {
             from,
@@ -203,7 +203,7 @@ impl Services {
         place: &Place,
         (reference, offset): (&AssetReference, usize),
         resolution: &mut ReferenceResolution,
-    ) -> Result<Result<Meant, PromptRefusal>, Failure> {
+    ) -> Result<Result<ResolvedTarget, PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
@@ -212,7 +212,7 @@ impl Services {
         Ok(match target {
             Err(unresolved) => Err(refusal_of(unresolved, offset)),
             Ok(target) if target.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
-            Ok(Meant { body: Some(refusal), .. }) => Err(refusal.at(offset)),
+            Ok(ResolvedTarget { body: Some(refusal), .. }) => Err(refusal.at(offset)),
             Ok(target) => Ok(target),
         })
     }
@@ -224,13 +224,13 @@ impl Services {
         place: &Place,
         (slug, label): (&Slug, Option<&VersionLabel>),
         resolution: &mut ReferenceResolution,
-    ) -> Result<Result<Meant, Unresolved>, Failure> {
+    ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
         if let Some(known) = resolution.meanings.get(&named) {
             return Ok(known.clone());
         }
         let meaning = match self.resolve(caller, place, (slug, label)).await? {
-            Ok((asset, version)) => Ok(Meant {
+            Ok((asset, version)) => Ok(ResolvedTarget {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,
                 kind: asset.kind,

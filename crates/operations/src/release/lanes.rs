@@ -9,7 +9,7 @@ use fairway_domain::{
 };
 
 /// Number of lane moves that a history includes.
-const TOLD: u32 = 100;
+const HISTORY_LIMIT: u32 = 100;
 
 /// A lane with its tenures, newest first.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Services {
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders come from the history too, so that both always agree.
-        let moves = self.stores.releases.lane_history(scope, workload, environment, TOLD).await?;
+        let moves = self.stores.releases.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: holdings(&moves, lane) }).into())
     }
 }

@@ -328,7 +328,7 @@ impl Said {
         Ok(match kind {
             AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
-            AssetKind::PolicyBundle => Self::Obligations(unfulfilled(content)?),
+            AssetKind::PolicyBundle => Self::Obligations(unfulfilled_obligations(content)?),
             AssetKind::GuardrailConfig => Self::Controls(guardrail::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::HookDefinition => Self::Controls(hook::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::from_profile(content)),
@@ -374,7 +374,7 @@ fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {
     route.is_approved().then_some(route.route_id)
 }
 
-fn unfulfilled(content: &Value) -> Result<Vec<String>, Failure> {
+fn unfulfilled_obligations(content: &Value) -> Result<Vec<String>, Failure> {
     let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
         return Err(Failure::Corrupt("a stored policy bundle that does not compile"));
     };

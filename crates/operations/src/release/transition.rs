@@ -46,12 +46,12 @@ pub struct TransitionResult {
 pub(crate) const MAX_CONFLICTS: usize = 100;
 
 /// A decided transition: of the release alone, or of lanes too.
-enum Move {
+enum DecidedTransition {
     Plain(Box<Change<Release>>),
     Lanes(Box<DeploymentChange>),
 }
 
-impl Move {
+impl DecidedTransition {
     const fn fact(&self) -> &Fact {
         match self {
             Self::Plain(change) => &change.fact,
@@ -104,13 +104,13 @@ impl Services {
                     let fact = decided.fact();
                     let (outcome, at) = (keyed(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
-                        Move::Plain(change) => {
+                        DecidedTransition::Plain(change) => {
                             let placed =
                                 ReleaseWithDeployment { release: change.next.clone(), deployment: seen.deployment.clone() };
                             let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
                             (placed, commit.await.map(|()| None))
                         }
-                        Move::Lanes(change) => {
+                        DecidedTransition::Lanes(change) => {
                             let placed = ReleaseWithDeployment {
                                 release: change.release.clone(),
                                 deployment: change.deployment.clone(),
@@ -159,11 +159,11 @@ impl Services {
         (scope, place): (TenantScope, &Place),
         seen: &ReleaseWithDeployment,
         wanted: &Transition,
-    ) -> Result<Move, Failure> {
+    ) -> Result<DecidedTransition, Failure> {
         let ReleaseWithDeployment { release, deployment } = seen;
         let stamp = self.stamp(caller);
         Ok(match wanted.to {
-            StateName::Draft => Move::Plain(Box::new(release.reopen(deployment, &stamp)?)),
+            StateName::Draft => DecidedTransition::Plain(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
                 // Only a draft's references are resolved: other states refuse the transition anyway.
                 let references = match release.state {
@@ -181,19 +181,19 @@ impl Services {
                     | State::Superseded { .. }
                     | State::Retired => Ok(Vec::new()),
                 };
-                Move::Plain(Box::new(release.submit(references, deployment, &stamp)?))
+                DecidedTransition::Plain(Box::new(release.submit(references, deployment, &stamp)?))
             }
             StateName::Approved => {
                 let rule = self.approval_rule(scope, release).await?;
-                Move::Plain(Box::new(release.approve(rule, deployment, &stamp)?))
+                DecidedTransition::Plain(Box::new(release.approve(rule, deployment, &stamp)?))
             }
             StateName::Active => {
                 let standing = self.standing(scope, release, Depth::ToDecide).await?;
                 let rule = self.approval_rule(scope, release).await?;
                 let change = release.activate(&wanted.taking, deployment, (&standing, rule), &stamp)?;
-                Move::Lanes(Box::new(change))
+                DecidedTransition::Lanes(Box::new(change))
             }
-            StateName::Retired => Move::Lanes(Box::new(release.retire(deployment, &stamp)?)),
+            StateName::Retired => DecidedTransition::Lanes(Box::new(release.retire(deployment, &stamp)?)),
             // A release becomes superseded only when others take its lanes.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));

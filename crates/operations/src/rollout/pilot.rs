@@ -20,11 +20,11 @@ use std::{
 };
 
 /// Interval between rounds.
-const EVERY: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// Page size of the rollouts.
 const PAGE: u32 = 100;
 /// The system actor of the controller.
-const NAME: &str = "rollout-pilot";
+const ACTOR: &str = "rollout-pilot";
 
 /// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct RoundResult {
 }
 
 /// Consecutive failed rounds after which the controller stops, to reconnect to its database.
-const LOST: u32 = 5;
+const MAX_FAILED_ROUNDS: u32 = 5;
 
 /// Reason why the controller stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,12 +72,12 @@ pub async fn run_rollout_controller(services: &Services, mut told_to_stop: Pin<&
         if stopped {
             return StopReason::Told;
         }
-        if failed >= LOST {
+        if failed >= MAX_FAILED_ROUNDS {
             return StopReason::Lost;
         }
         tokio::select! {
             () = &mut told_to_stop => return StopReason::Told,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(ROUND_INTERVAL) => {}
         }
     }
 }
@@ -100,9 +100,9 @@ impl Services {
                     return Ok(piloted);
                 }
                 match self.pilot(*due).await {
-                    Ok(Turn::Advanced) => piloted.advanced += 1,
-                    Ok(Turn::Held) => piloted.held += 1,
-                    Ok(Turn::Passed) => {}
+                    Ok(StepResult::Advanced) => piloted.advanced += 1,
+                    Ok(StepResult::Held) => piloted.held += 1,
+                    Ok(StepResult::Passed) => {}
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
                         let (release, error) = (due.release, &error as &dyn std::error::Error);
@@ -117,19 +117,19 @@ impl Services {
         }
     }
 
-    async fn pilot(&self, due: TenantRelease) -> Result<Turn, Failure> {
+    async fn pilot(&self, due: TenantRelease) -> Result<StepResult, Failure> {
         let scope = TenantScope::for_relay(due.tenant);
         for _ in 0..ATTEMPTS {
-            let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(Turn::Passed) };
+            let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(StepResult::Passed) };
             let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.observe(scope, &seen).await?) else {
-                return Ok(Turn::Passed);
+                return Ok(StepResult::Passed);
             };
             if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
                 return Ok(turn);
             }
         }
         // Concurrent changes; the next round retries.
-        Ok(Turn::Passed)
+        Ok(StepResult::Passed)
     }
 
     /// One attempt; `None` if the release changed concurrently.
@@ -138,36 +138,36 @@ impl Services {
         scope: TenantScope,
         seen: &ReleaseWithDeployment,
         (rollout, observed): (&Rollout, &LaneMetrics),
-    ) -> Result<Option<Turn>, Failure> {
+    ) -> Result<Option<StepResult>, Failure> {
         if let Some(hold) = rollout.hold(observed) {
             return self.record_hold(scope, seen, hold).await;
         }
         if !rollout.is_due(observed) {
-            return Ok(Some(Turn::Passed));
+            return Ok(Some(StepResult::Passed));
         }
         let by = Advance::Pilot(observed.lane);
         let advanced = self.advance(scope, seen, by, &self.controller_stamp(), None).await?;
-        Ok(advanced.map(|_| Turn::Advanced))
+        Ok(advanced.map(|_| StepResult::Advanced))
     }
 
-    async fn record_hold(&self, scope: TenantScope, seen: &ReleaseWithDeployment, hold: HoldReason) -> Result<Option<Turn>, Failure> {
-        let Some(change) = seen.release.hold(hold, &self.controller_stamp()) else { return Ok(Some(Turn::Held)) };
+    async fn record_hold(&self, scope: TenantScope, seen: &ReleaseWithDeployment, hold: HoldReason) -> Result<Option<StepResult>, Failure> {
+        let Some(change) = seen.release.hold(hold, &self.controller_stamp()) else { return Ok(Some(StepResult::Held)) };
         match self.stores.rollouts.commit_hold(scope, change).await {
             Err(CommitError::Stale) => Ok(None),
             said => {
                 said?;
-                Ok(Some(Turn::Held))
+                Ok(Some(StepResult::Held))
             }
         }
     }
 
     fn controller_stamp(&self) -> Stamp {
-        Stamp { fact_id: self.id(), at: self.clock.now(), actor: ActorRef::system(NAME), request_id: self.id() }
+        Stamp { fact_id: self.id(), at: self.clock.now(), actor: ActorRef::system(ACTOR), request_id: self.id() }
     }
 }
 
 /// The result for one rollout.
-enum Turn {
+enum StepResult {
     Advanced,
     Held,
     Passed,

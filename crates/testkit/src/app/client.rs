@@ -17,7 +17,7 @@ use std::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Timeout of a request; only a hanging server reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client for one server. Clones share their connections.
 #[derive(Clone)]
@@ -86,7 +86,7 @@ impl Client {
         let http = reqwest::Client::builder()
             .no_proxy()
             .tcp_nodelay(true)
-            .timeout(PATIENCE)
+            .timeout(REQUEST_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         Ok(Self { address, http, database })
@@ -150,9 +150,9 @@ impl Client {
     /// When the response is not HTTP.
     pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
-        match tokio::time::timeout(PATIENCE, self.exchange(bytes.as_ref())).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(bytes.as_ref())).await {
             Ok(Ok(received)) => {
-                let answer = parse(&received, asked);
+                let answer = parse_response(&received, asked);
                 let mut line = answer.asked.split(' ');
                 if let (Some(method), Some(path)) = (line.next(), line.next()) {
                     assert_documented(method, path, answer.status, &answer.headers);
@@ -160,7 +160,7 @@ impl Client {
                 answer
             }
             Ok(Err(error)) => panic!("{asked}: {error}"),
-            Err(_) => panic!("{asked}: no response within {PATIENCE:?}"),
+            Err(_) => panic!("{asked}: no response within {REQUEST_TIMEOUT:?}"),
         }
     }
 
@@ -237,13 +237,13 @@ impl Request {
     async fn send(self) -> Answer {
         let asked = format!("{} {}", self.method, self.path);
         let (method, path) = (self.method.clone(), self.path.clone());
-        match tokio::time::timeout(PATIENCE, self.exchange(&asked)).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(&asked)).await {
             Ok(Ok(answer)) => {
                 assert_documented(method.as_str(), &path, answer.status, &answer.headers);
                 answer
             }
             Ok(Err(error)) => panic!("{asked}: {error:?}"),
-            Err(_) => panic!("{asked}: no response within {PATIENCE:?}"),
+            Err(_) => panic!("{asked}: no response within {REQUEST_TIMEOUT:?}"),
         }
     }
 
@@ -347,7 +347,7 @@ impl fmt::Debug for Answer {
 }
 
 /// Parses an HTTP/1.1 response that ended with its connection.
-fn parse(received: &[u8], asked: String) -> Answer {
+fn parse_response(received: &[u8], asked: String) -> Answer {
     let cut = received.windows(4).position(|window| window == b"\r\n\r\n");
     let Some((head, rest)) = cut.and_then(|cut| received.split_at_checked(cut)) else {
         panic!("{asked}: not an HTTP response: {}", String::from_utf8_lossy(received))

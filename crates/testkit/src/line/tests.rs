@@ -2,12 +2,12 @@ use super::*;
 use crate::connect;
 
 /// Whether the statement received a response.
-async fn tried(line: &FaultyLine, sql: &str) -> bool {
+async fn is_answered(line: &FaultyLine, sql: &str) -> bool {
     let Ok(client) = connect(line.url()).await else { return false };
     client.batch_execute(sql).await.is_ok()
 }
 
-async fn rows(database: &TestDatabase) -> i64 {
+async fn row_count(database: &TestDatabase) -> i64 {
     database.owner().await.unwrap().query_one("SELECT count(*) FROM tried", &[]).await.unwrap().get(0)
 }
 
@@ -18,15 +18,15 @@ async fn each_fault_point_has_its_documented_effect() {
     let mut met = HashMap::new();
     for seed in 0..24 {
         let line = FaultyLine::to(&database, seed);
-        assert!(tried(&line, "SELECT 1").await, "a new proxy has no fault");
-        let before = rows(&database).await;
+        assert!(is_answered(&line, "SELECT 1").await, "a new proxy has no fault");
+        let before = row_count(&database).await;
         line.becomes(ProxyFault::Drawn(10_000));
-        assert!(!tried(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection has no response");
+        assert!(!is_answered(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection has no response");
         line.settled().await;
         let made = line.made();
         assert_eq!(made.len(), 1, "{made:?}");
         assert_eq!(made[0].statement, "INSERT INTO tried VALUES (1)");
-        let happened = rows(&database).await - before;
+        let happened = row_count(&database).await - before;
         assert_eq!(happened, i64::from(made[0].cut != Cut::Before), "{:?}", made[0].cut);
         *met.entry(made[0].cut).or_insert(0) += 1;
     }
@@ -42,7 +42,7 @@ async fn drawn_faults_are_reproducible_and_match_the_odds() {
         line.becomes(ProxyFault::Drawn(500));
         let mut answers = Vec::new();
         for _ in 0..200 {
-            answers.push(tried(&line, "SELECT 1").await);
+            answers.push(is_answered(&line, "SELECT 1").await);
         }
         by_seed.push(answers);
     }
@@ -62,7 +62,7 @@ async fn once_fault_occurs_exactly_once() {
         client.query("SELECT 1", &[]).await.unwrap();
         let meant = client.prepare("SELECT 2 AS meant").await.expect("preparing does not execute the statement");
         assert!(client.query(&meant, &[]).await.is_err());
-        assert!(tried(&line, "SELECT 2 AS meant").await);
+        assert!(is_answered(&line, "SELECT 2 AS meant").await);
         assert_eq!(line.made().last().map(|made| made.cut), Some(cut));
     }
     assert_eq!(line.made().len(), FAULT_POINTS.len());

@@ -27,19 +27,19 @@ pub(super) struct BatchColumns<'a> {
     salts: Vec<Option<&'a [u8]>>,
     outputs: Vec<Option<&'a str>>,
     output_digests: Vec<Option<Vec<u8>>>,
-    steps: Steps<'a>,
-    artifacts: Artifacts<'a>,
-    lineage: Lineage<'a>,
+    steps: StepColumns<'a>,
+    artifacts: ArtifactColumns<'a>,
+    lineage: LineageColumns<'a>,
     decisions: DecisionColumns<'a>,
     fulfilments: FulfilmentColumns,
     payloads: PayloadColumns<'a>,
-    told: Told,
-    reviews: Reviews,
+    told: EventColumns,
+    reviews: ReviewColumns,
     turns: Turns<'a>,
 }
 
 #[derive(Default)]
-struct Steps<'a> {
+struct StepColumns<'a> {
     of: Vec<Uuid>,
     positions: Vec<i16>,
     ids: Vec<&'a str>,
@@ -49,7 +49,7 @@ struct Steps<'a> {
 }
 
 #[derive(Default)]
-struct Artifacts<'a> {
+struct ArtifactColumns<'a> {
     of: Vec<Uuid>,
     ids: Vec<Uuid>,
     kinds: Vec<&'static str>,
@@ -59,7 +59,7 @@ struct Artifacts<'a> {
 }
 
 #[derive(Default)]
-struct Lineage<'a> {
+struct LineageColumns<'a> {
     of: Vec<Uuid>,
     ids: Vec<Uuid>,
     origins: Vec<&'static str>,
@@ -98,13 +98,13 @@ struct PayloadColumns<'a> {
 }
 
 #[derive(Default)]
-struct Reviews {
+struct ReviewColumns {
     of: Vec<Uuid>,
     within: Vec<f64>,
 }
 
 #[derive(Default)]
-struct Told {
+struct EventColumns {
     of: Vec<Uuid>,
     positions: Vec<i16>,
     events: Vec<String>,
@@ -250,7 +250,7 @@ impl<'a> BatchColumns<'a> {
     }
 }
 
-impl<'a> Steps<'a> {
+impl<'a> StepColumns<'a> {
     fn push(&mut self, of: Uuid, position: i16, step: &'a StepRecord) {
         self.of.push(of);
         self.positions.push(position);
@@ -262,7 +262,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-impl<'a> Artifacts<'a> {
+impl<'a> ArtifactColumns<'a> {
     fn push(&mut self, of: Uuid, artifact: &'a EvidenceArtifact) {
         self.of.push(of);
         self.ids.push(artifact.artifact_id.uuid());
@@ -273,7 +273,7 @@ impl<'a> Artifacts<'a> {
     }
 }
 
-impl<'a> Lineage<'a> {
+impl<'a> LineageColumns<'a> {
     fn push(&mut self, of: Uuid, item: &'a LineageItem) {
         self.of.push(of);
         self.ids.push(item.lineage_id.uuid());

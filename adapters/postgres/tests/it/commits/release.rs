@@ -26,16 +26,16 @@ pub(super) async fn release(stage: &Stage) -> Decision {
     let change = Release::draft(new_release(&workload), &stamp());
     let store = store(stage);
     Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .stale(retired(&workload))
+        .stale(retire_workload(&workload))
         .stale(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
 }
 
 /// A retired workload allows no lane changes.
-fn retired(workload: &Workload) -> String {
+fn retire_workload(workload: &Workload) -> String {
     format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id)
 }
 
-fn moved(release: &Release) -> String {
+fn increment_revision(release: &Release) -> String {
     format!("UPDATE release SET revision = revision + 1 WHERE release_id = '{}'", release.release_id)
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn binding(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
-        .stale(moved(&draft))
+        .stale(increment_revision(&draft))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
         .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
         .conflict(Conflict::DuplicateRole, taken)
@@ -66,7 +66,7 @@ pub(super) async fn unbinding(stage: &Stage) -> Decision {
     let change = draft.unbind(id, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |_| store.commit_unbinding(scope(), change, id).await)
-        .stale(moved(&draft))
+        .stale(increment_revision(&draft))
         .stale(format!("DELETE FROM release_binding WHERE binding_id = '{id}'"))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{}'", draft.release_id))
 }
@@ -77,7 +77,7 @@ pub(super) async fn review(stage: &Stage) -> Decision {
     let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
+        .stale(increment_revision(&placed.release))
 }
 
 /// A verdict on a release that holds lanes also increments the deployment's revision.
@@ -86,7 +86,7 @@ pub(super) async fn review_of_live(stage: &Stage) -> Decision {
     let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
+        .stale(increment_revision(&placed.release))
 }
 
 pub(super) async fn transition(stage: &Stage) -> Decision {
@@ -94,7 +94,7 @@ pub(super) async fn transition(stage: &Stage) -> Decision {
     let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
+        .stale(increment_revision(&placed.release))
 }
 
 /// A submission also freezes a reference.
@@ -104,7 +104,7 @@ pub(super) async fn submission(stage: &Stage) -> Decision {
     let change = placed.release.submit(Ok(vec![referring(&version)]), &placed.deployment, &stamp()).unwrap();
     let (id, store) = (version.asset_id, store(stage));
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
+        .stale(increment_revision(&placed.release))
         .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{id}'"))
         .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
 }
@@ -115,9 +115,9 @@ pub(super) async fn deployment(stage: &Stage) -> Decision {
     let change = activation(&next, None);
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&next.release))
+        .stale(increment_revision(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retired(&workload))
+        .stale(retire_workload(&workload))
         .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
 }
 
@@ -133,23 +133,23 @@ pub(super) async fn rollback(stage: &Stage) -> Decision {
     let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&holder.release))
+        .stale(increment_revision(&holder.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retired(&workload))
+        .stale(retire_workload(&workload))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
 /// Takes the current lane of another rollout, which ends that rollout.
 pub(super) async fn rollout(stage: &Stage) -> Decision {
-    let (workload, other) = rolling(stage).await;
+    let (workload, other) = release_in_rollout(stage).await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
-    let change = planned(&stage.placed(&next.release).await);
+    let change = first_lane_of_plan(&stage.placed(&next.release).await);
     assert_eq!((change.stopped.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&next.release))
+        .stale(increment_revision(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retired(&workload))
+        .stale(retire_workload(&workload))
         .stale(format!(
             "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
             other.release.release_id
@@ -158,15 +158,15 @@ pub(super) async fn rollout(stage: &Stage) -> Decision {
 
 /// An advance by the rollout controller, which requires an ended soak.
 pub(super) async fn advance(stage: &Stage) -> Decision {
-    let (workload, placed) = rolling(stage).await;
+    let (workload, placed) = release_in_rollout(stage).await;
     let record = stage.store.lane_record(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
     let by = Advance::Pilot(record);
     let change = placed.release.advance(by, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&placed.release))
+        .stale(increment_revision(&placed.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retired(&workload))
+        .stale(retire_workload(&workload))
         .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
 }
 
@@ -188,7 +188,7 @@ pub(super) async fn advice(stage: &Stage) -> Decision {
 }
 
 pub(super) async fn hold(stage: &Stage) -> Decision {
-    let (_, placed) = rolling(stage).await;
+    let (_, placed) = release_in_rollout(stage).await;
     let change = placed.release.hold(HoldReason::TooFewRuns, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |_| store.commit_hold(scope(), change).await)
@@ -198,19 +198,19 @@ pub(super) async fn hold(stage: &Stage) -> Decision {
 }
 
 /// A release that holds all lanes except `guided`, the next lane of its rollout.
-async fn rolling(stage: &Stage) -> (Workload, ReleaseWithDeployment) {
+async fn release_in_rollout(stage: &Stage) -> (Workload, ReleaseWithDeployment) {
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
     let store = &stage.store;
     store.commit_deployment(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
-    let change = planned(&stage.placed(&approved.release).await);
+    let change = first_lane_of_plan(&stage.placed(&approved.release).await);
     store.commit_deployment(scope(), change, None).await.unwrap();
     let placed = stage.placed(&approved.release).await;
     (workload, placed)
 }
 
 /// Activates the first lane of a rollout plan without a soak.
-fn planned(placed: &ReleaseWithDeployment) -> DeploymentChange {
+fn first_lane_of_plan(placed: &ReleaseWithDeployment) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
     placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
 }

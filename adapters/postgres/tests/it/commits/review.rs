@@ -16,7 +16,7 @@ use serde_json::Map;
 use std::time::Duration;
 
 /// The end of a run's steps before its review.
-fn waiting(run: &Acceptance) -> Ending {
+fn awaiting_review(run: &Acceptance) -> Ending {
     let ending = ending(run);
     let fact = run_ref(run).review_requested_fact(ending.output.as_ref(), &stamp());
     Ending { status: Status::AwaitingReview, review_within: Some(Duration::from_secs(3_600)), fact, ..ending }
@@ -33,7 +33,7 @@ async fn accepted_run(stage: &Stage) -> Acceptance {
 /// Ends a run's steps and requests a review of its output.
 pub(super) async fn asked(stage: &Stage) -> Decision {
     let run = accepted_run(stage).await;
-    let (ending, id, store) = (waiting(&run), run.execution_id, store(stage));
+    let (ending, id, store) = (awaiting_review(&run), run.execution_id, store(stage));
     Decision::new(async move |_| store.finish(scope(), &ending).await)
         .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
         .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
@@ -52,7 +52,7 @@ pub(super) async fn lapsed(stage: &Stage) -> Decision {
 
 async fn ends(stage: &Stage, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
     let run = accepted_run(stage).await;
-    stage.store.finish(scope(), &waiting(&run)).await.unwrap();
+    stage.store.finish(scope(), &awaiting_review(&run)).await.unwrap();
     let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
     let artifact = EvidenceArtifact {
         artifact_id,

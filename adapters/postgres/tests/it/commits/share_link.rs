@@ -22,7 +22,7 @@ fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
 }
 
 /// A link of the workload that allows `max_uses` runs.
-async fn made(stage: &Stage, workload: &Workload, max_uses: u32) -> ShareLink {
+async fn committed_link(stage: &Stage, workload: &Workload, max_uses: u32) -> ShareLink {
     let change = change(workload, max_uses);
     let new = change.next.clone();
     let expires_at = stage.store.commit_new(scope(), change, &hash(), None).await.unwrap();
@@ -43,20 +43,20 @@ pub(super) async fn creation(stage: &Stage) -> Decision {
 
 pub(super) async fn revocation(stage: &Stage) -> Decision {
     let workload = stage.workload().await;
-    let link = made(stage, &workload, 1).await;
+    let link = committed_link(stage, &workload, 1).await;
     let fact = link.revocation(&workload, &stamp());
     let id = link.share_link_id;
     let store = store(stage);
-    Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(taken_back(id))
+    Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(revoke_sql(id))
 }
 
 /// A link of a workload, and the statement that revokes it.
 pub(super) async fn kept(stage: &Stage, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
-    let link = made(stage, workload, 1).await;
-    (link.share_link_id, taken_back(link.share_link_id))
+    let link = committed_link(stage, workload, 1).await;
+    (link.share_link_id, revoke_sql(link.share_link_id))
 }
 
-fn taken_back(id: impl std::fmt::Display) -> String {
+fn revoke_sql(id: impl std::fmt::Display) -> String {
     format!("UPDATE share_link SET revoked_at = now(), revoked_by = 'user:eve' WHERE share_link_id = '{id}'")
 }
 
@@ -64,7 +64,7 @@ fn taken_back(id: impl std::fmt::Display) -> String {
 pub(super) async fn use_of_link(stage: &Stage, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
-    let link = made(stage, &workload, 2).await;
+    let link = committed_link(stage, &workload, 2).await;
     let (id, workload_id) = (link.share_link_id, workload.workload_id);
     let guest = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
     let run = Acceptance { guest, ..run(&placed) };
@@ -77,7 +77,7 @@ pub(super) async fn use_of_link(stage: &Stage, run: fn(&ReleaseWithDeployment) -
     }
     let set = |what: &str| format!("UPDATE share_link SET {what} WHERE share_link_id = '{id}'");
     decision
-        .conflict(Conflict::ShareLinkClosed, taken_back(id))
+        .conflict(Conflict::ShareLinkClosed, revoke_sql(id))
         .conflict(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))
         .conflict(Conflict::ShareLinkClosed, set("use_count = max_uses"))
         .conflict(Conflict::ShareLinkClosed, format!("DELETE FROM share_link WHERE share_link_id = '{id}'"))

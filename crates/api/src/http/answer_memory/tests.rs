@@ -18,7 +18,7 @@ fn client() -> ClientAddress {
     ClientAddress::of([0, 0, 0, 0].into())
 }
 
-async fn endless(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
+async fn endless_stream(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
     let mut memory = base.memory.request(client());
     memory.resize(CLIENT_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
@@ -28,7 +28,7 @@ async fn endless(request: HttpRequest, base: web::Data<HttpBase>) -> HttpRespons
 #[actix_web::test]
 async fn stream_releases_request_memory() {
     let base = web::Data::new(base());
-    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(endless));
+    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(endless_stream));
     let app = init_service(app).await;
     let opened = call_service(&app, TestRequest::post().to_request()).await;
     assert_eq!(opened.status(), StatusCode::OK);
@@ -38,14 +38,14 @@ async fn stream_releases_request_memory() {
     drop(opened);
 }
 
-async fn large() -> HttpResponse {
+async fn large_response() -> HttpResponse {
     HttpResponse::Ok().body(vec![b'x'; 100_000])
 }
 
 #[actix_web::test]
 async fn lost_response_reports_possible_change() {
     let base = web::Data::new(base());
-    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(large));
+    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(large_response));
     let app = init_service(app).await;
     let _held = base.memory.answer(client(), CLIENT_BUDGET).unwrap();
     for (method, key, told) in [

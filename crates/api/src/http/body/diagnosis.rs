@@ -62,7 +62,7 @@ impl Diagnosis {
 /// All problems of a body that is not a `T`, including `first`.
 pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
     let notes = Diagnosis::default();
-    let readings = MAX_VALUES.checked_div(count(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
+    let readings = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
     for _ in 0..readings {
         notes.problems.borrow_mut().clear();
         notes.learned.set(false);
@@ -80,7 +80,7 @@ pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProble
     found
 }
 
-fn count(value: &Value) -> usize {
+fn count_values(value: &Value) -> usize {
     let (mut waiting, mut seen) = (vec![value], 0_usize);
     while let Some(value) = waiting.pop() {
         seen += 1;

@@ -16,7 +16,7 @@ pub trait ForbiddenNames {
 
 /// Maximum bytes of names that the scan checks in one document, plus one byte for each name. Legitimate requests need
 /// far less, and the bound limits the work of the thread.
-const MOST: usize = 4 << 10;
+const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// Result of the scan of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Found {
 
 /// Scans a document up to its first forbidden name.
 pub(super) fn find<T: ForbiddenNames>(bytes: &[u8]) -> Found {
-    let search = Search::<T> { left: Cell::new(MOST), found: Cell::new(Found::Nothing), of: PhantomData };
+    let search = NameScan::<T> { left: Cell::new(MAX_NAME_BYTES), found: Cell::new(Found::Nothing), of: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => search.found.get(),
@@ -39,13 +39,13 @@ pub(super) fn find<T: ForbiddenNames>(bytes: &[u8]) -> Found {
     }
 }
 
-struct Search<T> {
+struct NameScan<T> {
     left: Cell<usize>,
     found: Cell<Found>,
     of: PhantomData<T>,
 }
 
-impl<T: ForbiddenNames> Search<T> {
+impl<T: ForbiddenNames> NameScan<T> {
     fn look(&self, name: &str) {
         match self.found.get() {
             Found::Nothing => match self.left.get().checked_sub(name.len().saturating_add(1)) {
@@ -63,7 +63,7 @@ impl<T: ForbiddenNames> Search<T> {
     }
 }
 
-impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for &Search<T> {
+impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for &NameScan<T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -71,7 +71,7 @@ impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for &Search<T> {
     }
 }
 
-impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &Search<T> {
+impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &NameScan<T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +79,7 @@ impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &Search<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key_seed(Name(self))?.is_some() {
+        while map.next_key_seed(NameSeed(self))?.is_some() {
             map.next_value_seed(self)?;
         }
         Ok(())
@@ -116,9 +116,9 @@ impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &Search<T> {
 }
 
 /// Checks the name of a member and drops it.
-struct Name<'s, T>(&'s Search<T>);
+struct NameSeed<'s, T>(&'s NameScan<T>);
 
-impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for Name<'_, T> {
+impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for NameSeed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -126,7 +126,7 @@ impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for Name<'_, T> {
     }
 }
 
-impl<T: ForbiddenNames> RuntimeClient<'_> for Name<'_, T> {
+impl<T: ForbiddenNames> RuntimeClient<'_> for NameSeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,11 +190,11 @@ mod tests {
         let long = "0b".repeat(115);
         assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 17))), (Found::Forbidden, (18, 17 * 230 + 5)));
         assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 4_000))), (Found::TooMany, (17, 17 * 230)));
-        assert_eq!(found(format!("{{{}}}", members("", MOST))), (Found::Nothing, (MOST, 0)));
-        assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (Found::TooMany, (MOST, 0)));
-        assert_eq!(found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))), (Found::TooMany, (MOST, 0)));
+        assert_eq!(found(format!("{{{}}}", members("", MAX_NAME_BYTES))), (Found::Nothing, (MAX_NAME_BYTES, 0)));
+        assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (Found::TooMany, (MAX_NAME_BYTES, 0)));
+        assert_eq!(found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))), (Found::TooMany, (MAX_NAME_BYTES, 0)));
         assert_eq!(found(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (Found::Forbidden, (1, 5)));
         // The scan still parses the document to its end.
-        assert_eq!(found(format!("{{{}", members("", 90_000))), (Found::Nothing, (MOST, 0)));
+        assert_eq!(found(format!("{{{}", members("", 90_000))), (Found::Nothing, (MAX_NAME_BYTES, 0)));
     }
 }

@@ -44,12 +44,12 @@ struct Optional {
     note: Option<String>,
 }
 
-fn based(request: TestRequest) -> TestRequest {
+fn with_base(request: TestRequest) -> TestRequest {
     request.app_data(web::Data::new(crate::http::trial::base()))
 }
 
 async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
-    let (request, mut payload) = based(request).to_http_parts();
+    let (request, mut payload) = with_base(request).to_http_parts();
     Body::<T, 512>::from_request(&request, &mut payload).await
 }
 
@@ -134,15 +134,15 @@ struct Order {
 struct Item {
     kind: Kind,
     count: u8,
-    odd: Odd,
+    odd: OddNumber,
 }
 
 /// A type with its own rule.
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "u32")]
-struct Odd;
+struct OddNumber;
 
-impl TryFrom<u32> for Odd {
+impl TryFrom<u32> for OddNumber {
     type Error = &'static str;
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
@@ -150,12 +150,12 @@ impl TryFrom<u32> for Odd {
     }
 }
 
-fn told(value: &Value) -> Vec<(String, &'static str)> {
+fn problems_of(value: &Value) -> Vec<(String, &'static str)> {
     let problems = read_as::<Order>(value).unwrap_err();
     problems.into_iter().map(|problem| (problem.path, problem.code)).collect()
 }
 
-fn listed(problems: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
+fn expected_problems(problems: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
     problems.iter().map(|(path, code)| ((*path).to_owned(), *code)).collect()
 }
 
@@ -167,7 +167,7 @@ fn reports_all_problems_at_once() {
     });
     assert!(read_as::<Order>(&sound).is_ok());
     let missing = [("id", "missing"), ("name", "missing"), ("items", "missing"), ("later", "missing")];
-    assert_eq!(told(&json!({})), listed(&missing));
+    assert_eq!(problems_of(&json!({})), expected_problems(&missing));
     let mut all = sound.clone();
     all["id"] = json!("0190f000");
     all["name"] = json!(7);
@@ -199,12 +199,12 @@ fn reports_all_problems_at_once() {
         ("note", "invalid"),
         ("other", "unknown_field"),
     ];
-    let mut found = told(&all);
+    let mut found = problems_of(&all);
     found.sort();
-    assert_eq!(found, listed(&expected));
+    assert_eq!(found, expected_problems(&expected));
     // A value of another type has no fields.
     for value in [json!(null), json!([1, 2]), json!("x"), json!(1)] {
-        assert_eq!(told(&value), listed(&[("", "invalid")]), "{value}");
+        assert_eq!(problems_of(&value), expected_problems(&[("", "invalid")]), "{value}");
     }
 }
 
@@ -260,7 +260,7 @@ async fn refuses_bodies_beyond_the_limit() {
     let text = |length: usize| format!("{:length$}", "{}");
     for (length, accepted) in [(512, true), (513, false)] {
         let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
-        let (request, _) = based(request).to_http_parts();
+        let (request, _) = with_base(request).to_http_parts();
         let (mut sender, payload) = actix_http::h1::Payload::create(true);
         sender.feed_data(Bytes::from(text(length)));
         sender.feed_eof();
@@ -272,7 +272,7 @@ async fn refuses_bodies_beyond_the_limit() {
 
 #[actix_web::test]
 async fn refuses_truncated_body_as_malformed() {
-    let (request, _) = based(json_request("")).to_http_parts();
+    let (request, _) = with_base(json_request("")).to_http_parts();
     let (mut sender, payload) = actix_http::h1::Payload::create(false);
     sender.feed_data(Bytes::from_static(b"{\"note\":"));
     sender.set_error(actix_http::error::PayloadError::Incomplete(None));

@@ -68,7 +68,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// The second at which a client that reads `bytes` per second is too slow, or `seconds`.
-    fn lasts(bytes: usize, seconds: u32) -> u32 {
+    fn seconds_until_slow(bytes: usize, seconds: u32) -> u32 {
         let (mut rate, start) = (WriteRate::new(GRACE), Instant::now());
         for second in 0..seconds {
             let now = start + SECOND * second;
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn reports_client_below_minimum_throughput() {
-        assert_eq!(lasts(1, 1_000), 16);
-        assert_eq!(lasts(8 << 10, 1_000), 31);
-        assert_eq!(lasts(16 << 10, 1_000), 1_000);
+        assert_eq!(seconds_until_slow(1, 1_000), 16);
+        assert_eq!(seconds_until_slow(8 << 10, 1_000), 31);
+        assert_eq!(seconds_until_slow(16 << 10, 1_000), 1_000);
     }
 
     #[test]

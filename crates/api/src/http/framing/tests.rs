@@ -13,7 +13,7 @@ const CHUNKED: &str =
     "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5;x\r\na\nb\n\n\r\n0\r\nT: x\r\n\r\n";
 
 /// The number of complete heads, and the offset of the first refusal.
-fn follow(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
+fn feed(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
     let mut framing = Framing::default();
     let mut before = 0;
     for mut part in bytes.chunks(at_once) {
@@ -35,7 +35,7 @@ fn follow(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
 fn tracks_pipelined_requests() {
     let requests = [GET, POST, CHUNKED, "\r\n\r\n", GET, CHUNKED, POST].concat();
     for at_once in [1, 2, 3, 7, 1024] {
-        assert_eq!(follow(requests.as_bytes(), at_once), (6, None));
+        assert_eq!(feed(requests.as_bytes(), at_once), (6, None));
     }
 }
 
@@ -54,11 +54,11 @@ fn refuses_bare_lf_in_every_head() {
         for good in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
             let requests = [good, bad].concat();
             let blank = if good.starts_with('\r') || bad.starts_with("\r\n") { 2 } else { 0 };
-            let (_, at) = follow(requests.as_bytes(), 1024);
+            let (_, at) = feed(requests.as_bytes(), 1024);
             let at = at.unwrap_or_else(|| panic!("{good:?} {bad:?} is not refused"));
             assert!((good.len()..=good.len() + blank).contains(&at), "{good:?} {bad:?}: {at}");
             for at_once in [1, 3] {
-                assert!(follow(requests.as_bytes(), at_once).1.is_some(), "{good:?} {bad:?}");
+                assert!(feed(requests.as_bytes(), at_once).1.is_some(), "{good:?} {bad:?}");
             }
         }
     }
@@ -96,7 +96,7 @@ fn refuses_ambiguous_body_framing() {
         &long,
     ] {
         let head = format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
-        assert_eq!(follow(head.as_bytes(), 1024), (0, Some(0)), "{fields}");
+        assert_eq!(feed(head.as_bytes(), 1024), (0, Some(0)), "{fields}");
     }
 }
 
@@ -186,7 +186,7 @@ async fn matches_framing_of_framework_codec() {
     let agrees = |(messages, at_once): (Vec<String>, usize)| {
         let bytes = messages.concat().into_bytes();
         let decoded = decode(&service, &bytes);
-        let (heads, refused) = follow(&bytes, at_once);
+        let (heads, refused) = feed(&bytes, at_once);
         match refused {
             // The framework reads nothing behind a refused message.
             None if decoded.is_refused => prop_assert!(heads >= decoded.heads),

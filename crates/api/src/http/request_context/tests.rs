@@ -45,7 +45,7 @@ fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// Sends a request to an app with the middlewares in their order.
-async fn ask(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
+async fn send_with_base(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(request_context))).await;
     match test::try_call_service(&app, request.to_request()).await {
@@ -55,7 +55,7 @@ async fn ask(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Erro
 }
 
 async fn answer(request: TestRequest) -> HttpResponse {
-    ask(trial::base(), request).await.0
+    send_with_base(trial::base(), request).await.0
 }
 
 async fn json_of(answer: HttpResponse) -> Value {
@@ -101,7 +101,7 @@ async fn every_error_has_the_common_body() {
         let base =
             HttpBase { site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()), ..trial::base() };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
-        let (answer, _) = ask(base, request).await;
+        let (answer, _) = send_with_base(base, request).await;
         assert_eq!(answer.status().as_u16(), status, "{uri}");
         assert_eq!(answer.headers().get(REQUEST_ID).unwrap(), ID);
         assert_eq!(answer.headers().get("x-content-type-options").unwrap(), "nosniff");

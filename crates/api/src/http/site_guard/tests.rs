@@ -20,7 +20,7 @@ async fn status_at(scheme: Scheme, rules: SiteRules, request: TestRequest) -> St
     test::call_service(&test::init_service(app).await, request.to_request()).await.status()
 }
 
-fn local() -> SiteRules {
+fn local_rules() -> SiteRules {
     SiteRules::LoopbackAnd(vec![HostName::parse("Portal.example").unwrap(), HostName::parse("other:8443").unwrap()])
 }
 
@@ -54,17 +54,17 @@ async fn local_mode_serves_only_loopback_and_allowed_hosts() {
         ("::1", false),
         ("", false),
     ] {
-        let status = status_under(local(), TestRequest::get().insert_header(("host", host))).await;
+        let status = status_under(local_rules(), TestRequest::get().insert_header(("host", host))).await;
         assert_eq!(status, if answered { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST }, "{host}");
     }
-    assert_eq!(status_under(local(), TestRequest::get()).await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(status_under(local_rules(), TestRequest::get()).await, StatusCode::MISDIRECTED_REQUEST);
     let twice = TestRequest::get().append_header(("host", "localhost")).append_header(("host", "localhost"));
-    assert_eq!(status_under(local(), twice).await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(status_under(local_rules(), twice).await, StatusCode::MISDIRECTED_REQUEST);
     let disagreeing = TestRequest::with_uri("http://evil.example/x").insert_header(("host", "localhost"));
-    assert_eq!(status_under(local(), disagreeing).await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(status_under(local_rules(), disagreeing).await, StatusCode::MISDIRECTED_REQUEST);
     let forwarded =
         TestRequest::get().insert_header(("host", "evil.example")).insert_header(("forwarded", "host=localhost"));
-    assert_eq!(status_under(local(), forwarded).await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(status_under(local_rules(), forwarded).await, StatusCode::MISDIRECTED_REQUEST);
     let any = TestRequest::get().insert_header(("host", "evil.example"));
     assert_eq!(status_under(SiteRules::AnyHost, any).await, StatusCode::OK);
 }
@@ -89,7 +89,7 @@ async fn refuses_cross_site_changes() {
         ("sec-fetch-site", "anything", false),
         ("x-other", "1", true),
     ] {
-        for rules in [local(), SiteRules::AnyHost] {
+        for rules in [local_rules(), SiteRules::AnyHost] {
             let request = |method: Method| {
                 TestRequest::default()
                     .method(method)

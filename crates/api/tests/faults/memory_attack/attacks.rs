@@ -20,9 +20,9 @@ use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 
 /// Concurrent requests of an attack.
-const AT_ONCE: usize = 24;
+const CONCURRENCY: usize = 24;
 /// Time for which idle connections that hold memory stay open.
-const HELD: Duration = Duration::from_secs(2);
+const HOLD_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Attack {
@@ -186,7 +186,7 @@ fn role(random: &mut Random) -> String {
 
 /// Sends all requests, [`CONCURRENCY`] at a time, each from a random address.
 async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>) -> Tally {
-    send_at_once(target, random, sent, AT_ONCE).await
+    send_at_once(target, random, sent, CONCURRENCY).await
 }
 
 async fn send_at_once(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>, at_once: usize) -> Tally {
@@ -215,7 +215,7 @@ async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: Sent) -> Receiv
 async fn hold(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;
     let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
-    let until = tokio::time::Instant::now() + HELD;
+    let until = tokio::time::Instant::now() + HOLD_TIME;
     while tokio::time::Instant::now() < until {
         sip(&mut held).await;
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -14,13 +14,13 @@ use serde_json::json;
 use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
 
 /// Keys offered to each cache in the long form. A test build serves a hundred of them per second.
-const KEYS: usize = 10_000;
+const LONG_FORM_KEYS: usize = 10_000;
 /// Keys offered to each cache in the short form.
 const SHORT_FORM_KEYS: usize = 400;
 /// Permitted growth of a process beyond the limit of a cache, in KiB.
-const BESIDE: u64 = 4 << 10;
+const SLACK_KIB: u64 = 4 << 10;
 /// Concurrent requests.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 /// Caches whose keys a caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +121,7 @@ impl Cache {
             sum.add(tally);
             sum
         };
-        stream::iter(sending).buffer_unordered(AT_ONCE).fold(Tally::default(), add).await
+        stream::iter(sending).buffer_unordered(CONCURRENCY).fold(Tally::default(), add).await
     }
 }
 
@@ -143,7 +143,7 @@ impl UniqueAddresses {
 }
 
 /// Starts a server whose rate limit refuses the second visit of a client.
-async fn start(database: &TestDatabase) -> (Place, Server) {
+async fn start_server(database: &TestDatabase) -> (Place, Server) {
     let place = Place::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
     let place = place.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
     let server = place.start().await;
@@ -155,10 +155,10 @@ async fn start(database: &TestDatabase) -> (Place, Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start(&database).await;
+    let (_place, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     let (mut random, mut used) = (Random::from_environment(), UniqueAddresses::default());
-    let keys = if is_long() { KEYS } else { SHORT_FORM_KEYS };
+    let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
         cache.offer(keys / 4, &target, (&mut random, &mut used)).await;
         let before = server.memory().now;
@@ -166,6 +166,6 @@ async fn hostile_keys_leave_little_in_memory() {
         let grown = server.memory().now.saturating_sub(before);
         println!("{cache:?}: {grown} KiB; {tally}");
         assert_eq!(tally.min_reached(), keys, "{cache:?}: {tally:?}");
-        assert!(grown < cache.share() + BESIDE, "{keys} keys left {grown} KiB in {cache:?}");
+        assert!(grown < cache.share() + SLACK_KIB, "{keys} keys left {grown} KiB in {cache:?}");
     }
 }

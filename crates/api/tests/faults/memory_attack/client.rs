@@ -14,9 +14,9 @@ use tokio::{
 use uuid::Uuid;
 
 /// Time limit of a client for a response. Attacks continue without one.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a response that a client keeps.
-const KEPT: usize = 4_000;
+const MAX_KEPT_BYTES: usize = 4_000;
 /// Length of a status line up to the status.
 const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
 /// Time limit for the status of a held connection.
@@ -101,16 +101,16 @@ pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>)
         socket.set_recv_buffer_size(window)?;
     }
     socket.bind((from, 0).into())?;
-    timeout(PATIENCE, socket.connect(to)).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    timeout(RESPONSE_TIMEOUT, socket.connect(to)).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
 /// Sends a request and reads its response. The status is 0 if the server closed the connection, or on a timeout.
 pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Received {
-    let received = timeout(PATIENCE, attempt(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
+    let received = timeout(RESPONSE_TIMEOUT, try_exchange(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
     Received::of(&received.unwrap_or_default())
 }
 
-async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
+async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     // The server may respond and close before it has read the whole body.
@@ -119,7 +119,7 @@ async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result
     loop {
         match stream.read(&mut portion).await {
             Ok(0) | Err(_) => return Ok(kept),
-            Ok(read) => kept.extend(portion[..read].iter().take(KEPT.saturating_sub(kept.len()))),
+            Ok(read) => kept.extend(portion[..read].iter().take(MAX_KEPT_BYTES.saturating_sub(kept.len()))),
         }
     }
 }
@@ -173,10 +173,10 @@ pub(super) async fn finish(connections: &mut [Held]) {
         if let Some((stream, bytes)) = held
             && !bytes.is_empty()
         {
-            let mut rest = vec![0; KEPT];
+            let mut rest = vec![0; MAX_KEPT_BYTES];
             while let Ok(Ok(read)) = timeout(Duration::from_millis(20), stream.read(&mut rest)).await {
                 bytes.extend_from_slice(&rest[..read]);
-                if read == 0 || bytes.len() >= KEPT {
+                if read == 0 || bytes.len() >= MAX_KEPT_BYTES {
                     break;
                 }
             }

@@ -33,7 +33,7 @@ impl Aim {
 
 /// Outcomes of the requests of one aim.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Counts {
+struct Outcomes {
     accepted: usize,
     /// Refused by the defence.
     refused: usize,
@@ -43,7 +43,7 @@ struct Counts {
 
 /// Outcomes by aim.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct Tally(BTreeMap<&'static str, Counts>);
+pub(super) struct Tally(BTreeMap<&'static str, Outcomes>);
 
 impl Tally {
     pub(super) fn count(&mut self, sent: &Sent, received: &Received) {

@@ -20,7 +20,7 @@ pub(super) const COMPLETED: &str = "\"status\":\"completed\"";
 const TOOL_COUNT: usize = 40;
 
 /// A flow that returns its input, so that responses are as large as requests.
-const ECHO: &str = "\
+const ECHO_FLOW: &str = "\
 name: Echo
 description: Returns what it is sent.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -32,7 +32,7 @@ steps:
 ";
 
 /// A flow that returns its input three times.
-const COPY: &str = "\
+const COPY_FLOW: &str = "\
 name: Copy
 description: Returns what it is sent three times.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -102,20 +102,20 @@ impl Target {
             });
             remote.make("/v1/role-bindings", &body).await;
         }
-        let echo = active(remote, ECHO, &[]).await;
-        let (public, shared) = (active(remote, ECHO, &[]).await, active(remote, ECHO, &[]).await);
-        let redacting = active_under(remote, ECHO, obliging("redact_output"), &[]).await;
-        let reviewed = active_under(remote, ECHO, obliging("human_review"), &[]).await;
-        let patterned = active_under(remote, ECHO, patterns(50, "x"), &[]).await;
-        let copying = active(remote, COPY, &[]).await;
+        let echo = create_active_workload(remote, ECHO_FLOW, &[]).await;
+        let (public, shared) = (create_active_workload(remote, ECHO_FLOW, &[]).await, create_active_workload(remote, ECHO_FLOW, &[]).await);
+        let redacting = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("redact_output"), &[]).await;
+        let reviewed = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("human_review"), &[]).await;
+        let patterned = create_active_workload_under(remote, ECHO_FLOW, patterns(50, "x"), &[]).await;
+        let copying = create_active_workload(remote, COPY_FLOW, &[]).await;
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
         let links = format!("/v1/workloads/{}/share-links", shared.id);
         let link = remote.make(&links, &json!({ "label": "attackers" })).await;
         let share_token = link.body["token"].as_str().unwrap().to_owned();
-        let guardrail = remote.version("guardrail_config", failing_branches()).await;
-        let guarded = active(remote, ECHO, &[("guardrail_config", guardrail)]).await;
+        let guardrail = remote.version("guardrail_config", guardrail_with_failing_branches()).await;
+        let guarded = create_active_workload(remote, ECHO_FLOW, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
         let agent = create_search_agent(remote, vectors, version).await;
         let other = remote.make("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
@@ -135,7 +135,7 @@ impl Target {
             other_tenant: other.id("tenant_id"),
             vectors,
             vectors_slug,
-            flow: create_flow(remote, ECHO).await.id("asset_id"),
+            flow: create_flow(remote, ECHO_FLOW).await.id("asset_id"),
             prompt: remote.asset("prompt_template").await,
             config: remote.asset("model_config").await,
             knowledge_base: knowledge_base(remote, "lexical").await.0,
@@ -185,12 +185,12 @@ async fn create_flow(remote: &Remote, yaml: &str) -> Answer {
 }
 
 /// Creates a workload with an active release that binds a flow, an allow-all policy and `besides`.
-async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
-    active_under(remote, yaml, policy(), besides).await
+async fn create_active_workload(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
+    create_active_workload_under(remote, yaml, policy(), besides).await
 }
 
 /// Like [`create_active_workload`], with the given policy.
-async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
+async fn create_active_workload_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
     let (id, slug) = remote.workload().await;
     let mut bound = vec![
         ("orchestration_flow", create_flow(remote, yaml).await.id("asset_version_id")),
@@ -213,7 +213,7 @@ async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&s
 }
 
 /// A guardrail whose schema has thousands of failing branches for each item of an array.
-fn failing_branches() -> Value {
+fn guardrail_with_failing_branches() -> Value {
     let schema = json!({ "properties": { "ticket": { "items": { "anyOf": vec![json!(false); 9_000] } } } });
     json!({ "guardrails": [{
         "id": "shape", "detector": "json_schema", "stage": "input", "action": "block", "reason_code": "shape",
@@ -222,7 +222,7 @@ fn failing_branches() -> Value {
 }
 
 /// A policy that allows every request and imposes an obligation.
-fn obliging(obligation: &str) -> Value {
+fn policy_with_obligation(obligation: &str) -> Value {
     json!({ "rules": [{
         "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
         "obligations": [obligation],
@@ -260,7 +260,7 @@ async fn create_many_tools_agent(remote: &Remote) -> Workload {
         });
         bound.push(("tool_definition", remote.version("tool_definition", tool).await));
     }
-    active(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &bound).await
 }
 
 /// Adds a document to a knowledge base, and creates an agent that searches it.
@@ -282,7 +282,7 @@ async fn create_search_agent(remote: &Remote, knowledge_base: Uuid, version: Uui
         ("tool_definition", remote.version("tool_definition", tool).await),
         ("knowledge_base", version),
     ];
-    active(remote, AGENT_FLOW, &bound).await
+    create_active_workload(remote, AGENT_FLOW, &bound).await
 }
 
 /// Creates a knowledge base. Returns its asset, slug and version.

@@ -12,7 +12,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-async fn settle(app: &TestApp, id: &Value, outcome: &str) -> Answer {
+async fn resolve_unknown(app: &TestApp, id: &Value, outcome: &str) -> Answer {
     app.post(path(id, "/settle"), json!({ "outcome": outcome, "note": "Checked at the gateway." })).await
 }
 
@@ -76,7 +76,7 @@ async fn unreachable_gateway_fails_the_run() {
     let refused = script(&app).await.refused(502, "gateway_unreachable");
     let read = app.get(path(&refused["execution_id"], "")).await.expect(200);
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
-    settle(&app, &refused["execution_id"], "success").await.refused(409, "execution_not_unknown");
+    resolve_unknown(&app, &refused["execution_id"], "success").await.refused(409, "execution_not_unknown");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
             (1, 0),
             "{dispatch}: the script is dispatched once"
         );
-        settle(&survivor, &id, "success").await.expect(200);
+        resolve_unknown(&survivor, &id, "success").await.expect(200);
     }
 }
 
@@ -215,5 +215,5 @@ async fn deadline_leaves_a_dispatched_script_unknown() {
     let detail = script(&app).await.refused(504, "gateway_timeout");
     let read = app.get(path(&detail["execution_id"], "")).await.expect(200);
     assert_eq!((&read["outcome"], gateway.count()), (&json!("unknown"), 1));
-    settle(&app, &detail["execution_id"], "failure").await.expect(200);
+    resolve_unknown(&app, &detail["execution_id"], "failure").await.expect(200);
 }

@@ -15,7 +15,7 @@ use std::{
 use uuid::Uuid;
 
 /// The differences of the row counts, without zeros.
-fn gained(before: &Rows, after: &Rows) -> Rows {
+fn added_rows(before: &Rows, after: &Rows) -> Rows {
     let differences = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
     differences.filter(|(_, rows)| *rows != 0).collect()
 }
@@ -61,7 +61,7 @@ impl Scene {
     /// Sends the request to the proxied server until it gets a final response, with at most `tries` attempts. Returns
     /// every attempt.
     pub(super) async fn send(&mut self, request: &Request, tries: usize) -> Vec<Sent> {
-        let sent = persist(request, &self.shaky, tries).await;
+        let sent = send_until_final(request, &self.shaky, tries).await;
         for Sent { answer, .. } in &sent {
             *self.answers.entry(answer.status).or_default() += 1;
         }
@@ -92,7 +92,7 @@ fn invites_retry(answer: &Answer) -> bool {
     }
 }
 
-async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> {
+async fn send_until_final(request: &Request, server: &Client, tries: usize) -> Vec<Sent> {
     let mut all = Vec::new();
     loop {
         let request_id = Uuid::now_v7().to_string();
@@ -117,7 +117,7 @@ impl Scene {
         let before = self.rows().await;
         let answer = with(key.map(|_| "calm"), request).await;
         assert!(answer.status < 300, "{answer}");
-        let seen = (answer.status, gained(&before, &self.rows().await));
+        let seen = (answer.status, added_rows(&before, &self.rows().await));
         self.expected.insert(name, seen.clone());
         seen
     }
@@ -135,7 +135,7 @@ impl Scene {
         let sent = self.send(&request, if keyed { TRIES } else { 1 }).await;
         self.line.becomes(ProxyFault::None);
         let cut = self.line.made().len() > cuts;
-        let happened = gained(&before, &self.rows().await);
+        let happened = added_rows(&before, &self.rows().await);
         let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
         let facts = happened.get("fact").copied().unwrap_or_default();
         assert_eq!(self.facts(&requests).await, facts, "{operation}: {sent:?}");
@@ -165,7 +165,7 @@ impl Scene {
         self.line.becomes(self.fault.clone());
         let sent = self.send(&request, if key.is_some() { TRIES } else { 1 }).await;
         self.line.becomes(ProxyFault::None);
-        let happened = gained(&before, &self.rows().await);
+        let happened = added_rows(&before, &self.rows().await);
         let runs = happened.get("execution").copied().unwrap_or_default();
         let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
         let last = &sent.last().unwrap().answer;
@@ -221,10 +221,10 @@ impl Scene {
         }
         let before = self.rows().await;
         self.line.becomes(self.fault.clone());
-        let sent = join_all(requests.iter().map(|request| persist(request, &self.shaky, TRIES))).await;
+        let sent = join_all(requests.iter().map(|request| send_until_final(request, &self.shaky, TRIES))).await;
         self.line.becomes(ProxyFault::None);
         let many = i64::try_from(AT_ONCE).unwrap();
-        let happened = gained(&before, &self.rows().await);
+        let happened = added_rows(&before, &self.rows().await);
         for table in ["asset_version", "execution"] {
             assert_eq!(happened[table], many, "{table}: {happened:?}");
         }

@@ -78,13 +78,13 @@ async fn vector_search_finds_documents_without_common_words() {
 }
 
 /// Signals each call, and responds when the test releases it.
-struct Held {
+struct BlockingEmbedder {
     asked: Notify,
     go: Notify,
 }
 
 #[async_trait]
-impl Provider for Held {
+impl Provider for BlockingEmbedder {
     async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
@@ -102,7 +102,7 @@ impl Provider for Held {
 
 #[tokio::test]
 async fn contract_revoked_during_embedding_refuses_retrieval() {
-    let held = Arc::new(Held { asked: Notify::new(), go: Notify::new() });
+    let held = Arc::new(BlockingEmbedder { asked: Notify::new(), go: Notify::new() });
     let app = TestApp::builder().provider(held.clone()).start().await;
     let mut content = knowledge("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });

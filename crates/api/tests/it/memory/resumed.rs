@@ -24,7 +24,7 @@ steps:
 ";
 
 /// Starts a server without a worker, and a workload with memory and two model calls.
-async fn without_worker() -> (TestApp, ActiveWorkload) {
+async fn start_without_worker() -> (TestApp, ActiveWorkload) {
     let server = TestApp::builder().without_worker().start().await;
     let given = server.given();
     let mut versions = parts(&given, "main").await;
@@ -37,7 +37,7 @@ async fn without_worker() -> (TestApp, ActiveWorkload) {
 /// A resumed run writes one turn and does not replay its own messages.
 #[tokio::test]
 async fn resumed_run_writes_one_turn() {
-    let (server, workload) = without_worker().await;
+    let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
         (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
     let first = TestApp::builder().beside(&server).provider(first_provider.clone()).start().await;
@@ -66,7 +66,7 @@ async fn resumed_run_writes_one_turn() {
 /// erasure sees a newer session and writes no turn.
 #[tokio::test]
 async fn resumed_run_does_not_restore_erased_turns() {
-    let (server, workload) = without_worker().await;
+    let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
         (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Holds));
     let first = TestApp::builder().beside(&server).provider(first_provider.clone()).start().await;

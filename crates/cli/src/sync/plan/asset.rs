@@ -49,12 +49,12 @@ pub(super) fn ruled_out(
         asset.references.iter().filter_map(|named| reference::ruled_out((asset, named), (wanted, estate), steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
-        findings.extend(included(asset, wanted, estate));
+        findings.extend(check_inclusions(asset, wanted, estate));
     }
 }
 
 /// The server's refusal of a prompt's inclusions at version creation, if any.
-fn included(asset: &WantedAsset, wanted: &Directory, estate: &RemoteState) -> Option<Finding> {
+fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteState) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
         finding.with_path("content.system_prompt").with_offset(refusal.offset())
@@ -117,18 +117,18 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) ->
 /// The content diff of an asset that gets a version.
 pub(super) fn asset_diff(asset: &WantedAsset, estate: &RemoteState) -> String {
     let before = estate.labelled(&asset.slug, None).and_then(|version| version.get("content"));
-    difference(before.unwrap_or(&Value::Null), &asset.content)
+    content_diff(before.unwrap_or(&Value::Null), &asset.content)
 }
 
 /// The line diff of content as YAML, or the number of changed lines when a diff would take too long.
 ///
 /// Saved plans contain the result, so it depends only on the texts and not on elapsed time.
-fn difference(before: &Value, after: &Value) -> String {
+fn content_diff(before: &Value, after: &Value) -> String {
     // An asset without a version has no content; `null` would appear as a line.
     let yaml = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
     let yaml_or_empty = |value: &Value| if value.is_null() { String::new() } else { yaml(value) };
     let (before, after) = (yaml_or_empty(before), yaml_or_empty(after));
-    let (gone, come) = between(&before, &after);
+    let (gone, come) = changed_line_counts(&before, &after);
     if gone + come > MAX_DIFF_LINES {
         return format!("{gone} lines become {come} others, too many to be compared line by line\n");
     }
@@ -136,7 +136,7 @@ fn difference(before: &Value, after: &Value) -> String {
 }
 
 /// The number of lines of each text between their common start and their common end.
-fn between(before: &str, after: &str) -> (usize, usize) {
+fn changed_line_counts(before: &str, after: &str) -> (usize, usize) {
     let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();
     let start = same(&mut before.iter().zip(&after));
@@ -155,19 +155,19 @@ mod tests {
 
     #[test]
     fn diffs_few_changed_lines_of_a_long_text() {
-        let diff = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
+        let diff = content_diff(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
         assert!(diff.contains("-  line 10000\n") && diff.lines().count() < 12, "{diff}");
-        assert_eq!(difference(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
+        assert_eq!(content_diff(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
     }
 
     #[test]
     fn diff_of_new_content_has_only_added_lines() {
-        assert_eq!(difference(&Value::Null, &json!({ "a": 2 })), "@@ -0,0 +1 @@\n+a: 2\n");
+        assert_eq!(content_diff(&Value::Null, &json!({ "a": 2 })), "@@ -0,0 +1 @@\n+a: 2\n");
     }
 
     #[test]
     fn counts_changed_lines_beyond_the_diff_limit() {
-        let diff = difference(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
+        let diff = content_diff(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
         assert_eq!(diff, "20000 lines become 20001 others, too many to be compared line by line\n");
     }
 }

@@ -21,7 +21,7 @@ use fairway_domain::{
 use std::collections::BTreeSet;
 
 /// The location of a finding: a file, and a JSON pointer into it.
-type At<'p> = (&'p LocatedValue, String);
+type FindingLocation<'p> = (&'p LocatedValue, String);
 
 /// A traversal of references, from new versions and from releases that will be submitted.
 pub(super) struct Looking<'p> {
@@ -30,7 +30,7 @@ pub(super) struct Looking<'p> {
     /// Slugs and labels of the visited contents.
     seen: BTreeSet<(String, Option<String>)>,
     /// Contents to visit, each with the location for its findings.
-    waiting: Vec<(&'p str, Option<String>, At<'p>)>,
+    waiting: Vec<(&'p str, Option<String>, FindingLocation<'p>)>,
 }
 
 impl<'p> Looking<'p> {
@@ -64,7 +64,7 @@ impl<'p> Looking<'p> {
             if !self.seen.insert((slug.to_owned(), label.clone())) {
                 continue;
             }
-            match own(self.wanted, slug).filter(|_| label.is_none()) {
+            match local_asset(self.wanted, slug).filter(|_| label.is_none()) {
                 Some(asset) => {
                     for reference in &asset.references {
                         let at = (&asset.located, format!("/content{}", reference.pointer));
@@ -78,7 +78,7 @@ impl<'p> Looking<'p> {
     }
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
-    fn visit_remote(&mut self, (slug, label): (&str, Option<&str>), at: &At<'p>, findings: &mut Vec<Finding>) {
+    fn visit_remote(&mut self, (slug, label): (&str, Option<&str>), at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
         let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
         let content = self.estate.labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
@@ -88,9 +88,9 @@ impl<'p> Looking<'p> {
         }
     }
 
-    fn follow(&mut self, reference: &AssetReference, at: At<'p>) {
+    fn follow(&mut self, reference: &AssetReference, at: FindingLocation<'p>) {
         let slug = reference.slug.as_str();
-        let named = own(self.wanted, slug).map(|asset| asset.slug.as_str());
+        let named = local_asset(self.wanted, slug).map(|asset| asset.slug.as_str());
         let named = named.or_else(|| self.estate.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
         let label = reference.version.as_ref().map(|label| label.as_str().to_owned());
         self.waiting.extend(named.map(|slug| (slug, label, at)));
@@ -98,9 +98,9 @@ impl<'p> Looking<'p> {
 
     /// A finding when a server asset accepts no new bindings. The directory's own assets have findings in their
     /// files.
-    fn inactive(&self, reference: &AssetReference, (located, pointer): &At<'p>) -> Option<Finding> {
+    fn inactive(&self, reference: &AssetReference, (located, pointer): &FindingLocation<'p>) -> Option<Finding> {
         let slug = reference.slug.as_str();
-        let live = self.estate.assets.get(slug).filter(|_| own(self.wanted, slug).is_none())?;
+        let live = self.estate.assets.get(slug).filter(|_| local_asset(self.wanted, slug).is_none())?;
         let state = match Lifecycle::parse(word(live, "lifecycle_state")) {
             Some(Lifecycle::Active) | None => return None,
             Some(Lifecycle::Draft) => "has no version on the server",
@@ -124,7 +124,7 @@ pub(super) fn ruled_out(
         asset.located.finding(&format!("/content{}{member}", reference.pointer), code, message)
     };
     let live = || estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
-    let Some(kind) = own(wanted, slug).map(|other| other.kind).or_else(live) else {
+    let Some(kind) = local_asset(wanted, slug).map(|other| other.kind).or_else(live) else {
         let message = "the referenced asset exists neither in the directory nor on the server";
         return Some(found("", "unknown_asset", message));
     };
@@ -146,6 +146,6 @@ pub(super) fn ruled_out(
     Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
 }
 
-fn own<'p>(wanted: &'p Directory, slug: &str) -> Option<&'p WantedAsset> {
+fn local_asset<'p>(wanted: &'p Directory, slug: &str) -> Option<&'p WantedAsset> {
     wanted.assets.iter().find(|asset| asset.slug == slug)
 }

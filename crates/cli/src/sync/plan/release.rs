@@ -63,9 +63,9 @@ pub(in super::super) fn release_step(
     };
     let Some(workload) = estate.workloads.get(&release.workload) else { return Ok(step) };
     let wanting = ReleaseRequirements::of(release, estate, assets);
-    match standing(server, release, text(workload, "workload_id")?, &wanting)? {
-        Standing::None { newest, because } => (step.newest, step.because) = (newest, because),
-        Standing::Found(action, found) => {
+    match find_existing(server, release, text(workload, "workload_id")?, &wanting)? {
+        ExistingRelease::None { newest, because } => (step.newest, step.because) = (newest, because),
+        ExistingRelease::Found(action, found) => {
             step.action = action;
             step.release_id = Some(text(&found, "release_id")?.to_owned());
             step.state = Some(text(&found, "state")?.to_owned());
@@ -90,7 +90,7 @@ impl<'p> ReleaseRequirements<'p> {
     fn of(release: &'p ReleaseManifest, estate: &'p RemoteState, assets: &'p [AssetStep]) -> Self {
         let bindings = release.bindings.iter().map(|binding| {
             let fitting: BTreeSet<&str> = match &binding.version {
-                None => said(estate, assets, &binding.asset),
+                None => matching_versions(estate, assets, &binding.asset),
                 Some(label) => {
                     let version = estate.labelled(&binding.asset, Some(label));
                     version.map(|version| word(version, "asset_version_id")).into_iter().collect()
@@ -119,7 +119,7 @@ impl<'p> ReleaseRequirements<'p> {
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
             let slug = word(reference, "asset_slug");
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
-            if is_ours && !said(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
+            if is_ours && !matching_versions(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
                 let label = word(reference, "version_label");
                 lines.push(format!("includes {slug} {label}, which differs from the directory"));
             }
@@ -136,14 +136,14 @@ impl<'p> ReleaseRequirements<'p> {
 }
 
 /// The versions of an asset with the directory's content.
-fn said<'p>(estate: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
+fn matching_versions<'p>(estate: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
     let step = assets.iter().find(|step| step.slug == slug);
     let versions = step.into_iter().flat_map(|step| estate.versions_with_checksum(&step.slug, &step.checksum));
     versions.map(|version| word(version, "asset_version_id")).collect()
 }
 
 /// The search result for an existing release.
-enum Standing {
+enum ExistingRelease {
     /// No release qualifies: the newest release, and why the closest one does not qualify.
     None {
         newest: Option<String>,
@@ -153,12 +153,12 @@ enum Standing {
 }
 
 /// Finds an equal release that serves or is pending, or a draft that can be completed.
-fn standing(
+fn find_existing(
     server: &Server,
     wanted: &ReleaseManifest,
     workload: &str,
     wanting: &ReleaseRequirements<'_>,
-) -> Result<Standing, Failure> {
+) -> Result<ExistingRelease, Failure> {
     let mut query = vec![("environment", wanted.environment.as_str())];
     if wanted.target_lane != TargetLane::All.as_str() {
         query.push(("lane", &wanted.target_lane));
@@ -176,7 +176,7 @@ fn standing(
     let active = server.find(&["workloads", workload, "active-release"], &query)?;
     if let Some(active) = active.filter(|active| covers(active)) {
         match wanting.differences(&active) {
-            none if none.is_empty() => return Ok(Standing::Found(ReleaseAction::Keep, active)),
+            none if none.is_empty() => return Ok(ExistingRelease::Found(ReleaseAction::Keep, active)),
             some => differs(&active, some),
         }
     }
@@ -197,7 +197,7 @@ fn standing(
         let found = server.get(&["releases", text(&listed, "release_id")?], &[])?;
         let differences = wanting.differences(&found);
         if differences.is_empty() {
-            return Ok(Standing::Found(ReleaseAction::Keep, found));
+            return Ok(ExistingRelease::Found(ReleaseAction::Keep, found));
         }
         let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == wanting.policy;
         if !is_draft {
@@ -206,8 +206,8 @@ fn standing(
             draft = Some(found);
         }
     }
-    let none = Standing::None { newest, because };
-    Ok(draft.map_or(none, |found| Standing::Found(ReleaseAction::Complete, found)))
+    let none = ExistingRelease::None { newest, because };
+    Ok(draft.map_or(none, |found| ExistingRelease::Found(ReleaseAction::Complete, found)))
 }
 
 /// The versions that a release binds.

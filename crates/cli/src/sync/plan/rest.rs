@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Lists them without a change.
 pub(super) fn left(wanted: &Directory, estate: &RemoteState, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
     let unnamed = unnamed(wanted, estate, workspace);
-    unnamed.into_iter().map(|asset| unmanaged(asset, UnmanagedAction::Leave)).collect()
+    unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
 
 /// Plans to archive them, except those in use.
@@ -44,11 +44,11 @@ pub(super) fn pruned(
             let path = ["assets", text(asset, "asset_id")?, "blast-radius"];
             staying.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
         };
-        unmanaged(asset, if is_in_use { UnmanagedAction::InUse } else { UnmanagedAction::Archive })
+        to_unmanaged(asset, if is_in_use { UnmanagedAction::InUse } else { UnmanagedAction::Archive })
     })
 }
 
-fn unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Failure> {
+fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Failure> {
     let asset_id = text(asset, "asset_id")?.to_owned();
     Ok(Unmanaged { slug: word(asset, "slug").to_owned(), asset_id, action })
 }

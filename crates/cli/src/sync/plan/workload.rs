@@ -43,7 +43,7 @@ pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Remote
 /// The fields in which a workload differs from its manifest.
 pub(in super::super) fn differing_fields(wanted: &WorkloadManifest, live: &Value) -> Map<String, Value> {
     let mut fields = wanted_fields(wanted);
-    fields.retain(|name, value| !is_the_same(name, value, live.get(name)));
+    fields.retain(|name, value| !is_equal_field(name, value, live.get(name)));
     fields
 }
 
@@ -65,7 +65,7 @@ fn wanted_fields(wanted: &WorkloadManifest) -> Map<String, Value> {
 }
 
 /// Whether a field is equal. Interfaces are compared with their defaults filled in.
-fn is_the_same(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
+fn is_equal_field(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
     let Some(live) = live else { return false };
     if name != "interface_config" {
         return live == wanted;

@@ -45,7 +45,7 @@ impl RemovedFiles {
             if !is_over || pages.iter().any(|page| page.path == path) {
                 continue;
             }
-            if is_written(&release_file(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
+            if is_unedited(&release_file(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
                 .push(path);
         }
         Ok(gone)
@@ -74,7 +74,7 @@ fn generated_files(
     for version in estate.versions_with_checksum(&asset.slug, &asset.checksum) {
         let pages = asset_pages(there, live, &with_text(server, live, version.clone())?)?;
         let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
-        if is_named && pages.iter().all(is_written) {
+        if is_named && pages.iter().all(is_unedited) {
             return Ok(Some(pages.into_iter().map(|page| page.path).collect()));
         }
     }
@@ -91,7 +91,7 @@ fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failur
 }
 
 /// Whether a regular file with exactly this content exists.
-fn is_written(page: &Page) -> bool {
+fn is_unedited(page: &Page) -> bool {
     fs::symlink_metadata(&page.path).is_ok_and(|found| found.is_file())
         && Source::found(&page.path).is_ok_and(|there| there.text == page.text)
 }

@@ -35,7 +35,7 @@ impl Page {
             return true;
         }
         let ours = Source { name: there.name.clone(), text: self.text.clone() };
-        let means = |source: &Source| source.parsed().ok().map(|located| meaning(located.value));
+        let means = |source: &Source| source.parsed().ok().map(|located| normalize(located.value));
         let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
         // Sidecar texts are compared as plain text only.
         let is_manifest = crate::file::is_ours(&self.path);
@@ -67,7 +67,7 @@ impl Page {
         self.check_writable()?;
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         file.write_all(self.text.as_bytes()).map_err(failed)?;
-        readable(&file).map_err(failed)?;
+        make_readable(&file).map_err(failed)?;
         file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
     }
 
@@ -82,7 +82,7 @@ pub(super) fn is_json(path: &Path) -> bool {
 }
 
 /// Normalizes a manifest: drops example inputs, sorts bindings, and adds the default lane.
-fn meaning(mut value: Value) -> Value {
+fn normalize(mut value: Value) -> Value {
     if let Some(members) = value.as_object_mut() {
         members.remove("example_inputs");
         if members.contains_key("bindings") {
@@ -96,7 +96,7 @@ fn meaning(mut value: Value) -> Value {
 }
 
 /// Makes the file readable for all users of the directory. A temporary file is readable by its owner only.
-fn readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
+fn make_readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

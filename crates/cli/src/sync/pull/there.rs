@@ -90,7 +90,7 @@ impl<'d> LocalState<'d> {
         let name = path.display().to_string();
         let here = self.wanted.assets.iter().find(|asset| asset.located.name == name);
         let texts = here.filter(|_| !self.is_kept(path)).map(|asset| &asset.texts);
-        match texts.and_then(|texts| Some((without(content.clone(), texts)?, texts.clone()))) {
+        match texts.and_then(|texts| Some((remove_texts(content.clone(), texts)?, texts.clone()))) {
             Some(((content, beside), texts)) => (content, texts, beside),
             None => (content, BTreeMap::new(), BTreeMap::new()),
         }
@@ -104,7 +104,7 @@ impl<'d> LocalState<'d> {
 }
 
 /// Removes the sidecar texts from content. Returns none when a text is missing, or one file would need two texts.
-fn without(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
+fn remove_texts(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
     let mut beside = BTreeMap::new();
     for (pointer, file) in texts {
         let text = content.pointer(pointer)?.as_str()?.to_owned();

@@ -17,15 +17,15 @@ type Written<'n> = (&'n str, String);
 /// Creates something at a path.
 type Make<'m> = &'m dyn Fn(&Path);
 
-fn nobody() -> Terminal {
+fn unreachable_server() -> Terminal {
     Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
 }
 
 /// The single line that each command reports for a directory.
-fn told(files: &TempDir) -> String {
+fn single_finding(files: &TempDir) -> String {
     let mut lines: Vec<String> = Vec::new();
     for command in ["plan", "apply", "status"] {
-        let Came { code, out, err } = nobody().run(&["sync", command, shown(files.path())]);
+        let Came { code, out, err } = unreachable_server().run(&["sync", command, shown(files.path())]);
         assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{command}: {err}");
         lines.push(err.trim_end().to_owned());
     }
@@ -35,7 +35,7 @@ fn told(files: &TempDir) -> String {
 }
 
 fn assert_finding(files: &TempDir, name: &str, place: &str) {
-    let line = told(files);
+    let line = single_finding(files);
     let path = if name.is_empty() { files.path().to_owned() } else { files.path().join(name) };
     let expected = format!("{}:{place}: ", path.display());
     assert!(line.starts_with(&expected), "{line}\nand not {expected}");
@@ -75,7 +75,7 @@ fn reports_each_hostile_file_in_one_line() {
     }
     // A byte order mark is skipped, so the command reaches the request.
     let files = directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
-    assert_eq!(nobody().run(&["sync", "plan", shown(files.path())]).code, 3);
+    assert_eq!(unreachable_server().run(&["sync", "plan", shown(files.path())]).code, 3);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn detects_server_refusals_before_any_request() {
     // All errors of a file are reported together.
     let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
     let files = directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
-    let output = nobody().run(&["sync", "plan", shown(files.path())]);
+    let output = unreachable_server().run(&["sync", "plan", shown(files.path())]);
     assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
 
@@ -255,7 +255,7 @@ fn reports_an_invalid_file_once_despite_references() {
             ("releases/w.dev.yaml", release),
         ]);
         fs::write(files.path().join(name), text).unwrap();
-        let line = told(&files);
+        let line = single_finding(&files);
         assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
     }
     // A missing file is reported at the reference.
@@ -278,9 +278,9 @@ fn shortens_messages_with_huge_keys() {
         ("assets/good.json", format!("{{\"{key}\": 1}}"), "invalid_manifest: unknown field `kkk"),
     ] {
         let files = directory(&[(name, &text)]);
-        let line = told(&files);
+        let line = single_finding(&files);
         assert!(line.len() < 1_500 && line.contains(code), "{} {line:.300}", line.len());
-        let output = nobody().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
+        let output = unreachable_server().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
         assert!(output.out.len() < 3_000 && output.err.len() < 1_500, "{} {}", output.out.len(), output.err.len());
     }
 }

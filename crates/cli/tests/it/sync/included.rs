@@ -34,7 +34,7 @@ fn inside(terminal: &Terminal, release: &str) -> Vec<String> {
     inside
 }
 
-fn change(path: &Path, before: &str, after: &str) {
+fn replace_in_file(path: &Path, before: &str, after: &str) {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.contains(before), "{text}");
     fs::write(path, text.replace(before, after)).unwrap();
@@ -52,7 +52,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
     // The including prompt stays unchanged.
-    change(&style, "brief and kind", "brief and stern");
+    replace_in_file(&style, "brief and kind", "brief and stern");
     let plan = terminal.done(&["sync", "plan", folder]);
     assert!(
         plan.contains("~ skill house-style gets a version\n") && plan.contains("+body: Be brief and stern"),
@@ -70,7 +70,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
     // A reference by slug resolves to the newest version, so the revert creates another version.
-    change(&style, "brief and stern", "brief and kind");
+    replace_in_file(&style, "brief and stern", "brief and kind");
     let plan = terminal.done(&["sync", "plan", folder]);
     let again = "    an earlier version has the same content, but references resolve to the newest\n";
     assert!(plan.contains(again) && plan.contains("includes house-style v2"), "{plan}");

@@ -9,7 +9,7 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 /// Applies and activates `examples/sync`.
-fn serving(app: &TestApp) -> Terminal {
+fn apply_and_activate(app: &TestApp) -> Terminal {
     let terminal = Terminal::at(app).acting_as("user:ada");
     let applied = terminal.json(&["sync", "apply", "examples/sync"]);
     let release = applied["releases"][0]["release_id"].as_str().unwrap();
@@ -21,7 +21,7 @@ fn serving(app: &TestApp) -> Terminal {
 }
 
 /// Replaces a YAML manifest by its JSON form.
-fn as_json(folder: &Path, name: &str) {
+fn convert_to_json(folder: &Path, name: &str) {
     let yaml = folder.join(format!("{name}.yaml"));
     let read: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
     fs::remove_file(&yaml).unwrap();
@@ -31,10 +31,10 @@ fn as_json(folder: &Path, name: &str) {
 #[tokio::test]
 async fn keeps_files_that_are_in_sync() {
     let app = TestApp::start().await;
-    let terminal = serving(&app);
+    let terminal = apply_and_activate(&app);
     let mine = copy("examples/sync");
     let (assets, workloads) = (mine.path().join("assets"), mine.path().join("workloads"));
-    as_json(&assets, "house-style");
+    convert_to_json(&assets, "house-style");
     for (folder, name) in [
         ("assets", "letters-policy"),
         ("flows", "letters-flow"),
@@ -61,11 +61,11 @@ async fn keeps_files_that_are_in_sync() {
 #[tokio::test]
 async fn rewrites_differing_files_in_place() {
     let app = TestApp::start().await;
-    let terminal = serving(&app);
+    let terminal = apply_and_activate(&app);
     let mine = copy("examples/sync");
     let folder = shown(mine.path());
     let assets = mine.path().join("assets");
-    as_json(&assets, "house-style");
+    convert_to_json(&assets, "house-style");
     let style = assets.join("house-style.json");
     fs::write(&style, fs::read_to_string(&style).unwrap().replace("Be brief", "Be long")).unwrap();
     // The text of a prompt stays in its sidecar file.
@@ -93,7 +93,7 @@ async fn rewrites_differing_files_in_place() {
 #[tokio::test]
 async fn writes_the_exact_text_of_a_flow() {
     let app = TestApp::start().await;
-    let terminal = serving(&app);
+    let terminal = apply_and_activate(&app);
     let pulled = terminal.home.path().join("pulled");
     terminal.done(&["sync", "pull", shown(&pulled)]);
     let flow = "flows/letters-flow.yaml";
@@ -128,7 +128,7 @@ async fn keeps_and_reports_content_of_an_earlier_version() {
 #[tokio::test]
 async fn refuses_links_before_the_first_write() {
     let app = TestApp::start().await;
-    let terminal = serving(&app);
+    let terminal = apply_and_activate(&app);
     for (name, target) in [("workloads", "elsewhere"), ("workloads/letters.yaml", "elsewhere/letters.yaml")] {
         let home = tempfile::tempdir().unwrap();
         let (elsewhere, pulled) = (home.path().join("elsewhere"), home.path().join("pulled"));
@@ -176,7 +176,7 @@ async fn rejects_server_names_that_leave_the_directory() {
 #[tokio::test]
 async fn removes_generated_files_of_archived_assets() {
     let app = TestApp::start().await;
-    let terminal = serving(&app);
+    let terminal = apply_and_activate(&app);
     let pulled = terminal.home.path().join("pulled");
     let (folder, mine) = (shown(&pulled), copy("examples/sync"));
     terminal.done(&["sync", "pull", folder]);

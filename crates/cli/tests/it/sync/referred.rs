@@ -171,7 +171,7 @@ fn estate(terminal: &Terminal, start: &str) -> Vec<Value> {
     estate
 }
 
-fn serve(app: &TestApp, applied: &Value) {
+fn activate(app: &TestApp, applied: &Value) {
     for release in applied["releases"].as_array().unwrap() {
         let release = release["release_id"].as_str().unwrap();
         Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
@@ -181,7 +181,7 @@ fn serve(app: &TestApp, applied: &Value) {
     }
 }
 
-fn change(root: &Path, named: impl Fn(&str) -> String, (file, before, after): (&str, &str, &str)) {
+fn replace_in_file(root: &Path, named: impl Fn(&str) -> String, (file, before, after): (&str, &str, &str)) {
     let path = root.join(named(file));
     let text = if before.is_empty() { String::new() } else { fs::read_to_string(&path).unwrap() };
     assert!(text.contains(before), "{text}");
@@ -202,7 +202,7 @@ async fn reports_unusable_references_before_any_change() {
         let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
         let files = directory(&files);
         let folder = shown(files.path());
-        serve(&app, &terminal.json(&["sync", "apply", folder]));
+        activate(&app, &terminal.json(&["sync", "apply", folder]));
         for file in gone {
             fs::remove_file(files.path().join(named(file))).unwrap();
         }
@@ -210,7 +210,7 @@ async fn reports_unusable_references_before_any_change() {
             terminal.done(&["assets", done, &named(slug)]);
         }
         assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n", "{name}: a serving release stays in sync");
-        changes.iter().for_each(|changed| change(files.path(), named, *changed));
+        changes.iter().for_each(|changed| replace_in_file(files.path(), named, *changed));
         let before = estate(&terminal, name);
         for command in ["plan", "apply", "status"] {
             let output = terminal.run(&["sync", command, folder]);

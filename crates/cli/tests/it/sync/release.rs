@@ -8,7 +8,7 @@ use std::fs;
 
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-fn approved(app: &TestApp, release: &str) -> Terminal {
+fn approve(app: &TestApp, release: &str) -> Terminal {
     Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
     let approver = Terminal::at(app).acting_as("user:grace");
     approver.done(&["releases", "approve", release]);
@@ -22,14 +22,14 @@ async fn running_rollout_satisfies_the_manifest() {
     let files = copy("examples/sync");
     let folder = shown(files.path());
     let first = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    approved(&app, &first).done(&["releases", "activate", &first]);
+    approve(&app, &first).done(&["releases", "activate", &first]);
     let prompt = files.path().join("assets/letters-prompt.md");
     let text = fs::read_to_string(&prompt).unwrap();
     fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
     let next = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
     assert_ne!(next, first);
     let rollout = ["releases", "activate", &next, "--rollout", "restricted,standard", "--soak", "60"];
-    approved(&app, &next).done(&rollout);
+    approve(&app, &next).done(&rollout);
     assert_eq!(
         terminal.done(&["sync", "status", folder]),
         "in sync\n",
@@ -50,7 +50,7 @@ async fn one_lane_release_does_not_satisfy_all_lanes() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
     let narrow = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    approved(&app, &narrow).done(&["releases", "activate", &narrow]);
+    approve(&app, &narrow).done(&["releases", "activate", &narrow]);
     assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     fs::write(&path, text).unwrap();
     assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "draft");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::{fs, thread};
 
 /// Runs apply concurrently, once for each terminal.
-fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
+fn apply_concurrently(terminals: &[Terminal], folder: &str) -> Vec<Came> {
     thread::scope(|scope| {
         let working: Vec<_> =
             terminals.iter().map(|terminal| scope.spawn(|| terminal.run(&["sync", "apply", folder]))).collect();
@@ -59,7 +59,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
     let terminals: Vec<Terminal> = (0..4).map(|_| Terminal::at(&app).acting_as("service:ci")).collect();
     let files = with_a_skill();
     let folder = shown(files.path());
-    assert_succeeded_or_stale(&at_once(&terminals, folder));
+    assert_succeeded_or_stale(&apply_concurrently(&terminals, folder));
     let terminal = Terminal::at(&app).acting_as("service:ci");
     terminal.done(&["sync", "apply", folder]);
     assert_counts(&terminal, folder, (1, 1));
@@ -87,7 +87,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
             assert!(marked.contains(last));
             fs::write(&path, marked).unwrap();
         }
-        assert_succeeded_or_stale(&at_once(&terminals, folder));
+        assert_succeeded_or_stale(&apply_concurrently(&terminals, folder));
         assert_counts(&terminal, folder, (round + 2, round + 2));
     }
 }
@@ -100,7 +100,7 @@ async fn concurrent_actors_create_each_version_once() {
     let terminals: Vec<Terminal> = actors.iter().map(|actor| Terminal::at(&app).acting_as(actor)).collect();
     let files = with_a_skill();
     let folder = shown(files.path());
-    for output in at_once(&terminals, folder) {
+    for output in apply_concurrently(&terminals, folder) {
         assert!(output.code == 0 || output.err.contains("stale_plan"), "{} {}", output.code, output.err);
     }
     // Each may have emptied its draft in favour of another one.

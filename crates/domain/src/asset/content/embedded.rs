@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Maximum number of nodes of a schema with its references expanded.
 const MAX_EXPANDED_NODES: u64 = 10_000;
 /// Maximum length of a schema, in bytes of JSON.
-const MAX_TEXT: usize = 256 << 10;
+const MAX_SCHEMA_BYTES: usize = 256 << 10;
 /// Maximum number of patterns with references expanded; compiling a pattern is expensive.
 const MAX_PATTERNS: u64 = 50;
 /// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
@@ -105,7 +105,7 @@ impl EmbeddedSchema {
         if !carried.is_object() {
             return Err(EmbeddedRefusal::NoObject);
         }
-        if carried.to_string().len() > MAX_TEXT {
+        if carried.to_string().len() > MAX_SCHEMA_BYTES {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let whole = Meter::of(carried).measure(carried, 0)?;

@@ -16,7 +16,7 @@ pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
     policy.insert(
         "provider_route".to_owned(),
         json!({
-            "route_id": name(model), "provider": provider, "model": model, "account_slot": name(provider),
+            "route_id": to_identifier(model), "provider": provider, "model": model, "account_slot": to_identifier(provider),
             "state": "pending",
         }),
     );
@@ -39,7 +39,7 @@ pub(super) fn policy(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>
 }
 
 /// Replaces every character outside the alphabet of identifiers with a hyphen.
-fn name(text: &str) -> String {
+fn to_identifier(text: &str) -> String {
     let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "._:-".contains(letter) { letter } else { '-' };
     text.chars().map(allowed).collect()
 }

@@ -27,7 +27,7 @@ pub struct McpServer {
 }
 
 /// Estimated memory of a text in a collection besides its bytes: its slot and the allocation.
-const TEXT_OVERHEAD: usize = 48;
+const TEXT_OVERHEAD_BYTES: usize = 48;
 /// Estimated memory of a secret reference, in bytes.
 const SECRET_BYTES: usize = 128;
 
@@ -167,7 +167,7 @@ impl McpServer {
             [&connection.address].into_iter().chain(lists).chain(headers).map(String::as_str)
         });
         let secrets = self.way.as_ref().map_or(0, |connection| connection.headers.len().saturating_add(1));
-        let texts = tools.chain(pins).chain(texts).map(|text| text.len().saturating_add(TEXT_OVERHEAD));
+        let texts = tools.chain(pins).chain(texts).map(|text| text.len().saturating_add(TEXT_OVERHEAD_BYTES));
         texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
 

@@ -12,22 +12,22 @@ use regex_automata::{
 use regex_syntax::hir::{Hir, HirKind};
 
 /// Maximum number of states whose combinations all fit into the cache.
-const FEW: u64 = 8;
+const MAX_CACHED_STATES: u64 = 8;
 /// Maximum number of states of a one-pass pattern that fit into the cache.
 const MAX_ONE_PASS_STATES: u64 = 256;
 /// States that one evaluation visits.
 const STATES_PER_EVALUATION: u64 = 2;
 /// Weight of a pattern in another dialect: the weight of the largest pattern that compiles.
-const HEAVIEST: u64 = 4_096;
+const MAX_WEIGHT: u64 = 4_096;
 
 /// Evaluations of a search with this pattern for one byte of text, at least 1.
 pub(crate) fn weight(pattern: &str) -> u64 {
-    let Ok(parsed) = regex_syntax::parse(pattern) else { return HEAVIEST };
+    let Ok(parsed) = regex_syntax::parse(pattern) else { return MAX_WEIGHT };
     let states = states(&parsed);
-    if states <= FEW || (states <= MAX_ONE_PASS_STATES && is_one_pass(pattern)) {
+    if states <= MAX_CACHED_STATES || (states <= MAX_ONE_PASS_STATES && is_one_pass(pattern)) {
         return 1;
     }
-    states.div_ceil(STATES_PER_EVALUATION).min(HEAVIEST)
+    states.div_ceil(STATES_PER_EVALUATION).min(MAX_WEIGHT)
 }
 
 /// Maximum length of a match in bytes; `None` without a bound.
@@ -81,7 +81,7 @@ mod tests {
             ("1[01]{0,400}[2-9a-z]", 401),
             ("1[01]{0,2000}[2-9a-z]", 2_001),
             ("^(1|[01]{0,2000})*[2-9a-z]", 2_003),
-            (r"\cA", HEAVIEST),
+            (r"\cA", MAX_WEIGHT),
         ] {
             assert_eq!(weight(pattern), expected, "{pattern}");
         }

@@ -30,26 +30,26 @@ pub(in crate::asset) fn visit<'w>(
     content: &'w Value,
     visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
-    step(root, root, content, "", visitor);
+    visit_value(root, root, content, "", visitor);
 }
 
 /// INVARIANT: recursion ends. Every call descends one level in `value`, whose nesting is bounded, or from a schema to
 /// one of its branches. No branch of the published schemas contains a branch; a test checks this.
-fn step<'w>(
+fn visit_value<'w>(
     root: &'w Value,
     schema: &'w Value,
     value: &'w Value,
     pointer: &str,
     visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
-    let shape = resolved(root, schema);
+    let shape = resolve_reference(root, schema);
     if visitor(&VisitedValue { schema, shape, value, pointer }) == VisitFlow::Past {
         return;
     }
     let schema = shape;
     for keyword in ["anyOf", "oneOf", "allOf"] {
         for branch in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
-            step(root, branch, value, pointer, visitor);
+            visit_value(root, branch, value, pointer, visitor);
         }
     }
     match value {
@@ -59,14 +59,14 @@ fn step<'w>(
             for (name, member) in members {
                 let known = properties.and_then(|properties| properties.get(name));
                 if let Some(below) = known.or(others) {
-                    step(root, below, member, &member_pointer(pointer, name), visitor);
+                    visit_value(root, below, member, &member_pointer(pointer, name), visitor);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(below) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    step(root, below, item, &format!("{pointer}/{index}"), visitor);
+                    visit_value(root, below, item, &format!("{pointer}/{index}"), visitor);
                 }
             }
         }
@@ -80,7 +80,7 @@ pub(in crate::asset) fn member_pointer(pointer: &str, name: &str) -> String {
 }
 
 /// Follows one local reference; the published schemas have no chains of references.
-fn resolved<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+fn resolve_reference<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
     target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
 }

@@ -46,7 +46,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, reach: Reach) -> Ve
             if !below {
                 recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
-            gather(visited, recorded.is_some(), &mut found);
+            collect_controls(visited, recorded.is_some(), &mut found);
             VisitFlow::Into
         });
     }
@@ -62,7 +62,7 @@ fn is_recorded(schema: &Value) -> bool {
 }
 
 /// Collects the unenforced controls among the fields of one object.
-fn gather(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
         (visited.value.as_object(), visited.shape.get("properties").and_then(Value::as_object))
     else {
@@ -75,13 +75,13 @@ fn gather(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTr
     for (name, property) in properties {
         let Some(mark) = property.get("x-fails-closed") else { continue };
         let Some(value) = members.get(name).or_else(|| property.get("default")) else { continue };
-        if (inside_recorded || is_recorded(property)) && promises(mark, value) {
+        if (inside_recorded || is_recorded(property)) && is_control(mark, value) {
             found.insert(member_pointer(visited.pointer, name));
         }
     }
 }
 
-fn promises(mark: &Value, value: &Value) -> bool {
+fn is_control(mark: &Value, value: &Value) -> bool {
     let Some(closed) = mark.as_array() else {
         return match value {
             Value::Array(_) if mark == "present" => true,

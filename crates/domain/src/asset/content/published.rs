@@ -42,7 +42,7 @@ pub(crate) struct PublishedSchema {
     value: Value,
     validator: Validator,
     /// Built for the first value that fails.
-    parts: OnceLock<Option<Parts>>,
+    parts: OnceLock<Option<SchemaParts>>,
 }
 
 impl PublishedSchema {
@@ -64,7 +64,7 @@ impl PublishedSchema {
             return Vec::new();
         }
         let mut found = Vec::new();
-        if let Some(parts) = self.parts.get_or_init(|| Parts::of(&self.value).ok()) {
+        if let Some(parts) = self.parts.get_or_init(|| SchemaParts::of(&self.value).ok()) {
             parts.explain(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
@@ -77,22 +77,22 @@ impl PublishedSchema {
 }
 
 /// A schema split into parts, each validated alone.
-struct Parts {
-    parts: Vec<Part>,
+struct SchemaParts {
+    parts: Vec<SchemaPart>,
     root: usize,
 }
 
 /// Schema of one value without its members and items; indexes refer to the parts of those.
-struct Part {
+struct SchemaPart {
     own: Validator,
     members: BTreeMap<String, usize>,
     others: Option<usize>,
     items: Option<usize>,
 }
 
-impl Parts {
+impl SchemaParts {
     fn of(schema: &Value) -> Result<Self, ValidationError<'static>> {
-        let mut builder = Builder { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
+        let mut builder = SchemaSplitter { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
         let root = builder.part(schema)?;
         Ok(Self { parts: builder.parts, root })
     }
@@ -120,14 +120,14 @@ impl Parts {
 }
 
 /// Splits a schema into parts.
-struct Builder<'s> {
+struct SchemaSplitter<'s> {
     root: &'s Value,
-    parts: Vec<Part>,
+    parts: Vec<SchemaPart>,
     /// Parts of definitions, by reference.
     targets: BTreeMap<&'s str, usize>,
 }
 
-impl<'s> Builder<'s> {
+impl<'s> SchemaSplitter<'s> {
     fn part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return self.written(schema) };
         if let Some(known) = self.targets.get(reference) {
@@ -149,7 +149,7 @@ impl<'s> Builder<'s> {
             schema.get(keyword).filter(|below| below.is_object()).map(|below| self.part(below)).transpose()
         };
         let (others, items) = (below("additionalProperties")?, below("items")?);
-        self.parts.push(Part { own, members, others, items });
+        self.parts.push(SchemaPart { own, members, others, items });
         Ok(self.parts.len() - 1)
     }
 

@@ -20,8 +20,8 @@ use std::{
 /// Maximum number of problems reported at once.
 pub(super) const MAX_PROBLEMS: usize = 100;
 /// Number of entries from which an oversized list or map is reported without its entries.
-const CROWD: usize = 1_000;
-const LENGTH: &str = "the length is outside the bounds of the schema";
+const OVERSIZED_FROM: usize = 1_000;
+const LENGTH_MESSAGE: &str = "the length is outside the bounds of the schema";
 /// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is emptied: a smaller cache
 /// costs time and never changes a result.
 pub(crate) const PATTERN_SIZE: usize = 256 << 10;
@@ -104,11 +104,11 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Into,
         };
         let limit = visited.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
-        if count <= CROWD || limit.is_none_or(|limit| count <= limit) {
+        if count <= OVERSIZED_FROM || limit.is_none_or(|limit| count <= limit) {
             return VisitFlow::Into;
         }
         if found.len() < MAX_PROBLEMS {
-            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", LENGTH));
+            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", LENGTH_MESSAGE));
         }
         VisitFlow::Past
     });
@@ -117,7 +117,7 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
 
 /// Whether a problem is a list, map or text with a length outside the bounds of the schema.
 pub(super) fn is_length(problem: &ContentProblem) -> bool {
-    problem.message == LENGTH
+    problem.message == LENGTH_MESSAGE
 }
 
 /// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
@@ -142,7 +142,7 @@ pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentPro
             ("out_of_bounds", "the number is outside the bounds of the schema".to_owned())
         }
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            ("out_of_bounds", LENGTH.to_owned())
+            ("out_of_bounds", LENGTH_MESSAGE.to_owned())
         }
         "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Members of the European Union (ISO 3166-1 alpha-2), which `eu` stands for.
-const EU: [&str; 27] = [
+const EU_MEMBERS: [&str; 27] = [
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
     "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 ];
@@ -36,7 +36,7 @@ impl SovereigntyProfile {
         let country = jurisdiction.split('-').next().unwrap_or_default();
         self.jurisdictions_allowed.iter().any(|allowed| {
             let allowed = allowed.to_ascii_uppercase();
-            allowed == jurisdiction || allowed == country || (allowed == "EU" && EU.contains(&country))
+            allowed == jurisdiction || allowed == country || (allowed == "EU" && EU_MEMBERS.contains(&country))
         })
     }
 

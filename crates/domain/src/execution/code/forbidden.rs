@@ -10,23 +10,23 @@ const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "id
 const FORBIDDEN_SUBSTRINGS: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
 /// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
-const WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
+const FORBIDDEN_WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
 /// Longer than any stem or word plus a few leading `x`.
-const LONGEST: usize = 16;
+const MAX_PREFIX_WINDOW: usize = 16;
 /// Longer names are rejected without inspection, which bounds the work.
-const MOST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
-static LOOKS: LazyLock<Looks> = LazyLock::new(|| Looks {
+static PATTERNS: LazyLock<ForbiddenPatterns> = LazyLock::new(|| ForbiddenPatterns {
     stems: FORBIDDEN_PREFIXES.map(look),
     anywhere: FORBIDDEN_SUBSTRINGS.map(look),
-    words: WORDS.map(look),
+    words: FORBIDDEN_WORDS.map(look),
     plain: (0..=127_u8).map(|byte| look(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
 });
 
-struct Looks {
+struct ForbiddenPatterns {
     stems: [String; FORBIDDEN_PREFIXES.len()],
     anywhere: [String; FORBIDDEN_SUBSTRINGS.len()],
-    words: [String; WORDS.len()],
+    words: [String; FORBIDDEN_WORDS.len()],
     /// Skeletons of the ASCII characters by code. An ASCII character has the same skeleton in each context, and most
     /// names are ASCII.
     plain: Vec<String>,
@@ -40,7 +40,7 @@ struct Looks {
 /// always forbidden. The cost is linear in the length.
 #[must_use]
 pub fn is_forbidden(name: &str) -> bool {
-    name.len() > MOST || NormalizedName::of(name).is_forbidden()
+    name.len() > MAX_NAME_BYTES || NormalizedName::of(name).is_forbidden()
 }
 
 /// The skeleton of a name without separators.
@@ -55,7 +55,7 @@ impl NormalizedName {
     fn of(name: &str) -> Self {
         if name.is_ascii() {
             return Self::read(name.chars(), |word, letters| {
-                letters.extend(word.bytes().filter_map(|byte| LOOKS.plain.get(usize::from(byte))).map(String::as_str));
+                letters.extend(word.bytes().filter_map(|byte| PATTERNS.plain.get(usize::from(byte))).map(String::as_str));
             });
         }
         Self::from_unicode(name)
@@ -97,7 +97,7 @@ impl NormalizedName {
     }
 
     fn is_forbidden(&self) -> bool {
-        LOOKS.anywhere.iter().any(|stem| self.letters.contains(stem.as_str()))
+        PATTERNS.anywhere.iter().any(|stem| self.letters.contains(stem.as_str()))
             || self.bounds.iter().any(|begin| self.begins(*begin) || self.is_word(*begin))
     }
 
@@ -109,15 +109,15 @@ impl NormalizedName {
     /// Whether a forbidden prefix starts here, after any number of `x`. The prefix may span several words.
     fn begins(&self, begin: usize) -> bool {
         let behind = self.behind(begin);
-        let here = behind.get(..LONGEST).unwrap_or(behind);
+        let here = behind.get(..MAX_PREFIX_WINDOW).unwrap_or(behind);
         let crosses = here.iter().take_while(|letter| **letter == b'x').count();
-        here.get(crosses..).is_some_and(|here| LOOKS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
+        here.get(crosses..).is_some_and(|here| PATTERNS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
     }
 
     /// Whether a forbidden whole word starts here. It may span several words.
     fn is_word(&self, begin: usize) -> bool {
         let behind = self.behind(begin);
-        LOOKS.words.iter().any(|word| {
+        PATTERNS.words.iter().any(|word| {
             behind.starts_with(word.as_bytes()) && self.bounds.binary_search(&begin.saturating_add(word.len())).is_ok()
         })
     }

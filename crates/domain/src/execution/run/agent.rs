@@ -48,11 +48,11 @@ pub(super) struct Agent<'a> {
     turns_left: u64,
     /// The requested calls that remain.
     wanted: VecDeque<ToolCall>,
-    under_way: Option<UnderWay<'a>>,
+    under_way: Option<ActiveCall<'a>>,
 }
 
 /// A call in progress.
-struct UnderWay<'a> {
+struct ActiveCall<'a> {
     /// The model's id of the call.
     id: String,
     /// The tool; `None` when no tool has the name.
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.allowance.charge(&said);
             let at = self.outside.clock.now();
-            agent.under_way = Some(UnderWay { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
+            agent.under_way = Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
             self.agent = Some(agent);
             if room.is_err() {
                 return self.go_on(step, began, Err(StepFailure::NoRoom));
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         Some(self.under_way()?.tool?.tool.name.as_str())
     }
 
-    fn under_way(&self) -> Option<&UnderWay<'a>> {
+    fn under_way(&self) -> Option<&ActiveCall<'a>> {
         self.agent.as_ref()?.under_way.as_ref()
     }
 
@@ -392,7 +392,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
-    fn record_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
+    fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = super::span(call.at, self.outside.clock.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });

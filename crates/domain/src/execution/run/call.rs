@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
                 body.insert("cost_micros".to_owned(), json!(cost));
             }
         }
-        let mut summaries: Vec<Value> = attempts.iter().map(|attempt| told_of(attempt, &asked.routes)).collect();
+        let mut summaries: Vec<Value> = attempts.iter().map(|attempt| attempt_summary(attempt, &asked.routes)).collect();
         if summaries.is_empty() {
             let route_id = asked.routes.first().map(|route| &route.route_id);
             summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
@@ -362,7 +362,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn told_of(attempt: &Attempt, routes: &[RoutePoint]) -> Value {
+fn attempt_summary(attempt: &Attempt, routes: &[RoutePoint]) -> Value {
     let route_id = routes.get(attempt.route).map(|route| &route.route_id);
     let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
     json!({ "route_id": route_id, "result": result, "latency_us": micros(attempt.latency) })

@@ -20,11 +20,11 @@ pub(super) type SchemaResult = Result<(), SchemaRejection>;
 #[derive(Clone, Debug)]
 pub struct SchemaCheck {
     schema: EmbeddedSchema,
-    checked: Checked,
+    checked: SchemaSubject,
 }
 
 #[derive(Clone, Debug)]
-enum Checked {
+enum SchemaSubject {
     Value(Value),
     /// Text that must be parsed as JSON first.
     Text(String),
@@ -37,8 +37,8 @@ impl SchemaCheck {
     /// When the value does not satisfy the schema, or the check exceeds its budget.
     pub fn run(&self) -> Result<(), SchemaRejection> {
         match &self.checked {
-            Checked::Value(value) => self.schema.check(value),
-            Checked::Text(text) => self.schema.check_text(text),
+            SchemaSubject::Value(value) => self.schema.check(value),
+            SchemaSubject::Text(text) => self.schema.check_text(text),
         }
     }
 }
@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
         if schema.is_brief(&value) {
             return Ok(schema.check(&value));
         }
-        let check = SchemaCheck { schema: schema.clone(), checked: Checked::Value(value.clone()) };
+        let check = SchemaCheck { schema: schema.clone(), checked: SchemaSubject::Value(value.clone()) };
         self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Check(Box::new(resume(value))) });
         Err(Turn::CheckSchema(Box::new(check)))
     }
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
             return None;
         }
         let schema = self.bound_prompt_for(step)?.answer_schema()?;
-        let check = || SchemaCheck { schema: schema.clone(), checked: Checked::Text(completion.text.clone()) };
+        let check = || SchemaCheck { schema: schema.clone(), checked: SchemaSubject::Text(completion.text.clone()) };
         (!schema.is_brief_text(&completion.text)).then(check)
     }
 

@@ -94,7 +94,7 @@ impl Run<'_> {
             influence_role: InfluenceRole::Evidence,
             reference: format!("{knowledge_base}#{}/{}", chunk.document_id, chunk.index),
             digest: chunk.digest.bytes(),
-            size_bytes: length(chunk.text.len()),
+            size_bytes: as_u64(chunk.text.len()),
             untrusted: Some(UntrustedReason::RetrievedDocument),
         };
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
@@ -107,7 +107,7 @@ impl Run<'_> {
             influence_role: InfluenceRole::Input,
             reference: format!("{memory}#{}", turn.execution_id),
             digest: turn.digest,
-            size_bytes: length(turn.said.len().saturating_add(turn.answered.len())),
+            size_bytes: as_u64(turn.said.len().saturating_add(turn.answered.len())),
             untrusted: Some(UntrustedReason::ModelOutput),
         };
         self.note(ActionClass::Read, turns.iter().map(read).collect());
@@ -116,7 +116,7 @@ impl Run<'_> {
     /// Records a tool result. Tool servers are untrusted.
     pub(super) fn record_tool_result(&mut self, reference: &str, given: &Value) {
         let body = given.to_string();
-        let size_bytes = length(body.len());
+        let size_bytes = as_u64(body.len());
         let read = Read {
             origin: Origin::ToolResult,
             influence_role: InfluenceRole::Evidence,
@@ -135,7 +135,7 @@ impl Run<'_> {
             influence_role: InfluenceRole::Input,
             reference: "inputs".to_owned(),
             digest: self.subject.sent_digest,
-            size_bytes: length(sent.body.len()),
+            size_bytes: as_u64(sent.body.len()),
             untrusted: Some(UntrustedReason::UserSupplied),
         }
     }
@@ -145,7 +145,7 @@ impl Run<'_> {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
         let mut read: Vec<Read> = reads_inputs.then(|| self.sent()).into_iter().collect();
-        let step_ids: BTreeSet<&str> = references.into_iter().filter_map(step_of).collect();
+        let step_ids: BTreeSet<&str> = references.into_iter().filter_map(referenced_step).collect();
         let outputs = step_ids.into_iter().filter_map(|id| self.referenced_output(id));
         read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
         self.note(ActionClass::Write, read);
@@ -173,7 +173,7 @@ impl Run<'_> {
     /// The referenced outputs of earlier steps, without duplicates.
     fn referenced_outputs(&self, step: &Step) -> Vec<Read> {
         let step_ids: BTreeSet<&str> =
-            step.inputs.values().flat_map(|template| template.references()).filter_map(step_of).collect();
+            step.inputs.values().flat_map(|template| template.references()).filter_map(referenced_step).collect();
         step_ids.into_iter().filter_map(|id| self.referenced_output(id)).collect()
     }
 
@@ -186,7 +186,7 @@ impl Run<'_> {
             Some(UntrustedReason::UserSupplied) => Origin::UserInput,
             None => Origin::System,
         };
-        let size_bytes = length(body.len());
+        let size_bytes = as_u64(body.len());
         let digest = Payload { body, salt: self.subject.sent.salt }.digest();
         let reference = format!("steps.{id}.output");
         Some(Read { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
@@ -215,13 +215,13 @@ impl Run<'_> {
     }
 }
 
-fn step_of(reference: &Reference) -> Option<&str> {
+fn referenced_step(reference: &Reference) -> Option<&str> {
     match reference {
         Reference::Step { step, .. } => Some(step.as_str()),
         Reference::Trigger { .. } | Reference::Release { .. } => None,
     }
 }
 
-fn length(bytes: usize) -> u64 {
+fn as_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
         let (ConversationState::Wants, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return Turn::Ended;
         };
-        let mut body = about(memory, "replay");
+        let mut body = memory_evidence(memory, "replay");
         self.conversing = match recollection {
             History::Unavailable => {
                 body.insert("decision".to_owned(), json!("unavailable"));
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     ) -> ConversationState {
         let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
         let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
-        body.extend(decided(&self.subject.plan.knowledge, decisions));
+        body.extend(contract_evidence(&self.subject.plan.knowledge, decisions));
         body.insert("turns".to_owned(), json!(recalled.turns.len()));
         body.insert("size_bytes".to_owned(), json!(bytes));
         body.insert("digests".to_owned(), json!(digests));
@@ -171,18 +171,18 @@ impl Ended {
         outside: Outside<'_>,
     ) -> Option<Writeback> {
         let mut turn = self.turn.take()?;
-        let mut body = about(&turn.memory, "writeback");
+        let mut body = memory_evidence(&turn.memory, "writeback");
         let verdict = match decisions {
-            None => Verdict::Unavailable,
+            None => TurnDecision::Unavailable,
             Some(decisions) => {
-                body.extend(decided(knowledge, decisions));
-                judge(&mut turn, allows(knowledge, decisions), outside)
+                body.extend(contract_evidence(knowledge, decisions));
+                decide_turn(&mut turn, allows(knowledge, decisions), outside)
             }
         };
         body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
         let written =
-            (verdict == Verdict::Offered).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
+            (verdict == TurnDecision::Offered).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
@@ -202,7 +202,7 @@ impl Ended {
 
 /// The result for an offered turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum TurnDecision {
     /// The turn is offered. The store skips it if its conversation is erased or a contract ends before the commit.
     Offered,
     /// A contract forbids it.
@@ -217,7 +217,7 @@ enum Verdict {
     Unstorable,
 }
 
-impl Verdict {
+impl TurnDecision {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Offered => "offered",
@@ -232,32 +232,32 @@ impl Verdict {
 
 /// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
 /// oversized text.
-fn judge(turn: &mut CandidateTurn, allowed: bool, outside: Outside<'_>) -> Verdict {
+fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Outside<'_>) -> TurnDecision {
     if !allowed {
-        return Verdict::Refused;
+        return TurnDecision::Refused;
     }
     if turn.bytes() > MAX_TURN_BYTES {
-        return Verdict::TooLong;
+        return TurnDecision::TooLong;
     }
     if [&turn.said, &turn.answered].into_iter().any(|text| text.contains('\0')) {
-        return Verdict::Unstorable;
+        return TurnDecision::Unstorable;
     }
     let personal_data = turn.memory.remembering.personal_data;
     if personal_data == PersonalData::Allow {
-        return Verdict::Offered;
+        return TurnDecision::Offered;
     }
-    let (message, answer) = (masked(&turn.said, outside.redactor), masked(&turn.answered, outside.redactor));
+    let (message, answer) = (mask(&turn.said, outside.redactor), mask(&turn.answered, outside.redactor));
     let found = !message.found.is_empty() || !answer.found.is_empty();
     if found && personal_data == PersonalData::Block {
-        return Verdict::PersonalData;
+        return TurnDecision::PersonalData;
     }
     (turn.said, turn.answered) = (message.text, answer.text);
     // A mask can be longer than the text that it replaces.
-    if turn.bytes() > MAX_TURN_BYTES { Verdict::TooLong } else { Verdict::Offered }
+    if turn.bytes() > MAX_TURN_BYTES { TurnDecision::TooLong } else { TurnDecision::Offered }
 }
 
 /// Masks personal data in a text. JSON is masked as a value, because a key can identify personal data.
-fn masked(text: &str, redactor: &Redactor) -> Redaction {
+fn mask(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
             let found = redactor.redact(&mut value);
@@ -273,7 +273,7 @@ pub fn allows(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) 
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)
 }
 
-fn about(memory: &BoundMemory, operation: &str) -> Map<String, Value> {
+fn memory_evidence(memory: &BoundMemory, operation: &str) -> Map<String, Value> {
     Map::from_iter([
         ("operation".to_owned(), json!(operation)),
         ("memory".to_owned(), json!(memory.slug)),
@@ -283,7 +283,7 @@ fn about(memory: &BoundMemory, operation: &str) -> Map<String, Value> {
 }
 
 /// The evidence of the contract decisions.
-fn decided(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> Map<String, Value> {
+fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> Map<String, Value> {
     let contracts: Vec<Value> = knowledge
         .iter()
         .zip(decisions)

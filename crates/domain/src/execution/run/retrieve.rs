@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             self.capped_steps.insert(step.id.clone());
         }
         if let Some(embedded) = &found.embedded {
-            body.insert("embedding".to_owned(), told_embedding(embedded));
+            body.insert("embedding".to_owned(), embedding_evidence(embedded));
         }
         self.record_retrieval(step, (knowledge, lookup), body, &found.chunks);
         self.record_documents(&knowledge.slug, &found.chunks);
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
 }
 
 /// The evidence of a query embedding: numbers and names only. An embedding has exactly one attempt.
-fn told_embedding(embedded: &Embedded) -> Value {
+fn embedding_evidence(embedded: &Embedded) -> Value {
     let latency_us = micros(embedded.latency);
     json!({
         "account_slot": embedded.model.account,

@@ -29,7 +29,7 @@ impl ReferenceScope for Known<'_> {
                     Some((id, value)) if id == step => value,
                     Some(_) | None => self.outputs.get(step)?,
                 };
-                member(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
+                resolve_path(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
             }
             // A role without another meaning resolves to the slug of the bound asset.
             Reference::Release { role } => {
@@ -40,7 +40,7 @@ impl ReferenceScope for Known<'_> {
 }
 
 /// Resolves a field path in an output. A named output is also readable under its name.
-fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
+fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
     let (mut value, mut rest) = (whole, fields);
     if let Some((first, tail)) = fields.split_first() {
         let output = flow.step(step).and_then(|step| step.output.as_ref());

@@ -59,7 +59,7 @@ fn policy(rules: Value) -> CompiledPolicy {
     CompiledPolicy::compile(&json!({ "rules": rules })).unwrap()
 }
 
-fn allowing() -> CompiledPolicy {
+fn allow_all_policy() -> CompiledPolicy {
     policy(json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "open" }]))
 }
 
@@ -176,7 +176,7 @@ fn calls(prompts: &[&str]) -> Flow {
 /// T14: validation rejects cycles; a run of a cyclic flow still ends.
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
-    let plan = plan(allowing(), calls(&["a", "b"]).with_cycle_to_entry());
+    let plan = plan(allow_all_policy(), calls(&["a", "b"]).with_cycle_to_entry());
     let ended = run(&plan, "x", None);
     assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
     assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, MAX_STEPS));
@@ -186,7 +186,7 @@ fn stops_cyclic_flow_at_step_limit() {
 
 #[test]
 fn records_model_inputs_with_trust() {
-    let plan = plan(allowing(), calls(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
+    let plan = plan(allow_all_policy(), calls(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
     let ended = run(&plan, "billing", None);
     let noted: Vec<(&str, &str, Option<UntrustedReason>)> =
         ended.lineage.iter().map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted)).collect();
@@ -257,7 +257,7 @@ fn uncited_answer_fails_the_run() {
 
 #[test]
 fn no_transcript_without_obligation() {
-    let ended = run(&plan(allowing(), calls(&["one"])), "secret words", None);
+    let ended = run(&plan(allow_all_policy(), calls(&["one"])), "secret words", None);
     assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
     assert_eq!(ended.artifacts.len(), 1);
 }
@@ -300,7 +300,7 @@ fn mapped_output_inherits_worst_trust() {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
-    let ended = run(&plan(allowing(), Flow::from_content(&content).unwrap()), "x", None);
+    let ended = run(&plan(allow_all_policy(), Flow::from_content(&content).unwrap()), "x", None);
     assert_eq!(ended.status, Status::Completed, "{:?}", ended.error);
     let noted: Vec<(&str, &str, Option<UntrustedReason>)> = ended
         .lineage
@@ -324,7 +324,7 @@ fn mapped_output_inherits_worst_trust() {
 /// The schema of a prompt applies only to answers to that prompt.
 #[test]
 fn own_prompt_ignores_bound_prompt_schema() {
-    let mut plan = plan(allowing(), calls(&["words of its own"]));
+    let mut plan = plan(allow_all_policy(), calls(&["words of its own"]));
     let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
     let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
         panic!("expected a prompt template");
@@ -413,7 +413,7 @@ fn run_counting_checks(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut
 #[test]
 fn offloads_only_long_answer_checks() {
     for (items, fits, asked_for) in [(2, true, 0), (100, true, 1), (2, false, 0), (100, false, 1)] {
-        let mut plan = plan(allowing(), calls(&["{{release.prompt_template}}"]));
+        let mut plan = plan(allow_all_policy(), calls(&["{{release.prompt_template}}"]));
         let prompt = json!({ "system_prompt": "Sort.", "output_schema": branches(fits) });
         let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap()
         else {
@@ -445,7 +445,7 @@ fn agent_plan(definition: &Value) -> RunPlan {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let flow = json!({ "name": "f", "trigger": trigger, "entry_step": "work", "steps": steps });
-    let mut plan = plan(allowing(), Flow::from_content(&flow).unwrap());
+    let mut plan = plan(allow_all_policy(), Flow::from_content(&flow).unwrap());
     plan.prompt = None;
     plan.model_policy.as_mut().unwrap().supports_tool_use = true;
     let (tool, source) = (Tool::parse(definition).unwrap(), source("count@v1", definition));

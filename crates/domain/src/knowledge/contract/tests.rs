@@ -5,7 +5,7 @@ use serde_json::json;
 
 const HERE: u128 = 0x00a0;
 
-fn sound() -> Value {
+fn valid_contract() -> Value {
     json!({
         "contract_id": "handbook", "version": "1.0", "default_decision": "deny",
         "allowed_principals": ["user:ada"], "allowed_groups": ["support"],
@@ -44,7 +44,7 @@ fn requires_principal_or_group_and_workspace_and_mode() {
         (&["user:ada"], 1, Retrieve, vec![yes, "workspace_not_allowed", mode], false),
         (&["user:ada"], HERE, MemoryReplay, vec![yes, here, "access_mode_not_allowed"], false),
     ] {
-        let decision = decided(&sound(), names, workspace, requested);
+        let decision = decided(&valid_contract(), names, workspace, requested);
         assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
         assert_eq!((decision.contract_id.as_deref(), decision.version.as_deref()), (Some("handbook"), Some("1.0")));
     }
@@ -58,11 +58,11 @@ fn accepts_equivalent_spellings() {
         ("allowed_principals", json!(["user:ada", "anonymous", "service:desk"])),
         ("revoked", json!(false)),
     ] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         contract[field] = value;
         assert!(decided(&contract, &["group:support"], HERE, AccessMode::Retrieve).is_allowed(), "{field}");
     }
-    let mut open = sound();
+    let mut open = valid_contract();
     open["allowed_principals"] = json!(["anonymous"]);
     assert!(decided(&open, &["anonymous"], HERE, AccessMode::Retrieve).is_allowed());
     assert!(!decided(&open, &["share_link:1"], HERE, AccessMode::Retrieve).is_allowed());
@@ -71,7 +71,7 @@ fn accepts_equivalent_spellings() {
 #[test]
 fn treats_missing_revoked_as_false() {
     for more in [json!({}), json!({ "revoked_at": null })] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         let members = contract.as_object_mut().unwrap();
         members.retain(|name, _| !name.starts_with("revoked"));
         members.extend(more.as_object().unwrap().clone());
@@ -84,13 +84,13 @@ fn treats_missing_revoked_as_false() {
 #[test]
 fn empty_lists_deny() {
     for field in ["allowed_principals", "allowed_groups", "allowed_workspaces", "allowed_access_modes"] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         contract[field] = json!([]);
         let names: &[&str] = if field == "allowed_groups" { &["group:support"] } else { &["user:ada"] };
         let decision = decided(&contract, names, HERE, AccessMode::Retrieve);
         assert!(!decision.is_allowed(), "{field}: {decision:?}");
     }
-    let mut nobody = sound();
+    let mut nobody = valid_contract();
     nobody["allowed_principals"] = json!([]);
     nobody["allowed_groups"] = json!([]);
     assert!(!decided(&nobody, &["user:ada", "group:support"], HERE, AccessMode::Retrieve).is_allowed());
@@ -101,7 +101,7 @@ fn revoked_or_unknown_contracts_deny() {
     let principals = actors(&["user:ada"]);
     let workspace = Uuid::from_u128(HERE).into();
     let request = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
-    let contract = AccessContract::parse(&sound()).unwrap();
+    let contract = AccessContract::parse(&valid_contract()).unwrap();
     for (state, reason, allowed) in [
         (ContractState::InForce, ContractReason::PrincipalAllowed, true),
         (ContractState::Revoked, ContractReason::Revoked, false),
@@ -112,7 +112,7 @@ fn revoked_or_unknown_contracts_deny() {
     }
     // The version's own revocation holds whatever the recorded state is, and whatever its time.
     for moment in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
-        let mut over = sound();
+        let mut over = valid_contract();
         over["revoked"] = json!(true);
         over["revoked_at"] = json!(moment);
         let decision = decided(&over, &["user:ada"], HERE, AccessMode::Retrieve);
@@ -138,7 +138,7 @@ fn wrong_values() -> Vec<Value> {
 }
 
 /// Whether the schema accepts the value, so that it is not a mutation.
-fn may_be(field: &str, value: &Value) -> bool {
+fn is_valid(field: &str, value: &Value) -> bool {
     match field {
         "contract_id" if *value == "2020-01-01T00:00:00Z" => true,
         "contract_id" | "version" => ["allow", "Deny", "true", "null", "now"].iter().any(|text| value == text),
@@ -161,33 +161,33 @@ fn malformed_contracts_deny_every_mode() {
         }
         refused += 1;
     };
-    let fields: Vec<String> = sound().as_object().unwrap().keys().cloned().collect();
+    let fields: Vec<String> = valid_contract().as_object().unwrap().keys().cloned().collect();
     for field in &fields {
         for value in wrong_values() {
-            if may_be(field, &value) || (field == "revoked" && value.is_null()) {
+            if is_valid(field, &value) || (field == "revoked" && value.is_null()) {
                 continue;
             }
-            let mut contract = sound();
+            let mut contract = valid_contract();
             contract[field.as_str()] = value.clone();
             judge(format!("{field} = {value}"), &contract);
         }
-        let mut twice = sound();
+        let mut twice = valid_contract();
         if let Some(items) = twice[field.as_str()].as_array().cloned() {
             twice[field.as_str()] = [items.clone(), items].concat().into();
             judge(format!("{field} twice"), &twice);
         }
     }
     for field in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         contract.as_object_mut().unwrap().remove(field);
         judge(format!("no {field}"), &contract);
     }
     for stranger in ["allow", "default", "allowed_roles", "expires_at", "__proto__", "Revoked", "revoked ", ""] {
-        let mut contract = sound();
+        let mut contract = valid_contract();
         contract[stranger] = json!("deny");
         judge(format!("unknown {stranger:?}"), &contract);
     }
-    for whole in [json!(null), json!(true), json!("deny"), json!([]), json!([sound()]), json!({})] {
+    for whole in [json!(null), json!(true), json!("deny"), json!([]), json!([valid_contract()]), json!({})] {
         judge(format!("{whole}"), &whole);
     }
     assert!(refused >= 200, "{refused}");
@@ -195,7 +195,7 @@ fn malformed_contracts_deny_every_mode() {
 }
 
 /// Arbitrary JSON.
-fn anything() -> impl RetrievalStrategy<Value = Value> {
+fn arbitrary_json() -> impl RetrievalStrategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -211,8 +211,8 @@ fn anything() -> impl RetrievalStrategy<Value = Value> {
 proptest! {
     /// A contract allows only the principals, workspaces and modes that it lists.
     #[test]
-    fn allows_only_listed_principals_workspaces_and_modes(field in 0..FIELDS.len(), value in anything(), name in "(user:ada|user:eve|group:support)") {
-        let mut contract = sound();
+    fn allows_only_listed_principals_workspaces_and_modes(field in 0..FIELDS.len(), value in arbitrary_json(), name in "(user:ada|user:eve|group:support)") {
+        let mut contract = valid_contract();
         contract[FIELDS[field]] = value;
         for mode in AccessMode::ALL {
             if decided(&contract, &[&name], HERE, mode).is_allowed() {

@@ -9,7 +9,7 @@ fn draft(document_id: &str, text: &str) -> DocumentDraft {
     }
 }
 
-fn refused(drafts: &[DocumentDraft], from: SourceType) -> (usize, DocumentFault) {
+fn refusal_of(drafts: &[DocumentDraft], from: SourceType) -> (usize, DocumentFault) {
     match judge(drafts, from) {
         Err(KnowledgeRefusal::Document { position, fault }) => (position, fault),
         other => panic!("{other:?}"),
@@ -54,13 +54,13 @@ fn reports_the_first_fault_of_the_drafts() {
         (of(&|other| other.source = DocumentSource::Text("a\0b".to_owned())), DocumentFault::NulInText),
         (of(&|other| other.source = DocumentSource::Ref("x".to_owned())), DocumentFault::TextExpected),
     ] {
-        assert_eq!(refused(&drafts, SourceType::Inline), (1, fault));
+        assert_eq!(refusal_of(&drafts, SourceType::Inline), (1, fault));
     }
     for from in [SourceType::Artifact, SourceType::Http] {
-        assert_eq!(refused(std::slice::from_ref(&sound), from), (0, DocumentFault::SourceExpected));
+        assert_eq!(refusal_of(std::slice::from_ref(&sound), from), (0, DocumentFault::SourceExpected));
         let mut other = sound.clone();
         other.source = DocumentSource::Ref("x".repeat(MAX_SOURCE_REF_BYTES + 1));
-        assert_eq!(refused(&[other.clone()], from), (0, DocumentFault::NoSuchSource));
+        assert_eq!(refusal_of(&[other.clone()], from), (0, DocumentFault::NoSuchSource));
         other.source = DocumentSource::Ref("x".to_owned());
         assert!(judge(&[other], from).is_ok());
     }

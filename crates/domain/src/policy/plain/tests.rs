@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Map, json};
 
 /// The results of a condition on the fast path and in the interpreter.
-fn both(condition: &str, inputs: &Map<String, Value>) -> (Option<bool>, Option<bool>) {
+fn evaluate_both_paths(condition: &str, inputs: &Map<String, Value>) -> (Option<bool>, Option<bool>) {
     let mut patterns = Patterns::default();
     let compiled = Condition::compile(condition, &mut patterns).unwrap();
     let Condition::Expression(expression) = &compiled else { panic!("{condition} is a constant") };
@@ -48,7 +48,7 @@ fn evaluates_simple_conditions_on_fast_path() {
         ("inputs.t < 'df'", true),
     ];
     for (condition, expected) in cases {
-        assert_eq!(both(condition, &inputs()), (Some(expected), Some(expected)), "{condition}");
+        assert_eq!(evaluate_both_paths(condition, &inputs()), (Some(expected), Some(expected)), "{condition}");
     }
 }
 
@@ -73,7 +73,7 @@ fn defers_ambiguous_conditions_to_interpreter() {
         "inputs.t",
         "inputs.n == 1u",
     ] {
-        assert_eq!(both(condition, &inputs()).0, None, "{condition}");
+        assert_eq!(evaluate_both_paths(condition, &inputs()).0, None, "{condition}");
     }
 }
 
@@ -81,8 +81,8 @@ fn defers_ambiguous_conditions_to_interpreter() {
 #[test]
 fn late_deferral_is_evaluated_by_interpreter() {
     let inputs = inputs();
-    assert_eq!(both("inputs.t == 'at'", &inputs), (Some(false), Some(false)));
-    assert_eq!(both("(inputs.t == 'at') || inputs.f == 1", &inputs), (None, Some(false)));
+    assert_eq!(evaluate_both_paths("inputs.t == 'at'", &inputs), (Some(false), Some(false)));
+    assert_eq!(evaluate_both_paths("(inputs.t == 'at') || inputs.f == 1", &inputs), (None, Some(false)));
 }
 
 fn condition() -> impl RetrievalStrategy<Value = String> {
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn fast_path_agrees_with_interpreter(condition in condition()) {
-        let (plain, interpreted) = both(&condition, &inputs());
+        let (plain, interpreted) = evaluate_both_paths(&condition, &inputs());
         if plain.is_some() {
             prop_assert_eq!(plain, interpreted, "{}", condition);
         }

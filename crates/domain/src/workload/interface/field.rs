@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use time::{Date, Month};
 
 /// The maximum length of a name, in characters.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_CHARS: usize = 63;
 /// The maximum length of a label or option, in characters.
 const MAX_LABEL_CHARS: usize = 200;
 /// The maximum number of options of a select.
@@ -252,5 +252,5 @@ fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Finding
 /// `[a-z][a-z0-9_]{0,62}`
 fn is_field_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    text.len() <= LONGEST_NAME && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(inner)
+    text.len() <= MAX_NAME_CHARS && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(inner)
 }

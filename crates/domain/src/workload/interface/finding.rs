@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 /// The maximum number of reported problems, which bounds the size of the response.
 pub const MAX_PROBLEMS: usize = 200;
 /// The maximum length of a caller-chosen name in a path, in characters.
-const LONGEST_NAME: usize = 64;
+const MAX_PATH_NAME_CHARS: usize = 64;
 
 /// A problem and its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,7 +106,7 @@ impl Fault {
 
 /// The path of a member.
 pub(super) fn below(path: &str, name: &str) -> String {
-    let name: String = name.chars().take(LONGEST_NAME).collect();
+    let name: String = name.chars().take(MAX_PATH_NAME_CHARS).collect();
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 

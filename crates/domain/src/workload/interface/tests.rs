@@ -2,12 +2,12 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Map, json};
 
-fn found(document: &Value) -> Vec<(String, &'static str)> {
+fn problem_codes(document: &Value) -> Vec<(String, &'static str)> {
     let findings = InterfaceConfig::read(document).expect_err("expected an invalid configuration");
     findings.into_iter().map(|finding| (finding.path, finding.fault.code())).collect()
 }
 
-fn one(path: &str, code: &'static str) -> Vec<(String, &'static str)> {
+fn single_problem(path: &str, code: &'static str) -> Vec<(String, &'static str)> {
     vec![(path.to_owned(), code)]
 }
 
@@ -16,7 +16,7 @@ fn with_field(field: Value) -> Value {
 }
 
 /// A configuration with every member set.
-fn whole() -> Value {
+fn full_configuration() -> Value {
     json!({
         "presentation_mode": "form",
         "description": "Sorts tickets.\nAsk again if unsure.",
@@ -40,7 +40,7 @@ fn whole() -> Value {
 
 #[test]
 fn configuration_round_trips_unchanged() {
-    for document in [whole(), json!({ "presentation_mode": "chat" })] {
+    for document in [full_configuration(), json!({ "presentation_mode": "chat" })] {
         let config = InterfaceConfig::read(&document).unwrap();
         assert_eq!(config.to_document(), document);
         let stored: InterfaceConfig = serde_json::from_value(document).unwrap();
@@ -61,9 +61,9 @@ fn applies_defaults_to_omitted_members() {
             "theme": {}, "access_mode": "authenticated",
         })
     );
-    let config = InterfaceConfig::read(&whole()).unwrap();
+    let config = InterfaceConfig::read(&full_configuration()).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (50, 0.25));
-    assert_eq!(config.with_defaults().to_document(), whole());
+    assert_eq!(config.with_defaults().to_document(), full_configuration());
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn reports_all_problems_at_once() {
         "access_mode": "everybody",
         "__proto__": {},
     });
-    let mut got = found(&document);
+    let mut got = problem_codes(&document);
     got.sort();
     let expected = [
         ("__proto__", "unknown_field"),
@@ -118,18 +118,18 @@ fn reports_all_problems_at_once() {
 #[test]
 fn enforces_configuration_bounds() {
     for document in [json!(null), json!([]), json!("form"), json!(1)] {
-        assert_eq!(found(&document), one("", "invalid"));
+        assert_eq!(problem_codes(&document), single_problem("", "invalid"));
     }
-    assert_eq!(found(&json!({})), one("presentation_mode", "missing"));
-    assert_eq!(found(&json!({ "presentation_mode": null })), one("presentation_mode", "invalid"));
+    assert_eq!(problem_codes(&json!({})), single_problem("presentation_mode", "missing"));
+    assert_eq!(problem_codes(&json!({ "presentation_mode": null })), single_problem("presentation_mode", "invalid"));
     let fields = |count: usize| -> Vec<Value> {
         (0..count).map(|at| json!({ "name": format!("f{at}"), "type": "text" })).collect()
     };
     assert!(InterfaceConfig::read(&json!({ "presentation_mode": "form", "input_fields": fields(50) })).is_ok());
     let many = json!({ "presentation_mode": "form", "input_fields": fields(51) });
-    assert_eq!(found(&many), one("input_fields", "too_long"));
+    assert_eq!(problem_codes(&many), single_problem("input_fields", "too_long"));
     let wrong: Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(found(&Value::Object(wrong)).len(), MAX_PROBLEMS);
+    assert_eq!(problem_codes(&Value::Object(wrong)).len(), MAX_PROBLEMS);
     for (name, good) in [
         ("a", true),
         ("constructor", true),
@@ -162,7 +162,7 @@ fn enforces_configuration_bounds() {
         (json!({ "error_threshold": "0.3" }), "rollout_config.error_threshold"),
         (json!([]), "rollout_config"),
     ] {
-        let got = found(&json!({ "presentation_mode": "form", "rollout_config": rollout }));
+        let got = problem_codes(&json!({ "presentation_mode": "form", "rollout_config": rollout }));
         assert_eq!(got.len(), 1, "{got:?}");
         assert_eq!(got[0].0, path);
     }
@@ -206,7 +206,7 @@ fn refuses_settings_of_other_field_types() {
     ] {
         let mut field = field;
         field["name"] = json!("x");
-        let got = found(&with_field(field.clone()));
+        let got = problem_codes(&with_field(field.clone()));
         assert_eq!(got.len(), 1, "{field}: {got:?}");
         assert_eq!(got[0].1, code, "{field}");
     }
@@ -214,7 +214,7 @@ fn refuses_settings_of_other_field_types() {
 
 #[test]
 fn validates_inputs_against_the_form() {
-    let config = InterfaceConfig::read(&whole()).unwrap();
+    let config = InterfaceConfig::read(&full_configuration()).unwrap();
     let admit = |inputs: Value| config.admit(inputs.as_object().unwrap());
     let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
     assert_eq!(
@@ -280,7 +280,7 @@ fn rejects_configuration_beyond_64_kib() {
     assert!(fits.heap_bytes() > fits.to_document().to_string().len(), "short texts take more memory than JSON");
     let mut long = selects(50);
     long["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
-    assert_eq!(found(&long), one("", "too_long"));
+    assert_eq!(problem_codes(&long), single_problem("", "too_long"));
 }
 
 proptest! {

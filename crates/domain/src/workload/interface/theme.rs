@@ -19,7 +19,7 @@ const MAX_VALUE_BYTES: usize = 256;
 /// The maximum length, in CSS pixels.
 const MAX_LENGTH_PX: f32 = 64.0;
 /// The size of an `em` in pixels, the browser default.
-const EM: f32 = 16.0;
+const EM_PX: f32 = 16.0;
 /// The maximum number of font families; the next constant bounds a name, in bytes.
 const MAX_FAMILIES: usize = 10;
 const MAX_FAMILY_BYTES: usize = 64;
@@ -72,10 +72,10 @@ fn is_color(text: &str) -> bool {
 /// A list of font families (CSS Fonts 4): quoted or unquoted names.
 fn is_font_list(text: &str) -> bool {
     let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
-    text.chars().all(plain) && is_declaration_value(text, font_list)
+    text.chars().all(plain) && is_declaration_value(text, parse_font_list)
 }
 
-fn font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+fn parse_font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let families = value.parse_comma_separated(font_family)?;
     if families.len() <= MAX_FAMILIES { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
@@ -106,16 +106,16 @@ fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
 /// A length of 0 to 64 px in pixels, points or ems; zero needs no unit.
 fn is_length(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
-    text.bytes().all(plain) && is_declaration_value(text, length)
+    text.bytes().all(plain) && is_declaration_value(text, parse_length)
 }
 
-fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+fn parse_length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let token = value.next()?.clone();
     let pixels = if let Token::Dimension { value, unit, .. } = token {
         match unit.to_ascii_lowercase().as_str() {
             "px" => value,
             "pt" => value * 96.0 / 72.0,
-            "em" | "rem" => value * EM,
+            "em" | "rem" => value * EM_PX,
             _ => return Err(ParseError::unexpected_token()),
         }
     } else if matches!(token, Token::Number { value, .. } if value == 0.0) {

@@ -20,7 +20,7 @@ use fairway_domain::{
 use std::{collections::BTreeSet, fmt};
 use uuid::Uuid;
 
-const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
+const APPROVAL_RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
 /// The stored state of a history.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &DecisionInput<'
         has_no_route: false,
         is_workload_retired: false,
     };
-    let may_serve = (&standing, RULE);
+    let may_serve = (&standing, APPROVAL_RULE);
     let decision = match operation {
         Operation::Edit(release) => {
             let bound = releases[*release].bind((*id).into(), AssetKind::KnowledgeBase, version, stamp);
@@ -74,11 +74,11 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &DecisionInput<'
         Operation::Submit(release) => releases[*release].submit(Ok(Vec::new()), deployment, stamp).map(Decision::Move),
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Move),
         Operation::Say(release, verdict) => {
-            releases[*release].review((*id).into(), (*verdict, None), RULE, stamp).map(Decision::Verdict)
+            releases[*release].review((*id).into(), (*verdict, None), APPROVAL_RULE, stamp).map(Decision::Verdict)
         }
-        Operation::Approve(release) => releases[*release].approve(RULE, deployment, stamp).map(Decision::Move),
+        Operation::Approve(release) => releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Move),
         Operation::Activate(release, taking) => {
-            releases[*release].activate(&taken(taking), deployment, may_serve, stamp).map(lanes)
+            releases[*release].activate(&lane_selection(taking), deployment, may_serve, stamp).map(lanes)
         }
         Operation::Advance(release) => {
             let record = SoakStatus { soak_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
@@ -102,14 +102,14 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &DecisionInput<'
             releases[*release].roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp).map(lanes)
         }
     };
-    decision.map_err(|refusal| refused(&refusal))
+    decision.map_err(|refusal| model_refusal(&refusal))
 }
 
 fn lanes(change: DeploymentChange) -> Decision {
     Decision::Lanes(Box::new(change))
 }
 
-fn taken(taking: &Taking) -> activate::Taking {
+fn lane_selection(taking: &Taking) -> activate::Taking {
     match taking {
         Taking::All => activate::Taking::All,
         Taking::One(lane) => activate::Taking::One(Lane::ALL[*lane]),
@@ -121,7 +121,7 @@ fn taken(taking: &Taking) -> activate::Taking {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only one refusal carries more than its code")]
-fn refused(refusal: &ReleaseRefusal) -> Refused {
+fn model_refusal(refusal: &ReleaseRefusal) -> Refused {
     match refusal {
         ReleaseRefusal::InvalidTransition { from, valid } => {
             Refused { code: refusal.code(), from: Some((*from, valid.clone())) }
@@ -142,7 +142,7 @@ impl Seen {
 
     fn moved(&self, moved: &LaneHistoryEntry) -> Moved {
         Moved {
-            lane: place(moved.lane),
+            lane: lane_index(moved.lane),
             from: self.number(moved.from),
             to: self.number(moved.to),
             reason: moved.reason,
@@ -151,7 +151,7 @@ impl Seen {
     }
 }
 
-fn place(lane: Lane) -> Place {
+fn lane_index(lane: Lane) -> Place {
     Lane::ALL.into_iter().position(|other| other == lane).unwrap()
 }
 
@@ -161,31 +161,31 @@ fn place(lane: Lane) -> Place {
 /// A description of the first difference.
 pub(crate) fn difference(model: &Model, seen: &Seen) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
-        same(|| format!("state of {number}"), &record.state, &release.state.name())?;
+        check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
         let rollout = record.rolling.as_ref().map(|it| (it.told(), it.index, it.plan.clone()));
         let actual =
-            |it: &Rollout| (it.status, usize::from(it.current), it.plan.lanes().map(place).collect::<Vec<_>>());
-        same(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
+            |it: &Rollout| (it.status, usize::from(it.current), it.plan.lanes().map(lane_index).collect::<Vec<_>>());
+        check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
         let supersedes = seen.number(release.supersedes_release_id);
-        same(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
-        same(|| format!("revision of {number}"), &record.changes, &release.revision.get())?;
+        check_equal(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
+        check_equal(|| format!("revision of {number}"), &record.changes, &release.revision.get())?;
     }
     let deployment = &seen.deployment;
     let holders = Lane::ALL.map(|lane| seen.number(deployment.holder(lane)));
-    same(|| "holders".to_owned(), &model.holders, &holders)?;
-    let soaking: BTreeSet<Place> = deployment.soaking.iter().copied().map(place).collect();
-    same(|| "soaking".to_owned(), &model.soaking(), &soaking)?;
-    same(|| "deployment revision".to_owned(), &model.revision, &deployment.revision.get())?;
+    check_equal(|| "holders".to_owned(), &model.holders, &holders)?;
+    let soaking: BTreeSet<Place> = deployment.soaking.iter().copied().map(lane_index).collect();
+    check_equal(|| "soaking".to_owned(), &model.soaking(), &soaking)?;
+    check_equal(|| "deployment revision".to_owned(), &model.revision, &deployment.revision.get())?;
     for lane in super::PLACES {
         let expected = model.moves.iter().rev().filter(|moved| moved.lane == lane);
-        let actual = seen.moves.iter().filter(|moved| place(moved.lane) == lane).map(|moved| seen.moved(moved));
+        let actual = seen.moves.iter().filter(|moved| lane_index(moved.lane) == lane).map(|moved| seen.moved(moved));
         let (expected, actual): (Vec<Moved>, Vec<Moved>) = (expected.copied().collect(), actual.collect());
-        same(|| format!("history of lane {lane}"), &expected, &actual)?;
+        check_equal(|| format!("history of lane {lane}"), &expected, &actual)?;
     }
     Ok(())
 }
 
-fn same<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, product: &T) -> Result<(), String> {
+fn check_equal<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, product: &T) -> Result<(), String> {
     if model == product {
         Ok(())
     } else {

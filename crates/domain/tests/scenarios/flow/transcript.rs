@@ -157,12 +157,12 @@ pub(super) fn tell_end(ended: &Ended, out: &mut String) {
 
 /// Writes the first steps, and the total number of a longer list.
 fn write_steps(ended: &Ended, out: &mut String) {
-    const MOST: usize = 20;
-    for step in ended.steps.iter().take(MOST) {
+    const MAX_STEPS: usize = 20;
+    for step in ended.steps.iter().take(MAX_STEPS) {
         let result = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));
         writeln!(out, "step {} ({}): {result}", step.step_id, step.step_type).unwrap();
     }
-    if ended.steps.len() > MOST {
+    if ended.steps.len() > MAX_STEPS {
         writeln!(out, "and more: {} steps in all", ended.steps.len()).unwrap();
     }
 }

@@ -30,9 +30,9 @@ fn asset(slug: &str) -> Asset {
 }
 
 /// Versions, newest first, each with its only reference.
-struct Book(Vec<Referrer>);
+struct InMemoryStore(Vec<Referrer>);
 
-impl Book {
+impl InMemoryStore {
     /// Parses `slug@label` and its target of the same form; a target without a label means any version.
     fn of(lines: &[(String, &str)]) -> Self {
         let line = |(place, (version, target)): (usize, &(String, &str))| {
@@ -66,7 +66,7 @@ impl Book {
 }
 
 #[async_trait]
-impl ImpactStore for Book {
+impl ImpactStore for InMemoryStore {
     async fn referrers(
         &self,
         _: TenantScope,
@@ -103,7 +103,7 @@ fn bounds(versions: u32, depth: usize) -> Bounds {
 fn search_continues_from_found_versions_beyond_a_limit() {
     let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
     let further = [line("top@v1", "many@v9"), line("top@v2", "many@v1"), line("roof@v1", "top")];
-    let book = Book::of(&versions.chain(further).collect::<Vec<_>>());
+    let book = InMemoryStore::of(&versions.chain(further).collect::<Vec<_>>());
     let (found, truncated) = book.follow(bounds(3, 32));
     assert!(truncated);
     let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
@@ -117,14 +117,14 @@ fn search_continues_from_found_versions_beyond_a_limit() {
 fn known_versions_do_not_count_against_the_limit() {
     let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
     // The reference to `a` without a label matches again when `a@v2` is searched for.
-    let (found, _) = Book::of(&lines).follow(bounds(2, 32));
+    let (found, _) = InMemoryStore::of(&lines).follow(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
 
 #[test]
 fn versions_of_the_asset_are_not_listed() {
     let lines = [line("ring@v1", "base"), line("base@v2", "ring"), line("base@v1", "ring"), line("top@v1", "ring@v1")];
-    let (found, truncated) = Book::of(&lines).follow(SEARCH_LIMITS);
+    let (found, truncated) = InMemoryStore::of(&lines).follow(SEARCH_LIMITS);
     assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
     assert!(!truncated);
 }
@@ -132,7 +132,7 @@ fn versions_of_the_asset_are_not_listed() {
 #[test]
 fn search_ends_at_its_depth_and_reports_truncation() {
     let chain = [line("a@v1", "base"), line("b@v1", "a"), line("c@v1", "b@v1")];
-    let book = Book::of(&chain);
+    let book = InMemoryStore::of(&chain);
     assert_eq!(book.follow(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
     assert!(!book.follow(bounds(10, 4)).1);
     // The search ends before the referrers of the last version are read.
@@ -146,7 +146,7 @@ fn finds_the_longest_chain_that_a_release_can_resolve() {
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     // Resolution refuses a release with this many references, so the longest chain has one less.
-    let (found, truncated) = Book::of(&chain[..MAX_REFERENCES - 1]).follow(SEARCH_LIMITS);
+    let (found, truncated) = InMemoryStore::of(&chain[..MAX_REFERENCES - 1]).follow(SEARCH_LIMITS);
     assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
 }
 
@@ -154,7 +154,7 @@ fn finds_the_longest_chain_that_a_release_can_resolve() {
 fn search_ends_at_its_total() {
     let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
     lines.extend([line("top@v1", "wide"), line("roof@v1", "top")]);
-    let book = Book::of(&lines);
+    let book = InMemoryStore::of(&lines);
     let (found, truncated) = book.follow(Bounds { total: 5, ..SEARCH_LIMITS });
     assert_eq!((found.len(), truncated), (5, true));
     assert_eq!(book.follow(SEARCH_LIMITS).0.len(), 6);
@@ -166,7 +166,7 @@ fn longest_chain() -> Vec<Arc<Hop>> {
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
-    let book = Book::of(&chain);
+    let book = InMemoryStore::of(&chain);
     let (hops, _) = follow(&book, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
     hops.into_iter().map(Arc::new).collect()
 }

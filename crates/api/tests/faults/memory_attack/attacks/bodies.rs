@@ -27,7 +27,7 @@ pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scal
 }
 
 /// Sends bodies whose `Content-Length` is one byte too large, each from its own address.
-async fn withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
+async fn send_withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
     let opened = sent.iter().map(|(from, sent)| withhold(*from, target.address, sent)).collect();
     let mut tally = Tally::default();
     for ((_, sent), bytes) in sent.iter().zip(hold(opened).await) {
@@ -57,7 +57,7 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
         run.aim(held("withheld anonymous run")).actor("anonymous"),
     ];
     let sent: Vec<_> = (0..60 * scale).map(|at| (address(random), bodies[at % bodies.len()].clone())).collect();
-    withheld(target, &sent).await
+    send_withheld(target, &sent).await
 }
 
 pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {

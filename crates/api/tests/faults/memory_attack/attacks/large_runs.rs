@@ -17,7 +17,7 @@ const TICKET_BYTES: usize = 1_000_000;
 
 /// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
 /// the next attack.
-async fn runs(
+async fn send_runs(
     (target, workload): (&Arc<Target>, &Workload),
     random: &mut Random,
     scale: usize,
@@ -37,18 +37,18 @@ async fn runs(
 
 pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let aims = (Aim::at("copying run").proved_by("\"status\":\"completed\""), Aim::at("queued copying run"));
-    runs((target, &target.copying), random, scale, aims).await
+    send_runs((target, &target.copying), random, scale, aims).await
 }
 
 pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let aims = (Aim::at("redacted run").proved_by("\"status\":\"completed\""), Aim::at("queued redacted run"));
-    runs((target, &target.redacting), random, scale, aims).await
+    send_runs((target, &target.redacting), random, scale, aims).await
 }
 
 /// Runs with a large output to read.
 const RUNS_TO_READ: usize = 6;
 /// Concurrent readers of each run.
-const READERS: usize = 16;
+const READERS_PER_RUN: usize = 16;
 
 pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
@@ -60,8 +60,8 @@ pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, sca
         let Some(run) = send_one(target, &mut tally, run).await.id("execution_id") else { continue };
         let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
         let read = get(format!("/v1/executions/{run}")).actor("user:operator").aim(aim);
-        reads.extend(std::iter::repeat_n(read, READERS * scale));
+        reads.extend(std::iter::repeat_n(read, READERS_PER_RUN * scale));
     }
-    tally.add(send_at_once(target, random, reads, RUNS_TO_READ * READERS).await);
+    tally.add(send_at_once(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
     tally
 }

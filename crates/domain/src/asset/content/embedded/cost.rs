@@ -15,7 +15,7 @@ const COMPILED_NODE_BYTES: u64 = 512;
 const DIVISION_EVALUATIONS: u64 = 20;
 
 /// Keywords that refer to external resources or rebind references.
-const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
+const FORBIDDEN_KEYWORDS: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 /// Keywords whose subschemas apply to the same value as the schema that contains them.
 const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
@@ -111,7 +111,7 @@ impl<'s> Meter<'s> {
         let mut has_unevaluated = false;
         for (key, member) in members {
             // A property of this name has an object as its value and is not a keyword.
-            if REFUSED.contains(&key.as_str()) && !member.is_object() {
+            if FORBIDDEN_KEYWORDS.contains(&key.as_str()) && !member.is_object() {
                 return Err(EmbeddedRefusal::Outside);
             }
             let part = match (key.as_str(), member) {

@@ -4,19 +4,19 @@ use proptest::{prelude::*, sample::Index};
 use std::collections::BTreeSet;
 
 /// The validator's own errors, converted to problems.
-fn collected(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
+fn validator_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
     let errors = schema.validator.iter_errors(value).flat_map(|error| stated(&error, ""));
     errors.map(|problem| (problem.pointer, problem.code)).collect()
 }
 
-fn explained(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
+fn part_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
     schema.problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
 }
 
 /// A keyword that no part handles would fail the whole without an explanation.
 #[test]
 fn every_schema_keyword_belongs_to_a_part() {
-    fn look(schema: &Value, path: &str) {
+    fn assert_known_keywords(schema: &Value, path: &str) {
         let Value::Object(keywords) = schema else { return };
         for (keyword, operand) in keywords {
             let is_annotation = matches!(keyword.as_str(), "$schema" | "title" | "description" | "default");
@@ -27,9 +27,9 @@ fn every_schema_keyword_belongs_to_a_part() {
             match keyword.as_str() {
                 "properties" | "$defs" => {
                     let subschemas = operand.as_object().unwrap();
-                    subschemas.iter().for_each(|(name, inside)| look(inside, &format!("{path}/{name}")));
+                    subschemas.iter().for_each(|(name, inside)| assert_known_keywords(inside, &format!("{path}/{name}")));
                 }
-                "items" | "additionalProperties" | "propertyNames" => look(operand, &format!("{path}/{keyword}")),
+                "items" | "additionalProperties" | "propertyNames" => assert_known_keywords(operand, &format!("{path}/{keyword}")),
                 _ => {}
             }
             // The validator collects its errors, one for each name.
@@ -37,7 +37,7 @@ fn every_schema_keyword_belongs_to_a_part() {
         }
     }
     for kind in AssetKind::ALL {
-        look(schema::compiled(kind).unwrap().value(), kind.as_str());
+        assert_known_keywords(schema::compiled(kind).unwrap().value(), kind.as_str());
     }
 }
 
@@ -71,7 +71,7 @@ fn pointers(value: &Value, above: String, all: &mut Vec<String>) {
     all.push(above);
 }
 
-fn change(value: &mut Value, target: &Index, mutation: u8) {
+fn mutate(value: &mut Value, target: &Index, mutation: u8) {
     let mut all = Vec::new();
     pointers(value, String::new(), &mut all);
     let Some(found) = value.pointer_mut(target.get(&all).as_str()) else { return };
@@ -100,8 +100,8 @@ proptest! {
         changes in prop::collection::vec((any::<Index>(), 0_u8..9), 0..6),
     ) {
         let mut content = example(kind);
-        changes.iter().for_each(|(target, mutation)| change(&mut content, target, *mutation));
+        changes.iter().for_each(|(target, mutation)| mutate(&mut content, target, *mutation));
         let schema = schema::compiled(kind).unwrap();
-        prop_assert_eq!(explained(schema, &content), collected(schema, &content));
+        prop_assert_eq!(part_problems(schema, &content), validator_problems(schema, &content));
     }
 }

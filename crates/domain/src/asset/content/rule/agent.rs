@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Executable files require a sandbox profile.
 pub(super) fn skill(content: &Value, findings: &mut Findings) {
     for (index, file) in items(content, "files") {
-        if text(file, "path").is_some_and(|path| path.split('/').any(is_device)) {
+        if text(file, "path").is_some_and(|path| path.split('/').any(is_device_name)) {
             findings.add(format!("/files/{index}/path"), Violation::DeviceName);
         }
     }
@@ -22,7 +22,7 @@ pub(super) fn skill(content: &Value, findings: &mut Findings) {
 }
 
 /// Whether Windows treats a file of this name as a device; it ignores everything after the first dot.
-fn is_device(name: &str) -> bool {
+fn is_device_name(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
     let numbered = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
     matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")

@@ -36,14 +36,14 @@ impl Carried {
     /// Checks one position of the content.
     pub(super) fn look(&mut self, visited: &VisitedValue<'_, '_>, findings: &mut Findings) -> VisitFlow {
         if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
-            distinct(visited, member, findings);
+            check_unique(visited, member, findings);
         }
-        if marked(visited, "x-pattern")
+        if has_annotation(visited, "x-pattern")
             && let Some(pattern) = visited.value.as_str()
         {
             self.pattern(pattern, visited.pointer, findings);
         }
-        if marked(visited, "x-json-schema") {
+        if has_annotation(visited, "x-json-schema") {
             self.schema(visited.value, visited.pointer, findings);
             return VisitFlow::Past;
         }
@@ -80,11 +80,11 @@ impl Carried {
     }
 }
 
-fn marked(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
+fn has_annotation(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
     visited.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn distinct(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Findings) {
+fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
         if let Some(name) = item.get(member).and_then(Value::as_str)

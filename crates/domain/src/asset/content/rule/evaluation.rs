@@ -4,7 +4,7 @@ use super::{Violation, CompileMode, Findings, carried::Carried, items, text};
 use serde_json::Value;
 
 /// Assertions that a model decides.
-const JUDGED: [&str; 6] =
+const MODEL_ASSERTIONS: [&str; 6] =
     ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
 
 pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findings) {
@@ -41,7 +41,7 @@ fn assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut Ca
                 carried.schema(schema, &at, findings);
             }
         }
-        judged if JUDGED.contains(&judged) && content.get("judge").is_none() => {
+        judged if MODEL_ASSERTIONS.contains(&judged) && content.get("judge").is_none() => {
             findings.add("/judge", Violation::MissingField);
         }
         _ => {}

@@ -17,12 +17,12 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
         Some(_) | None => {}
     }
     if let Some(contract) = content.get("access_contract") {
-        revocation(contract, findings);
+        check_revocation(contract, findings);
     }
 }
 
 /// `revoked_at` must be a valid time, and present exactly when the contract is revoked.
-fn revocation(contract: &Value, findings: &mut Findings) {
+fn check_revocation(contract: &Value, findings: &mut Findings) {
     let pointer = "/access_contract/revoked_at";
     let at = contract.get("revoked_at").filter(|at| !at.is_null());
     if at.is_some() != truth(contract, "revoked") {

@@ -123,14 +123,14 @@ pub(super) fn connector(content: &Value, findings: &mut Findings) {
         findings.need(auth, "/auth", "token_url");
     }
     if let Some(schema) = content.get("connection_schema") {
-        secrets(schema, "/connection_schema", findings);
+        check_secrets(schema, "/connection_schema", findings);
     }
 }
 
 /// A field that the schema marks as secret must not contain a value, not even as an example.
 ///
 /// INVARIANT: recursion ends, because every call descends one level in a value of bounded nesting.
-fn secrets(node: &Value, pointer: &str, findings: &mut Findings) {
+fn check_secrets(node: &Value, pointer: &str, findings: &mut Findings) {
     if truth(node, "x-secret") {
         for value in ["default", "const", "enum", "example", "examples"] {
             if node.get(value).is_some() {
@@ -141,12 +141,12 @@ fn secrets(node: &Value, pointer: &str, findings: &mut Findings) {
     match node {
         Value::Object(members) => {
             for (name, member) in members {
-                secrets(member, &super::position::member_pointer(pointer, name), findings);
+                check_secrets(member, &super::position::member_pointer(pointer, name), findings);
             }
         }
         Value::Array(list) => {
             for (index, item) in list.iter().enumerate() {
-                secrets(item, &format!("{pointer}/{index}"), findings);
+                check_secrets(item, &format!("{pointer}/{index}"), findings);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -15,7 +15,7 @@ fn guardrails(count: usize) -> Value {
     json!({ "guardrails": (0..count).map(guardrail).collect::<Vec<_>>() })
 }
 
-fn at(pointer: &str, code: &str) -> (String, String) {
+fn problem_at(pointer: &str, code: &str) -> (String, String) {
     (pointer.to_owned(), code.to_owned())
 }
 
@@ -26,10 +26,10 @@ fn does_not_compile_too_many_patterns_or_schemas() {
         found.into_iter().map(|(pointer, code)| (pointer, code.to_owned())).collect()
     };
     let few = reported(&guardrails(50));
-    assert_eq!((few.len(), &few[49]), (50, &at("/guardrails/49/pattern", "pattern_not_linear")));
-    assert_eq!(reported(&guardrails(51)), [at("/guardrails/50/pattern", "too_many_carried")]);
+    assert_eq!((few.len(), &few[49]), (50, &problem_at("/guardrails/49/pattern", "pattern_not_linear")));
+    assert_eq!(reported(&guardrails(51)), [problem_at("/guardrails/50/pattern", "too_many_carried")]);
     let many = reported(&guardrails(101));
-    assert_eq!(many, [at("/guardrails", "out_of_bounds"), at("/guardrails/50/pattern", "too_many_carried")]);
+    assert_eq!(many, [problem_at("/guardrails", "out_of_bounds"), problem_at("/guardrails/50/pattern", "too_many_carried")]);
     let schema = |number: usize| {
         json!({
             "id": format!("g{number}"), "detector": "json_schema", "schema": { "type": "none" }, "stage": "input",
@@ -37,7 +37,7 @@ fn does_not_compile_too_many_patterns_or_schemas() {
         })
     };
     let schemas = json!({ "guardrails": (0..11).map(schema).collect::<Vec<_>>() });
-    assert_eq!(reported(&schemas), [at("/guardrails/10/schema", "too_many_carried")]);
+    assert_eq!(reported(&schemas), [problem_at("/guardrails/10/schema", "too_many_carried")]);
 }
 
 #[test]
@@ -57,6 +57,6 @@ fn does_not_compile_too_many_policy_rules() {
     let policy = |count: usize| json!({ "rules": (0..count).map(rule).collect::<Vec<_>>() });
     let reported = |count: usize| problems(AssetKind::PolicyBundle, &policy(count));
     assert!(reported(2).iter().all(|(pointer, _)| pointer.record("/condition")), "{:?}", reported(2));
-    let many: Vec<_> = reported(201).into_iter().map(|(pointer, code)| at(&pointer, code)).collect();
-    assert_eq!(many, [at("/rules", "out_of_bounds")]);
+    let many: Vec<_> = reported(201).into_iter().map(|(pointer, code)| problem_at(&pointer, code)).collect();
+    assert_eq!(many, [problem_at("/rules", "out_of_bounds")]);
 }

@@ -30,7 +30,7 @@ const fn example(kind: AssetKind) -> &'static str {
 }
 
 /// One of the spellings of a number.
-fn spelled(number: &serde_json::Number, way: u8) -> String {
+fn write_number(number: &serde_json::Number, way: u8) -> String {
     let plain = number.to_string();
     let double = number.as_f64().unwrap();
     match (way % 5, plain.contains(['.', 'e'])) {
@@ -44,15 +44,15 @@ fn spelled(number: &serde_json::Number, way: u8) -> String {
 }
 
 /// JSON in which each number has the next of these spellings.
-fn respelled(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
+fn write_value(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
     match value {
-        Value::Number(number) => spelled(number, ways.next().unwrap_or_default()),
+        Value::Number(number) => write_number(number, ways.next().unwrap_or_default()),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| respelled(item, ways)).collect();
+            let items: Vec<String> = items.iter().map(|item| write_value(item, ways)).collect();
             format!("[{}]", items.join(", "))
         }
         Value::Object(members) => {
-            let member = |(key, member): (&String, &Value)| format!("{}: {}", json!(key), respelled(member, ways));
+            let member = |(key, member): (&String, &Value)| format!("{}: {}", json!(key), write_value(member, ways));
             let members: Vec<String> = members.iter().map(member).collect();
             format!("{{{}}}", members.join(", "))
         }
@@ -84,7 +84,7 @@ proptest::proptest! {
         for kind in AssetKind::ALL {
             let content = numbered(kind);
             let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
-            let text = respelled(&content, &mut ways.iter().copied().cycle());
+            let text = write_value(&content, &mut ways.iter().copied().cycle());
             let other: Value = serde_json::from_str(&text).unwrap();
             let checked = check(kind, &other);
             proptest::prop_assert!(checked.is_ok(), "{}: {:?} of {}", kind, checked, text);
