@@ -202,9 +202,14 @@ fn holds_a_link(request: &HttpRequest) -> bool {
     !names_an_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
+/// Whether a path spells its workload with percent-encoding. A token opens its workload in one spelling, and slugs and
+/// identifiers never need another. Names of sessions do: they may have a `:`.
+fn respells_workload(path: &str) -> bool {
+    path.split_once("/sessions/").map_or(path, |(workload, _)| workload).contains('%')
+}
+
 fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
-    // A token opens its workload in one spelling of the path. Slugs and identifiers never need percent-encoding.
-    let is_respelled = request.uri().path().contains('%');
+    let is_respelled = respells_workload(request.uri().path());
     let brought = brought(request)?.map(|brought| if is_respelled { Brought::Nonsense } else { brought });
     Ok(Arrival {
         claims: claims(request)?,
@@ -330,6 +335,18 @@ mod tests {
         let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
         assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
         assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
+    }
+
+    #[test]
+    fn session_names_may_be_percent_encoded_and_workloads_may_not() {
+        for (path, expected) in [
+            ("/v1/workloads/by-slug/a/execute", false),
+            ("/v1/workloads/by-slug/%61/execute", true),
+            ("/v1/workloads/00000000-0000-7000-8000-000000000001/sessions/chat%3A7/memory", false),
+            ("/v1/workloads/%30/sessions/chat%3A7/memory", true),
+        ] {
+            assert_eq!(respells_workload(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -86,12 +86,23 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
 }
 
+/// Attempts at an attack whose aims were not all reached.
+const ROUNDS: usize = 4;
+
 async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());
     for attack in attacks() {
         server.forget_peak();
         let since = Instant::now();
-        let tally = attack.run(target, random, 1).await;
+        let mut tally = attack.run(target, random, 1).await;
+        // A busy machine can refuse all requests of an aim for load.
+        for _ in 1..ROUNDS {
+            if tally.is_complete() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            tally.add(attack.run(target, random, 1).await);
+        }
         let memory = server.memory();
         report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);

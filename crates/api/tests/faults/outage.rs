@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// How long a refusal may take.
 const PROMPT: Duration = Duration::from_secs(2);
+/// Rounds of requests of which one has to be refused within [`PROMPT`].
+const ROUNDS: usize = 3;
 /// How long after the database is back the first success may take.
 const BACK: Duration = Duration::from_secs(5);
 /// How long the server is watched while the database is away.
@@ -86,11 +88,27 @@ async fn ask_everything(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(
     asked.join_all().await
 }
 
-async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
-    for (took, answer) in ask_everything(remote, paths, AT_ONCE).await {
-        assert!(answer.asks_to_come_back(), "{answer:?}");
-        assert!(took < PROMPT, "{took:?}: {answer:?}");
+/// Asserts that all requests of a round are refused within [`PROMPT`]. Other programs can delay a round, so one of
+/// [`ROUNDS`] rounds has to stay within it.
+async fn assert_prompt_refusals(remote: &Remote, paths: &Paths, at_once: usize) {
+    let mut slowest = Vec::new();
+    for _ in 0..ROUNDS {
+        let round = ask_everything(remote, paths, at_once).await;
+        assert!(!round.is_empty());
+        for (_, answer) in &round {
+            assert!(answer.asks_to_come_back(), "{answer:?}");
+        }
+        let longest = round.iter().map(|(took, _)| *took).max().unwrap();
+        if longest < PROMPT {
+            return;
+        }
+        slowest.push(longest);
     }
+    panic!("refusals took longer than {PROMPT:?} in each round: {slowest:?}");
+}
+
+async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
+    assert_prompt_refusals(remote, paths, AT_ONCE).await;
     let since = Instant::now();
     let unready = remote.get("/readyz").await.unwrap();
     assert_eq!((unready.status, unready.body["database"].as_str()), (503, Some("unavailable")));
@@ -157,10 +175,7 @@ async fn a_database_that_hangs_keeps_nobody_waiting_for_those_in_front() {
 
     let frozen = postgres.freeze();
     // More than several statements together take in, so that some wait behind others.
-    for (took, answer) in ask_everything(remote, &paths, 6 * AT_ONCE).await {
-        assert!(answer.asks_to_come_back(), "{answer:?}");
-        assert!(took < PROMPT, "{took:?}: {answer:?}");
-    }
+    assert_prompt_refusals(remote, &paths, 6 * AT_ONCE).await;
     drop(frozen);
     until("ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
     gets_everything(&server, &paths).await;

@@ -51,6 +51,7 @@ impl Scene {
         Self { database, endpoint, place, front, owner }
     }
 
+    /// A worker and its place, whose files the worker reads while it starts: keep both.
     fn worker(&self) -> (Place, Server) {
         let place = Place::beside(&self.place).file(&account(&self.endpoint));
         let worker = place.worker();
@@ -127,11 +128,11 @@ async fn what_a_worker_hears_after_it_stood_still_is_written_nowhere() {
     let scene = Scene::set().await;
     let path = scene.remote().runnable_by("slow").await;
     scene.endpoint.says_in_turn([slowly("late"), slowly("in time")]);
-    let (_, mut sleeper) = scene.worker();
+    let (_place, mut sleeper) = scene.worker();
     let run = scene.queued(&path).await;
     until("the first is asked", PATIENCE, async || scene.endpoint.count() == 1).await;
     sleeper.freeze();
-    let (_, other) = scene.worker();
+    let (_other_place, other) = scene.worker();
     until("the second is asked", PATIENCE, async || scene.endpoint.count() == 2).await;
 
     // The other one has the run and waits. Pauses end in the order in which they began.
