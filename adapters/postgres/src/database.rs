@@ -197,7 +197,10 @@ impl Database {
             queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone()), &heavy), &waiting),
             starts: Gather::over(Commits::of(Starts(points.clone()), &heavy), &waiting),
             advances: Gather::over(Commits::of(Advances(points.clone()), &heavy), &waiting),
-            finishes: Gather::over(Commits::of(Finishes(points.clone()), &HeavyPermits::of_ends()), &waiting),
+            finishes: Gather::over(
+                Commits::of(Finishes(points.clone()), &HeavyPermits::of_ends(options.connections)),
+                &waiting,
+            ),
             new_versions: Gather::over(Commits::of(NewVersions(points.clone()), &heavy), &waiting),
             moves: Gather::over(Commits::of(Moves(points.clone()), &heavy), &waiting),
             lanes: Gather::over(Commits::of(Deployments(points.clone()), &heavy), &waiting),

@@ -22,20 +22,26 @@ const LIGHT: usize = 16 << 10;
 const HEAVY_AT_ONCE: usize = 2;
 
 /// Permits for the heavy commits of all kinds together. With those of ends they take half of the connections, so that as
-/// many are left for small statements. Clones share the permits.
+/// many are left for small statements; a pool of fewer than four connections has one permit of each. Clones share the
+/// permits.
 #[derive(Clone)]
 pub(crate) struct HeavyPermits(Arc<Semaphore>);
 
 impl HeavyPermits {
     /// The permits of a pool of so many connections, for all kinds but the ends of runs.
     pub(crate) fn of(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(HEAVY_AT_ONCE).max(1))))
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(ends_at_once(connections)).max(1))))
     }
 
     /// The permits of ends alone. A run holds its values until its end is stored, so ends never wait behind what begins runs.
-    pub(crate) fn of_ends() -> Self {
-        Self(Arc::new(Semaphore::new(HEAVY_AT_ONCE)))
+    pub(crate) fn of_ends(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new(ends_at_once(connections))))
     }
+}
+
+/// Heavy ends of runs at a time in a pool of so many connections.
+fn ends_at_once(connections: usize) -> usize {
+    (connections / 4).clamp(1, HEAVY_AT_ONCE)
 }
 
 /// The turn of a heavy commit: among those of its kind, and among those of all kinds.

@@ -4,7 +4,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        admission::Party,
+        admission::{Arriving, Party},
         client_address::client_of,
         forwarding::is_forwarded,
         path, query,
@@ -34,10 +34,11 @@ use fairway_operations::{
     share_link::{Arrival, Brought},
 };
 use fairway_postgres::{CallerKey, with_caller_key};
-use futures_util::future::LocalBoxFuture;
+use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
 use std::{
     future::{Ready, ready},
     ops::Deref,
+    task::Poll,
     time::Instant,
 };
 use tokio::time::sleep_until;
@@ -140,11 +141,13 @@ const JUDGED: [&str; 2] = ["/v1/", "/mcp"];
 /// # Errors
 /// Those of the inside.
 pub(crate) async fn admitted<B: MessageBody + 'static>(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let has_body = !matches!(request.parts_mut().1, Payload::None);
     let Some(api) = request
         .app_data::<web::Data<Api>>()
+        .cloned()
         .filter(|_| JUDGED.iter().any(|place| path::routed(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
@@ -154,7 +157,10 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
+    if let Some(mut place) = api.admission.admit(party(request.request(), claims), has_body, Instant::now()) {
+        if let Some(arriving) = place.take_arriving() {
+            hold_until_arrived(&mut request, arriving);
+        }
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.
@@ -168,6 +174,20 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let mut answer = ApiError::unavailable().error_response();
     answer.extensions_mut().insert(RefusedForLoad);
     Ok(ServiceResponse::new(request, answer).map_into_right_body())
+}
+
+/// Counts the body of a request as arriving until it ends or the request does.
+fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
+    let mut payload = request.parts_mut().1.take();
+    let mut arriving = Some(arriving);
+    let body = stream::poll_fn(move |context| {
+        let part = payload.poll_next_unpin(context);
+        if matches!(part, Poll::Ready(None | Some(Err(_)))) {
+            drop(arriving.take());
+        }
+        part
+    });
+    request.set_payload(Payload::Stream { payload: Box::pin(body) });
 }
 
 /// Whom a request is counted for while there is too much to do.

@@ -174,6 +174,13 @@ pub(crate) struct Adding {
     pub(super) change: Change<NewVersion>,
 }
 
+/// Bytes that a statement carries for a new version.
+pub(super) fn payload_bytes(version: &NewVersion) -> usize {
+    let NewVersion { canonical, source_text, references, .. } = version;
+    let pointers: usize = references.iter().map(|reference| reference.pointer.len()).sum();
+    canonical.text().len() + source_text.as_ref().map_or(0, String::len) + pointers
+}
+
 #[async_trait]
 impl Commit for NewVersions {
     type Item = Adding;
@@ -192,9 +199,7 @@ impl Commit for NewVersions {
     }
 
     fn weight(adding: &Adding) -> usize {
-        let NewVersion { canonical, source_text, references, .. } = &adding.change.next;
-        let referred: usize = references.iter().map(|reference| reference.pointer.len()).sum();
-        canonical.text().len() + source_text.as_ref().map_or(0, String::len) + referred
+        payload_bytes(&adding.change.next)
     }
 
     async fn together(&self, adding: &[&Adding]) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {

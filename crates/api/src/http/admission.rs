@@ -9,11 +9,16 @@
 //! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers, or the clients of those who
 //! have nothing but a share link.
 
-use fairway_domain::{access::ActorRef, id::TenantId, throttle::ClientAddress};
+use fairway_domain::{
+    access::{ActorKind, ActorRef},
+    id::TenantId,
+    throttle::ClientAddress,
+};
 use fairway_memory_limit::is_exhausted;
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
+    hash::Hash,
     mem,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -29,9 +34,9 @@ const SERVED: (usize, usize) = (1, 2);
 /// How many times longer a line may be for a moment.
 const CROWD: usize = 3;
 
-/// Requests that one worker thread has under way at a time, those included whose bodies arrive. Each takes some 90 KiB beside its
-/// body in a build without optimisations.
-const MAX_UNDER_WAY: usize = 512;
+/// Requests of one worker thread whose bodies arrive at a time. Each takes some 60 KiB beside its body in a build without
+/// optimisations, for as long as its client withholds the rest.
+const MAX_ARRIVING: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
 const SERVED_AT_MEMORY_LIMIT: usize = 4;
@@ -67,7 +72,26 @@ pub enum Party {
 pub struct Admitted {
     party: Party,
     books: Arc<Mutex<Books>>,
+    arriving: Option<Arriving>,
 }
+
+impl Admitted {
+    /// The body of the request, to be dropped when it has arrived.
+    pub fn take_arriving(&mut self) -> Option<Arriving> {
+        self.arriving.take()
+    }
+}
+
+/// A body that arrives, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the body counts as arrived once this is dropped"]
+pub struct Arriving {
+    sender: Sender,
+    books: Arc<Mutex<Books>>,
+}
+
+/// The party that sends a body. Callers without a name are one: they can make up tokens and come from many addresses.
+type Sender = Option<Party>;
 
 #[derive(Debug)]
 struct Books {
@@ -79,6 +103,10 @@ struct Books {
     next_refusal: Instant,
     /// Requests under way; nobody at zero.
     under_way: HashMap<Party, usize>,
+    /// Bodies that arrive; nobody at zero.
+    arriving: HashMap<Sender, usize>,
+    /// When the log last told that bodies are refused.
+    told_of_bodies: Option<Instant>,
 }
 
 impl Admission {
@@ -91,17 +119,24 @@ impl Admission {
             overloaded_until: None,
             next_refusal: Instant::now(),
             under_way: HashMap::new(),
+            arriving: HashMap::new(),
+            told_of_bodies: None,
         };
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
-    /// A place for a request of this party, if there is one at this moment.
-    pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
-        self.admit_within(party, now, is_exhausted)
+    /// A place for a request of this party, with or without a body, if there is one at this moment.
+    pub fn admit(&self, party: Party, has_body: bool, now: Instant) -> Option<Admitted> {
+        self.admit_within((party, has_body), now, is_exhausted)
     }
 
     /// The same with a question whether the process is at its memory limit.
-    fn admit_within(&self, party: Party, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
+    fn admit_within(
+        &self,
+        (party, has_body): (Party, bool),
+        now: Instant,
+        is_exhausted: impl FnOnce() -> bool,
+    ) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
@@ -119,14 +154,21 @@ impl Admission {
         if all >= SERVED_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
-        // A party with little under way is served beside one that takes every place, up to twice as many.
-        if all >= MAX_UNDER_WAY && (all >= MAX_UNDER_WAY.saturating_mul(2) || !books.is_owed(&party)) {
+        let sender = sender(&party);
+        if has_body && !books.has_room_for_body(&sender) {
+            if books.told_of_bodies.is_none_or(|told| now.saturating_duration_since(told) >= RELIEF) {
+                tracing::warn!(
+                    arriving = MAX_ARRIVING,
+                    "too many unfinished request bodies; refusing requests with a body"
+                );
+                books.told_of_bodies = Some(now);
+            }
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let crowd = self.line.saturating_mul(CROWD);
         let most = if overloaded { self.line * SERVED.0 / SERVED.1 } else { crowd };
-        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
+        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !is_owed(&books.under_way, &party)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; part of the requests is refused with 503");
             }
@@ -134,7 +176,11 @@ impl Admission {
             return None;
         }
         *books.under_way.entry(party.clone()).or_default() += 1;
-        Some(Admitted { party, books: Arc::clone(&self.books) })
+        let arriving = has_body.then(|| {
+            *books.arriving.entry(sender.clone()).or_default() += 1;
+            Arriving { sender, books: Arc::clone(&self.books) }
+        });
+        Some(Admitted { party, books: Arc::clone(&self.books), arriving })
     }
 }
 
@@ -155,24 +201,53 @@ impl Admission {
 }
 
 impl Books {
-    /// Whether a party has less than its equal share, others being there.
-    fn is_owed(&self, party: &Party) -> bool {
-        let own = self.under_way.get(party).copied().unwrap_or_default();
-        let all: usize = self.under_way.values().sum();
-        let parties = self.under_way.len() + usize::from(own == 0);
-        parties > 1 && (own + 1).saturating_mul(parties) <= all
+    /// Whether one more body may arrive: any up to [`MAX_ARRIVING`], those of senders with less than their equal share up to
+    /// twice as many, and the first one of a caller with a name up to three times as many.
+    fn has_room_for_body(&self, sender: &Sender) -> bool {
+        let all: usize = self.arriving.values().sum();
+        let is_first = sender.is_some() && !self.arriving.contains_key(sender);
+        all < MAX_ARRIVING
+            || all < MAX_ARRIVING.saturating_mul(2) && is_owed(&self.arriving, sender)
+            || all < MAX_ARRIVING.saturating_mul(3) && is_first
+    }
+}
+
+/// The party as the sender of a body.
+fn sender(party: &Party) -> Sender {
+    match party {
+        Party::Holder(_) => None,
+        Party::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
+        Party::Tenant(_) | Party::Caller(_) => Some(party.clone()),
+    }
+}
+
+/// Whether a party has less than its equal share, others being there.
+fn is_owed<P: Eq + Hash>(counts: &HashMap<P, usize>, party: &P) -> bool {
+    let own = counts.get(party).copied().unwrap_or_default();
+    let all: usize = counts.values().sum();
+    let parties = counts.len() + usize::from(own == 0);
+    parties > 1 && (own + 1).saturating_mul(parties) <= all
+}
+
+/// Takes one from the count of a party; nobody stays at zero.
+fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, party: &P) {
+    if let Some(count) = counts.get_mut(party) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(party);
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = books.under_way.get_mut(&self.party) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                books.under_way.remove(&self.party);
-            }
-        }
+        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).under_way, &self.party);
     }
 }
 
@@ -208,31 +283,31 @@ mod tests {
         let (ada, start) = (party("user:ada"), Instant::now());
         let line = waits(&waiting, LINE * CROWD - 1).await;
         // Nobody knows yet whether they are served soon: at the beginning there was no line.
-        assert!(admission.admit(ada.clone(), start).is_some());
-        assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
+        assert!(admission.admit(ada.clone(), false, start).is_some());
+        assert!(admission.admit(ada.clone(), false, start + STRETCH).is_some());
         // It stands for a whole stretch.
         let later = start + STRETCH * 2;
-        assert!(admission.admit(ada.clone(), later).is_none());
+        assert!(admission.admit(ada.clone(), false, later).is_none());
         drop(line);
         tokio::task::yield_now().await;
         // As many as keep PostgreSQL busy are let in at once, and no more until there is relief.
         let line = waits(&waiting, LINE / 2 - 1).await;
-        assert!(admission.admit(ada.clone(), later).is_some());
+        assert!(admission.admit(ada.clone(), false, later).is_some());
         drop(line);
         let line = waits(&waiting, LINE / 2).await;
-        assert!(admission.admit(ada.clone(), later).is_none());
+        assert!(admission.admit(ada.clone(), false, later).is_none());
         drop(line);
         tokio::task::yield_now().await;
-        assert!(admission.admit(ada.clone(), later).is_some());
+        assert!(admission.admit(ada.clone(), false, later).is_some());
         let _line = waits(&waiting, LINE).await;
-        assert!(admission.admit(ada, later + RELIEF).is_some());
+        assert!(admission.admit(ada, false, later + RELIEF).is_some());
     }
 
     #[tokio::test]
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
         let admission = Admission::new(Waiting::default(), LINE);
         let (ada, now) = (party("user:ada"), Instant::now());
-        let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), now, move || is_exhausted);
+        let admit = |is_exhausted: bool| admission.admit_within((ada.clone(), false), now, move || is_exhausted);
         let mut served: Vec<Admitted> = (0..SERVED_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
@@ -241,14 +316,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bounds_requests_under_way_and_serves_other_parties_beside_them() {
+    async fn bounds_bodies_that_arrive_and_serves_other_senders_beside_them() {
         let admission = Admission::new(Waiting::default(), LINE);
-        let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
-        let held: Vec<Admitted> = (0..MAX_UNDER_WAY).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
-        assert!(admission.admit(crowd.clone(), now).is_none());
-        assert!(admission.admit(other, now).is_some());
-        drop(held);
-        assert!(admission.admit(crowd, now).is_some());
+        let holder = Party::Holder(ClientAddress::of([192, 0, 2, 7].into()));
+        let (crowd, now) = (party("anonymous"), Instant::now());
+        let admit = |party: &Party| admission.admit(party.clone(), true, now);
+        let mut held: Vec<Admitted> = (0..MAX_ARRIVING).map(|_| admit(&crowd).unwrap()).collect();
+        assert!(admit(&crowd).is_none());
+        // Holders of share links are no other sender, and requests without a body need no room.
+        assert!(admit(&holder).is_none());
+        assert!(admission.admit(crowd.clone(), false, now).is_some());
+        // A second crowd gets its share, and a third sender one body beyond it.
+        let second = party("user:second");
+        while let Some(place) = admit(&second) {
+            held.push(place);
+        }
+        assert!(held.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", held.len());
+        let third: Vec<Admitted> = (0..2).filter_map(|_| admit(&party("user:third"))).collect();
+        assert!(!third.is_empty());
+        // A body that has arrived leaves its place, although its request is still served.
+        drop(held.iter_mut().map(|place| place.take_arriving().unwrap()).collect::<Vec<_>>());
+        assert!(admit(&crowd).is_some());
+        drop((held, third));
+        assert!(admission.books.lock().unwrap().arriving.is_empty());
     }
 
     #[test]
@@ -272,19 +362,20 @@ mod tests {
         let waiting = Waiting::default();
         let admission = Admission::new(waiting.clone(), LINE);
         let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());
-        let mut places: Vec<Admitted> = (0..LINE).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
+        let mut places: Vec<Admitted> =
+            (0..LINE).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
         let _line = waits(&waiting, LINE).await;
-        assert!(admission.admit(crowd.clone(), start + STRETCH).is_some());
+        assert!(admission.admit(crowd.clone(), false, start + STRETCH).is_some());
         let later = start + STRETCH * 2;
-        assert!(admission.admit(crowd.clone(), later).is_none());
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
         // Two of them: half is each one's share.
-        places.push(admission.admit(other.clone(), later).unwrap());
-        places.push(admission.admit(other.clone(), later).unwrap());
-        assert!(admission.admit(other.clone(), later).is_some());
-        assert!(admission.admit(crowd.clone(), later).is_none());
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        assert!(admission.admit(other.clone(), false, later).is_some());
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
         // And nobody where nothing moves any more.
         let _more = waits(&waiting, LINE * CROWD * 2).await;
-        assert!(admission.admit(other, later).is_none());
+        assert!(admission.admit(other, false, later).is_none());
         drop(places);
         assert!(admission.books.lock().unwrap().under_way.is_empty());
     }

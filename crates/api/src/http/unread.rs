@@ -15,7 +15,7 @@ use actix_web::{
     middleware::Next,
     web::Bytes,
 };
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -55,6 +55,8 @@ pub async fn unread<B: MessageBody + 'static>(
     let waits = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::REQUEST_TIMEOUT);
     if waits
         && !body.over.get()
+        // What has arrived already costs no wait.
+        && drop_rest(&body).now_or_never().is_none()
         && let Some(_drain) = Drain::begin()
     {
         // However it ends, the answer goes out; what is left of the body then ends the connection.

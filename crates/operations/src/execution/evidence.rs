@@ -105,18 +105,29 @@ impl Services {
         token: Option<&TokenHash>,
         operation: Operation,
     ) -> Result<(Execution, Own), Failure> {
-        let scope = TenantScope::of(caller);
         // A large output waits for its turn to be read, so it is read for those alone who are shown it.
-        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
-        let RunState { execution, is_output_left_out } = state;
-        match self.enter_as(caller, &execution, token, operation).await? {
+        let (RunState { execution, is_output_left_out }, own) = self.state_as(caller, id, token, operation).await?;
+        match own {
             Own::Yes if is_output_left_out => {
-                let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-                Ok((execution, Own::Yes))
+                let found = self.stores.executions.find(TenantScope::of(caller), id).await?;
+                Ok((found.ok_or(Failure::NotFound)?, Own::Yes))
             }
             Own::Yes => Ok((execution, Own::Yes)),
             Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
         }
+    }
+
+    /// The same for operations that show no output: a large one is not read.
+    pub(super) async fn state_as(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+        operation: Operation,
+    ) -> Result<(RunState, Own), Failure> {
+        let state = self.stores.executions.state(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        let own = self.enter_as(caller, &state.execution, token, operation).await?;
+        Ok((state, own))
     }
 
     /// Whether a run is the caller's own. Others need the right to the operation.

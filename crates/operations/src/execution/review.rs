@@ -11,6 +11,7 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         Execution,
+        ports::RunState,
         review::{AwaitingAnswer, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
     },
     id::ExecutionId,
@@ -53,7 +54,7 @@ impl Services {
         (verdict, note): (Verdict, Option<&str>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.enter_review(caller, (&execution, own), Operation::ReviewExecution).await?;
         let outcome = keyed(key, 200, id.uuid());
         let done = self.once(
@@ -71,7 +72,7 @@ impl Services {
     /// # Errors
     /// As for the verdict; not found where nothing waits for one.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AwaitingAnswer, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.enter_review(caller, (&execution, own), Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::of(&record) else { return Err(Failure::NotFound) };

@@ -9,7 +9,10 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    execution::settle::{SettleRefusal, Settled, settle},
+    execution::{
+        ports::RunState,
+        settle::{SettleRefusal, Settled, settle},
+    },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
     signal::Signal,
@@ -29,7 +32,7 @@ impl Services {
         (settled, note): (Settled, Option<&str>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let place = self.place_of_run(caller, &execution).await?;
         let scope = match gate::enter(caller, Operation::SettleExecution, &place) {
             // It sees its own run, so it is told what is missing.

@@ -21,7 +21,8 @@ use std::{
 pub(super) const MAX_PROBLEMS: usize = 100;
 /// How many entries are a crowd.
 const CROWD: usize = 1_000;
-const LENGTH: &str = "the length is outside the bounds that the schema gives";
+const TOO_LONG: &str = "the length is above the bound that the schema gives";
+const TOO_SHORT: &str = "the length is below the bound that the schema gives";
 /// Bounds of one compiled pattern, and of its cache while it is matched, in bytes. Where the cache is full it is emptied:
 /// a smaller one costs time, never an answer.
 pub(crate) const PATTERN_SIZE: usize = 256 << 10;
@@ -108,16 +109,16 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
             return Descend::Into;
         }
         if found.len() < MAX_PROBLEMS {
-            found.push(ContentProblem::new(place.pointer, "out_of_bounds", LENGTH));
+            found.push(ContentProblem::new(place.pointer, "out_of_bounds", TOO_LONG));
         }
         Descend::Past
     });
     found
 }
 
-/// Whether a problem is a list, a map or a text that is longer or shorter than the schema allows.
-pub(super) fn is_length(problem: &ContentProblem) -> bool {
-    problem.message == LENGTH
+/// Whether a problem is a list, a map or a text that is longer than the schema allows.
+pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
+    problem.message == TOO_LONG
 }
 
 /// One error of the validator in our words, about a value inside the one at `above`: the validator's own messages repeat
@@ -142,9 +143,8 @@ pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentPro
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
             ("out_of_bounds", "the number is outside the bounds that the schema gives".to_owned())
         }
-        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            ("out_of_bounds", LENGTH.to_owned())
-        }
+        "maxLength" | "maxItems" | "maxProperties" => ("out_of_bounds", TOO_LONG.to_owned()),
+        "minLength" | "minItems" | "minProperties" => ("out_of_bounds", TOO_SHORT.to_owned()),
         "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),
     };

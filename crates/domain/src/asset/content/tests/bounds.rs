@@ -60,3 +60,23 @@ fn rules_of_a_policy_beyond_their_number_are_not_compiled() {
     let told: Vec<_> = told(201).into_iter().map(|(pointer, code)| at(&pointer, code)).collect();
     assert_eq!(told, [at("/rules", "out_of_bounds")]);
 }
+
+#[test]
+fn a_text_that_is_too_short_hides_no_other_problem() {
+    let rule = |number: usize, condition: &str| json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" });
+    let policy = json!({ "rules": [rule(0, ""), rule(1, "lane ==")] });
+    let pointers: Vec<String> =
+        problems(AssetKind::PolicyBundle, &policy).into_iter().map(|(pointer, _)| pointer).collect();
+    assert_eq!(pointers, ["/rules/0/condition", "/rules/1/condition"]);
+}
+
+#[test]
+fn a_full_list_of_problems_compiles_nothing_more() {
+    let rule = |number: usize| json!({ "id": format!("r{number}"), "condition": "lane ==", "outcome": "deny", "reason_code": "no" });
+    let mut policy = json!({ "rules": (0..201).map(rule).collect::<Vec<_>>() });
+    for number in 0..100 {
+        policy[format!("unknown_{number}")] = json!(true);
+    }
+    let told = problems(AssetKind::PolicyBundle, &policy);
+    assert!(told.iter().all(|(pointer, _)| !pointer.ends_with("/condition")), "{told:?}");
+}
