@@ -3,7 +3,8 @@
 //! PostgreSQL is what is short, so the line in front of it tells. A line that is never short for a stretch of time does not
 //! get shorter by itself, and nothing is won by standing in it: requests beyond what keeps PostgreSQL busy are refused at
 //! once, and those that are served wait in a short line. A request that waits for a provider waits for nobody here and counts
-//! for nothing. A crowd that comes at once and is soon served is no overload.
+//! for nothing there. A crowd that comes at once and is soon served is no overload. Beside that, a thread has a bounded number of
+//! requests under way (`MAX_UNDER_WAY`), because each of them holds memory.
 //!
 //! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
 //! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers, or the clients of those who
