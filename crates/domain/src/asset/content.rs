@@ -208,10 +208,13 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return crowded;
     }
     let mut problems = published.problems(content);
+    // A full list has no room for what compiled patterns and rules would add, and may lack the problem of a list that is too long.
+    if problems.len() >= schema::MAX_PROBLEMS {
+        return problems;
+    }
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    // Values that are too long are not compiled: it would take seconds, and the content is refused all the same. A full list of
-    // problems may lack them.
-    let is_within_bounds = problems.len() < schema::MAX_PROBLEMS && !problems.iter().any(schema::is_too_long);
+    // Values that are too long are not compiled: it would take seconds, and the content is refused all the same.
+    let is_within_bounds = !problems.iter().any(schema::is_too_long);
     let mut ruled = rule::problems(kind, content, is_within_bounds);
     // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.
     let unread = !problems.is_empty() || !ruled.is_empty();
