@@ -119,7 +119,13 @@ async fn drop_rest(body: &Body) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::{App, HttpResponse, dev::Service as _, middleware::from_fn, test, web};
+    use actix_web::{
+        App, HttpResponse,
+        dev::Service as _,
+        middleware::from_fn,
+        test::{TestRequest, init_service},
+        web,
+    };
 
     #[test]
     fn bounds_the_drains_of_a_thread() {
@@ -133,7 +139,7 @@ mod tests {
     async fn drops_what_has_arrived_while_every_drain_is_taken() {
         let _drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
         let refuse = web::to(|| async { HttpResponse::NotFound().finish() });
-        let app = test::init_service(App::new().wrap(from_fn(unread)).default_service(refuse)).await;
+        let app = init_service(App::new().wrap(from_fn(unread)).default_service(refuse)).await;
         let ended = Rc::new(Cell::new(false));
         let tell = Rc::clone(&ended);
         let mut parts = vec![Bytes::from_static(b"{}")];
@@ -142,7 +148,7 @@ mod tests {
             tell.set(part.is_none());
             Poll::Ready(part.map(Ok))
         });
-        let request = test::TestRequest::post().to_request();
+        let request = TestRequest::post().to_request();
         let (request, _) = request.replace_payload(Payload::Stream { payload: payload.boxed_local() });
         assert_eq!(app.call(request).await.unwrap().status(), StatusCode::NOT_FOUND);
         assert!(ended.get());
