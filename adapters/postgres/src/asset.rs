@@ -8,7 +8,7 @@ mod route;
 mod versions;
 
 use crate::{
-    database::{Database, Param, read},
+    database::{Database, Param, STATEMENT_BYTES, read},
     guarded::{Tail, commit_tail},
     list_permits::PAGE_BYTES,
     look::Look,
@@ -199,9 +199,10 @@ impl AssetStore for Database {
         if key.is_none() {
             return self.new_versions.commit(adding).await;
         }
-        let _turn = self.new_versions.turn(versions::VersionCommitter::weight(&adding)).await?;
+        let bytes = versions::VersionCommitter::weight(&adding);
+        let _turn = self.new_versions.turn(bytes).await?;
         let alone = versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key);
-        self.waiting().during(alone).await
+        self.waiting().during(STATEMENT_BYTES.scope(bytes, alone)).await
     }
 
     async fn commit_flow(
@@ -211,6 +212,8 @@ impl AssetStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
         let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
+        let bytes = versions::payload_bytes(&new_version);
+        let _turn = self.new_versions.turn(bytes).await?;
         let tail = Tail::new(scope, &fact, key);
         let parent = AssetRow::of(&new_asset);
         let child = VersionRow::of(&new_version);
@@ -237,7 +240,7 @@ impl AssetStore for Database {
         let mut own = parent.params();
         own.extend(child.params());
         own.extend(more);
-        let rows = self.commit(&sql, &tail.with(&own)).await?;
+        let rows = STATEMENT_BYTES.scope(bytes, self.commit(&sql, &tail.with(&own))).await?;
         stored(&new_version, known("version_label", rows.first())?)
     }
 

@@ -199,7 +199,7 @@ impl Database {
             queued_accepts: Coalescer::over(GroupCommit::of(AcceptCommitter::of_queued(points.clone()), &heavy), &waiting),
             starts: Coalescer::over(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
             advances: Coalescer::over(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
-            finishes: Coalescer::over(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends()), &waiting),
+            finishes: Coalescer::over(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends(options.connections)), &waiting),
             new_versions: Coalescer::over(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
             moves: Coalescer::over(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
             lanes: Coalescer::over(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),

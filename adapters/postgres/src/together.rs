@@ -22,21 +22,27 @@ const MAX_BATCHED_BYTES: usize = 16 << 10;
 const MAX_LARGE_COMMITS: usize = 2;
 
 /// Permits for the large commits of all kinds together. With the permits of run ends they cover half of the
-/// connections, so that the other half remains for small statements. Clones share the permits.
+/// connections, so that the other half remains for small statements. A pool of fewer than four connections has one permit
+/// of each. Clones share the permits.
 #[derive(Clone)]
 pub(crate) struct LargeCommitPermits(Arc<Semaphore>);
 
 impl LargeCommitPermits {
     /// Creates the permits for all kinds except run ends, for a pool of `connections`.
     pub(crate) fn of(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(MAX_LARGE_COMMITS).max(1))))
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(max_run_ends(connections)).max(1))))
     }
 
-    /// Creates the permits of run ends. A run holds its values until its end is stored, so ends must not wait for the
-    /// commits that start runs.
-    pub(crate) fn for_run_ends() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_LARGE_COMMITS)))
+    /// Creates the permits of run ends for a pool of so many connections. A run holds its values until its end is stored, so
+    /// ends must not wait for the commits that start runs.
+    pub(crate) fn for_run_ends(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max_run_ends(connections))))
     }
+}
+
+/// Maximum large ends of runs at a time in a pool of so many connections.
+fn max_run_ends(connections: usize) -> usize {
+    (connections / 4).clamp(1, MAX_LARGE_COMMITS)
 }
 
 /// The permits of a large commit: that of its kind, and that of all kinds.
@@ -163,6 +169,21 @@ impl<C: Commit> Coalescer<GroupCommit<C>> {
         match self.waiting.during(timeout(ANSWER, permits)).await {
             Ok(permits) => Ok(permits),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_commits_leave_half_of_the_connections() {
+        for connections in 4..=64 {
+            let permits = [HeavyPermits::of(connections), HeavyPermits::of_ends(connections)];
+            let taken: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
+            assert!(permits.iter().all(|permits| permits.0.available_permits() > 0), "{connections}");
+            assert!(taken <= connections / 2, "{taken} of {connections}");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        admission::ClientKey,
+        admission::{Arriving, ClientKey},
         client_address::client_of,
         forwarding::is_forwarded,
         path, query,
@@ -34,10 +34,11 @@ use fairway_operations::{
     share_link::{Arrival, PresentedToken},
 };
 use fairway_postgres::{CallerKey, with_caller_key};
-use futures_util::future::LocalBoxFuture;
+use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
 use std::{
     future::{Ready, ready},
     ops::Deref,
+    task::Poll,
     time::Instant,
 };
 use tokio::time::sleep_until;
@@ -140,11 +141,13 @@ const SHEDDABLE_PREFIXES: [&str; 2] = ["/v1/", "/mcp"];
 /// # Errors
 /// The errors of the inner service.
 pub(crate) async fn admitted<B: MessageBody + 'static>(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let has_body = !matches!(request.parts_mut().1, Payload::None);
     let Some(api) = request
         .app_data::<web::Data<Api>>()
+        .cloned()
         .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| path::routed(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
@@ -154,7 +157,10 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(_place) = api.admission.admit(client_key(request.request(), claims), Instant::now()) {
+    if let Some(mut place) = api.admission.admit(client_key(request.request(), claims), has_body, Instant::now()) {
+        if let Some(arriving) = place.take_arriving() {
+            hold_until_arrived(&mut request, arriving);
+        }
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
@@ -168,6 +174,20 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let mut response = ApiError::unavailable().error_response();
     response.extensions_mut().insert(ShedForLoad);
     Ok(ServiceResponse::new(request, response).map_into_right_body())
+}
+
+/// Counts the body of a request as arriving until the body or the request ends.
+fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
+    let mut payload = request.parts_mut().1.take();
+    let mut arriving = Some(arriving);
+    let body = stream::poll_fn(move |context| {
+        let part = payload.poll_next_unpin(context);
+        if matches!(part, Poll::Ready(None | Some(Err(_)))) {
+            drop(arriving.take());
+        }
+        part
+    });
+    request.set_payload(Payload::Stream { payload: Box::pin(body) });
 }
 
 /// The client that load shedding counts a request for.
@@ -202,9 +222,14 @@ fn has_share_token(request: &HttpRequest) -> bool {
     !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
+/// Whether a path percent-encodes its workload. A token opens its workload in one spelling only, and slugs and identifiers
+/// never need percent-encoding. Session names may need it, because they may contain `:`.
+fn respells_workload(path: &str) -> bool {
+    path.split_once("/sessions/").map_or(path, |(workload, _)| workload).contains('%')
+}
+
 fn runtime_request(request: &HttpRequest) -> Result<Arrival, ApiError> {
-    // A token opens its workload in one spelling of the path. Slugs and identifiers never need percent-encoding.
-    let is_respelled = request.uri().path().contains('%');
+    let is_respelled = respells_workload(request.uri().path());
     let brought = brought(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
     Ok(Arrival {
         claims: claims(request)?,
@@ -329,6 +354,18 @@ mod tests {
         let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
         assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
         assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
+    }
+
+    #[test]
+    fn session_names_may_be_percent_encoded_and_workloads_may_not() {
+        for (path, expected) in [
+            ("/v1/workloads/by-slug/a/execute", false),
+            ("/v1/workloads/by-slug/%61/execute", true),
+            ("/v1/workloads/00000000-0000-7000-8000-000000000001/sessions/chat%3A7/memory", false),
+            ("/v1/workloads/%30/sessions/chat%3A7/memory", true),
+        ] {
+            assert_eq!(respells_workload(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -194,11 +194,22 @@ impl MemoryLimit {
     }
 
     fn is_reached(&self) -> bool {
-        self.measured(Instant::now()).resident > self.soft
+        self.is_above(self.soft.saturating_add(1))
     }
 
     fn is_exhausted(&self) -> bool {
-        self.measured(Instant::now()).resident >= self.hard
+        self.is_above(self.hard)
+    }
+
+    /// Whether the process takes at least so many bytes. Callers refuse work then, so the log tells of it.
+    fn is_above(&self, bytes: usize) -> bool {
+        let now = Instant::now();
+        let mut usage = self.measured(now);
+        let is_above = usage.resident >= bytes;
+        if is_above {
+            self.warn(&mut usage, now, 0);
+        }
+        is_above
     }
 
     fn measured(&self, now: Instant) -> MutexGuard<'_, Usage> {

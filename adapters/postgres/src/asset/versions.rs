@@ -174,6 +174,13 @@ pub(crate) struct PendingVersion {
     pub(super) change: Change<NewVersion>,
 }
 
+/// Size of the new version in a statement, in bytes.
+pub(super) fn payload_bytes(version: &NewVersion) -> usize {
+    let NewVersion { canonical, source_text, references, .. } = version;
+    let pointers: usize = references.iter().map(|reference| reference.pointer.len()).sum();
+    canonical.text().len() + source_text.as_ref().map_or(0, String::len) + pointers
+}
+
 #[async_trait]
 impl Commit for VersionCommitter {
     type Item = PendingVersion;
@@ -192,9 +199,7 @@ impl Commit for VersionCommitter {
     }
 
     fn weight(pending: &PendingVersion) -> usize {
-        let NewVersion { canonical, source_text, references, .. } = &pending.change.next;
-        let referred: usize = references.iter().map(|reference| reference.pointer.len()).sum();
-        canonical.text().len() + source_text.as_ref().map_or(0, String::len) + referred
+        payload_bytes(&pending.change.next)
     }
 
     async fn together(

@@ -34,7 +34,7 @@ fn changed<'a>(before: &'a Contents, after: &'a Contents) -> Vec<&'a str> {
     after.iter().filter(|(table, now)| before.get(*table) != Some(now)).map(|(table, _)| table.as_str()).collect()
 }
 
-fn key(resource: Uuid) -> KeyedOutcome {
+pub(crate) fn key(resource: Uuid) -> KeyedOutcome {
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),
         caller: actor(),

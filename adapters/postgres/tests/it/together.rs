@@ -1,6 +1,9 @@
 //! Group commit: concurrent changes of different aggregates share a few statements, and each gets its own result.
 
-use crate::stage::{Stage, acceptance, activation, connected, content, fresh, said, scope, stamp};
+use crate::{
+    guards::key,
+    stage::{Stage, acceptance, activation, connected, content, fresh, said, scope, stamp},
+};
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
@@ -17,6 +20,7 @@ use fairway_domain::{
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 const MANY: usize = 40;
 
@@ -202,6 +206,14 @@ async fn large_commits_leave_connections_for_small_statements() {
         run.inputs.body = json!({ "ticket": text }).to_string();
         let store = Arc::clone(&stage.store);
         commits.spawn(async move { store.accept(scope(), &run, on, None).await.is_ok() });
+    }
+    // A version with a key goes by itself.
+    for _ in 0..2 {
+        let content = Canonical::of(&json!({ "a": text })).unwrap();
+        let version = held.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+        let key = key(Uuid::now_v7());
+        let store = Arc::clone(&stage.store);
+        commits.spawn(async move { store.commit_version(scope(), version, Some(&key)).await.is_ok() });
     }
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     // A transaction sees `pg_stat_activity` as of its first read, so the owner's connection cannot observe.

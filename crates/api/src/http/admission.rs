@@ -3,16 +3,22 @@
 //! PostgreSQL is the bottleneck, so the number of waiting statements measures the load. A queue that stays long for a
 //! whole observation window is standing: it does not shrink by itself. Requests beyond the number that keeps PostgreSQL
 //! busy are then refused at once, so admitted requests wait in a short queue. A request that waits for a provider does
-//! not count. A short burst is not an overload.
+//! not count. A short burst is not an overload. Separately, each worker thread receives a bounded number of request bodies
+//! ([`MAX_ARRIVING`]), because each of them holds memory until its client has sent the rest.
 //!
 //! A client with less than its fair share of requests in flight is still served while others are refused. Clients are
 //! tenants where requests name one, else callers, or the addresses of share link holders.
 
-use fairway_domain::{access::ActorRef, id::TenantId, throttle::ClientAddress};
+use fairway_domain::{
+    access::{ActorKind, ActorRef},
+    id::TenantId,
+    throttle::ClientAddress,
+};
 use fairway_memory_limit::is_exhausted;
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
+    hash::Hash,
     mem,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -28,9 +34,9 @@ const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const BURST_FACTOR: usize = 3;
 
-/// Maximum requests in flight of one worker thread, including those whose bodies still arrive. Each takes about 90 KiB
-/// besides its body in an unoptimized build.
-const MAX_IN_FLIGHT: usize = 512;
+/// Maximum request bodies that one worker thread receives at a time. Each takes about 60 KiB besides its bytes in an
+/// unoptimized build, for as long as its client withholds the rest.
+const MAX_ARRIVING: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
 const MAX_IN_FLIGHT_AT_MEMORY_LIMIT: usize = 4;
@@ -66,7 +72,26 @@ pub enum ClientKey {
 pub struct Admitted {
     party: ClientKey,
     books: Arc<Mutex<ShedState>>,
+    arriving: Option<Arriving>,
 }
+
+impl Admitted {
+    /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
+    pub fn take_arriving(&mut self) -> Option<Arriving> {
+        self.arriving.take()
+    }
+}
+
+/// A request body that arrives. The body counts until this guard is dropped.
+#[derive(Debug)]
+#[must_use = "the body counts as arrived once this is dropped"]
+pub struct Arriving {
+    sender: Sender,
+    books: Arc<Mutex<ShedState>>,
+}
+
+/// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
+type Sender = Option<Party>;
 
 #[derive(Debug)]
 struct ShedState {
@@ -78,6 +103,10 @@ struct ShedState {
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
     under_way: HashMap<ClientKey, usize>,
+    /// Arriving bodies by sender, without zero entries.
+    arriving: HashMap<Sender, usize>,
+    /// Time of the last log line about refused bodies.
+    bodies_logged_at: Option<Instant>,
 }
 
 impl Admission {
@@ -90,17 +119,24 @@ impl Admission {
             overloaded_until: None,
             next_refusal: Instant::now(),
             under_way: HashMap::new(),
+            arriving: HashMap::new(),
+            told_of_bodies: None,
         };
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
     /// A permit for a request of this client, or `None` if the request must be refused.
-    pub fn admit(&self, party: ClientKey, now: Instant) -> Option<Admitted> {
-        self.admit_within(party, now, is_exhausted)
+    pub fn admit(&self, party: ClientKey, has_body: bool, now: Instant) -> Option<Admitted> {
+        self.admit_within((party, has_body), now, is_exhausted)
     }
 
     /// Like `admit`, with a replaceable check whether the process is at its memory limit.
-    fn admit_within(&self, party: ClientKey, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
+    fn admit_within(
+        &self,
+        (party, has_body): (ClientKey, bool),
+        now: Instant,
+        is_exhausted: impl FnOnce() -> bool,
+    ) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
@@ -118,14 +154,21 @@ impl Admission {
         if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
-        // A client with few requests in flight is still served, up to twice the limit.
-        if all >= MAX_IN_FLIGHT && (all >= MAX_IN_FLIGHT.saturating_mul(2) || !books.is_below_fair_share(&party)) {
+        let sender = sender(&party);
+        if has_body && !books.has_room_for_body(&sender) {
+            if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
+                tracing::warn!(
+                    arriving = MAX_ARRIVING,
+                    "too many unfinished request bodies; refusing requests with a body"
+                );
+                books.bodies_logged_at = Some(now);
+            }
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let burst = self.line.saturating_mul(BURST_FACTOR);
         let limit = if overloaded { self.line * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
-        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_below_fair_share(&party)) {
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&books.under_way, &party)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
@@ -133,7 +176,11 @@ impl Admission {
             return None;
         }
         *books.under_way.entry(party.clone()).or_default() += 1;
-        Some(Admitted { party, books: Arc::clone(&self.books) })
+        let arriving = has_body.then(|| {
+            *books.arriving.entry(sender.clone()).or_default() += 1;
+            Arriving { sender, books: Arc::clone(&self.books) }
+        });
+        Some(Admitted { party, books: Arc::clone(&self.books), arriving })
     }
 }
 
@@ -153,24 +200,53 @@ impl Admission {
 }
 
 impl ShedState {
-    /// Whether a client has less than its fair share of the requests in flight, and other clients exist.
-    fn is_below_fair_share(&self, party: &ClientKey) -> bool {
-        let own = self.under_way.get(party).copied().unwrap_or_default();
-        let all: usize = self.under_way.values().sum();
-        let parties = self.under_way.len() + usize::from(own == 0);
-        parties > 1 && (own + 1).saturating_mul(parties) <= all
+    /// Whether one more body may arrive: any body up to [`MAX_ARRIVING`], bodies of senders below their fair share up to
+    /// twice that number, and the first body of a named caller up to three times that number.
+    fn has_room_for_body(&self, sender: &Sender) -> bool {
+        let all: usize = self.arriving.values().sum();
+        let is_first = sender.is_some() && !self.arriving.contains_key(sender);
+        all < MAX_ARRIVING
+            || all < MAX_ARRIVING.saturating_mul(2) && is_below_fair_share(&self.arriving, sender)
+            || all < MAX_ARRIVING.saturating_mul(3) && is_first
+    }
+}
+
+/// The sender that a client's bodies count for.
+fn sender(party: &ClientKey) -> Sender {
+    match party {
+        ClientKey::Holder(_) => None,
+        ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
+        ClientKey::Tenant(_) | ClientKey::Caller(_) => Some(party.clone()),
+    }
+}
+
+/// Whether a client has less than its fair share of the counted requests, and other clients exist.
+fn is_below_fair_share<P: Eq + Hash>(counts: &HashMap<P, usize>, party: &P) -> bool {
+    let own = counts.get(party).copied().unwrap_or_default();
+    let all: usize = counts.values().sum();
+    let parties = counts.len() + usize::from(own == 0);
+    parties > 1 && (own + 1).saturating_mul(parties) <= all
+}
+
+/// Decrements the count of a client and removes a zero entry.
+fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, party: &P) {
+    if let Some(count) = counts.get_mut(party) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(party);
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = books.under_way.get_mut(&self.party) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                books.under_way.remove(&self.party);
-            }
-        }
+        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).under_way, &self.party);
     }
 }
 
@@ -206,31 +282,31 @@ mod tests {
         let (ada, start) = (party("user:ada"), Instant::now());
         let line = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
         // The queue was empty when the window began, so it is not standing yet.
-        assert!(admission.admit(ada.clone(), start).is_some());
-        assert!(admission.admit(ada.clone(), start + OBSERVATION_WINDOW).is_some());
+        assert!(admission.admit(ada.clone(), false, start).is_some());
+        assert!(admission.admit(ada.clone(), false, start + OBSERVATION_WINDOW).is_some());
         // The queue was standing for a whole window.
         let later = start + OBSERVATION_WINDOW * 2;
-        assert!(admission.admit(ada.clone(), later).is_none());
+        assert!(admission.admit(ada.clone(), false, later).is_none());
         drop(line);
         tokio::task::yield_now().await;
         // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
         let line = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
-        assert!(admission.admit(ada.clone(), later).is_some());
+        assert!(admission.admit(ada.clone(), false, later).is_some());
         drop(line);
         let line = spawn_waiting(&waiting, MAX_WAITING / 2).await;
-        assert!(admission.admit(ada.clone(), later).is_none());
+        assert!(admission.admit(ada.clone(), false, later).is_none());
         drop(line);
         tokio::task::yield_now().await;
-        assert!(admission.admit(ada.clone(), later).is_some());
+        assert!(admission.admit(ada.clone(), false, later).is_some());
         let _line = spawn_waiting(&waiting, MAX_WAITING).await;
-        assert!(admission.admit(ada, later + OVERLOAD_COOLDOWN).is_some());
+        assert!(admission.admit(ada, false, later + OVERLOAD_COOLDOWN).is_some());
     }
 
     #[tokio::test]
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
         let admission = Admission::new(Waiting::default(), MAX_WAITING);
         let (ada, now) = (party("user:ada"), Instant::now());
-        let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), now, move || is_exhausted);
+        let admit = |is_exhausted: bool| admission.admit_within((ada.clone(), false), now, move || is_exhausted);
         let mut served: Vec<Admitted> = (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
@@ -239,14 +315,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bounds_requests_in_flight_and_serves_other_clients() {
+    async fn bounds_arriving_bodies_and_serves_other_senders() {
         let admission = Admission::new(Waiting::default(), MAX_WAITING);
-        let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
-        let held: Vec<Admitted> = (0..MAX_IN_FLIGHT).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
-        assert!(admission.admit(crowd.clone(), now).is_none());
-        assert!(admission.admit(other, now).is_some());
-        drop(held);
-        assert!(admission.admit(crowd, now).is_some());
+        let holder = ClientKey::Holder(ClientAddress::of([192, 0, 2, 7].into()));
+        let (crowd, now) = (party("anonymous"), Instant::now());
+        let admit = |party: &ClientKey| admission.admit(party.clone(), true, now);
+        let mut held: Vec<Admitted> = (0..MAX_ARRIVING).map(|_| admit(&crowd).unwrap()).collect();
+        assert!(admit(&crowd).is_none());
+        // Holders of share links count as the same sender, and requests without a body are admitted.
+        assert!(admit(&holder).is_none());
+        assert!(admission.admit(crowd.clone(), false, now).is_some());
+        // A second sender gets its fair share, and others the rest of the second limit.
+        let second = party("user:second");
+        while let Some(place) = admit(&second) {
+            held.push(place);
+        }
+        assert!(held.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", held.len());
+        for other in 0.. {
+            let Some(place) = admit(&party(&format!("user:other-{}", other % 5))) else { break };
+            held.push(place);
+        }
+        // A named caller without an arriving body is admitted above the second limit, once.
+        let first = admit(&party("user:third"));
+        assert!(first.is_some());
+        assert!(admit(&party("user:third")).is_none());
+        // A body that has arrived no longer counts, although its request is still served.
+        drop(held.iter_mut().map(|place| place.take_arriving().unwrap()).collect::<Vec<_>>());
+        assert!(admit(&crowd).is_some());
+        drop((held, first));
+        assert!(admission.books.lock().unwrap().arriving.is_empty());
     }
 
     #[test]
@@ -270,19 +367,19 @@ mod tests {
         let waiting = Waiting::default();
         let admission = Admission::new(waiting.clone(), MAX_WAITING);
         let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());
-        let mut places: Vec<Admitted> = (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
+        let mut places: Vec<Admitted> = (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
         let _line = spawn_waiting(&waiting, MAX_WAITING).await;
-        assert!(admission.admit(crowd.clone(), start + OBSERVATION_WINDOW).is_some());
+        assert!(admission.admit(crowd.clone(), false, start + OBSERVATION_WINDOW).is_some());
         let later = start + OBSERVATION_WINDOW * 2;
-        assert!(admission.admit(crowd.clone(), later).is_none());
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
         // Two clients: the fair share of each is one half.
-        places.push(admission.admit(other.clone(), later).unwrap());
-        places.push(admission.admit(other.clone(), later).unwrap());
-        assert!(admission.admit(other.clone(), later).is_some());
-        assert!(admission.admit(crowd.clone(), later).is_none());
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        assert!(admission.admit(other.clone(), false, later).is_some());
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
         // Beyond twice the burst limit every request is refused.
         let _more = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
-        assert!(admission.admit(other, later).is_none());
+        assert!(admission.admit(other, false, later).is_none());
         drop(places);
         assert!(admission.books.lock().unwrap().under_way.is_empty());
     }

@@ -14,7 +14,7 @@ use actix_web::{
     middleware::Next,
     web::Bytes,
 };
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -54,6 +54,8 @@ pub async fn unread<B: MessageBody + 'static>(
     let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
     if drains
         && !body.over.get()
+        // Bytes that have already arrived are dropped without waiting.
+        && drop_rest(&body).now_or_never().is_none()
         && let Some(_drain) = DrainPermit::begin()
     {
         // The response is sent in any case; an undrained rest then closes the connection.
@@ -116,6 +118,13 @@ async fn drain(body: &SharedBody) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use actix_web::{
+        App, HttpResponse,
+        dev::Service as _,
+        middleware::from_fn,
+        test::{TestRequest, init_service},
+        web,
+    };
 
     #[test]
     fn bounds_the_drains_of_a_thread() {
@@ -123,5 +132,24 @@ mod tests {
         assert!(DrainPermit::begin().is_none());
         drop(drains);
         assert!(DrainPermit::begin().is_some());
+    }
+
+    #[actix_web::test]
+    async fn drops_what_has_arrived_while_every_drain_is_taken() {
+        let _drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
+        let refuse = web::to(|| async { HttpResponse::NotFound().finish() });
+        let app = init_service(App::new().wrap(from_fn(unread)).default_service(refuse)).await;
+        let ended = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&ended);
+        let mut parts = vec![Bytes::from_static(b"{}")];
+        let payload = stream::poll_fn(move |_| {
+            let part = parts.pop();
+            tell.set(part.is_none());
+            Poll::Ready(part.map(Ok))
+        });
+        let request = TestRequest::post().to_request();
+        let (request, _) = request.replace_payload(Payload::Stream { payload: payload.boxed_local() });
+        assert_eq!(app.call(request).await.unwrap().status(), StatusCode::NOT_FOUND);
+        assert!(ended.get());
     }
 }

@@ -86,12 +86,23 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
 }
 
+/// Attempts at an attack that did not reach all of its goals.
+const ROUNDS: usize = 4;
+
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());
     for attack in attacks() {
         server.reset_peak_memory();
         let since = Instant::now();
-        let tally = attack.run(target, random, 1).await;
+        let mut tally = attack.run(target, random, 1).await;
+        // A busy machine can refuse all requests of an aim for load.
+        for _ in 1..ROUNDS {
+            if tally.is_complete() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            tally.add(attack.run(target, random, 1).await);
+        }
         let memory = server.memory();
         report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);

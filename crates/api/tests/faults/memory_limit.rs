@@ -1,11 +1,13 @@
 //! The memory limit of a process, set below the resident memory of an idle server.
 
 use crate::{
-    process::{Place, Server},
+    process::{Place, Server, until},
     remote::inputs,
 };
 use fairway_testkit::TestDatabase;
+use futures_util::future::join_all;
 use serde_json::json;
+use std::time::Duration;
 
 /// Executes small work, which also raises the memory of a new server to its idle level. Returns the execute path.
 async fn execute_small_work(server: &Server) -> String {
@@ -56,4 +58,23 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("memory limit reached")).collect();
     assert!(lines.iter().any(|line| line.contains("settling_bytes") && line.contains("requested_bytes")), "{said}");
     assert!(said.contains("request failed; sending an error response") && !said.contains("ERROR"), "{said}");
+}
+
+/// An allocator that returns memory only while it allocates keeps all of it. The memory limit would then count it for ever.
+#[tokio::test]
+async fn returns_freed_memory_while_it_is_idle() {
+    let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");
+    assert!(built_with.is_some_and(|settings| settings.contains("dirty_decay_ms:200")), "{built_with:?}");
+    let database = TestDatabase::create().await.unwrap();
+    let place = Place::new(&database.url());
+    let server = place.start().await;
+    let run = work(&server).await;
+    let before = server.memory().now;
+    let mut large = inputs();
+    large["inputs"] = json!({ "ticket": "x".repeat(500_000) });
+    join_all((0..6).map(|_| server.remote.make(&run, &large))).await;
+    let grown = server.memory().peak.saturating_sub(before);
+    assert!(grown > 6 << 10, "six runs of 500 KB took {grown} KiB");
+    until("most of the memory is back", Duration::from_secs(60), async || server.memory().now < before + grown / 2)
+        .await;
 }

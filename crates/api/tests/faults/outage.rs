@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// Time limit for a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Rounds of requests, one of which must be refused within [`REFUSAL_TIMEOUT`].
+const ROUNDS: usize = 3;
 /// Time limit for the first success after the database is back.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time during which the server's processor use is measured without a database.
@@ -86,11 +88,27 @@ async fn send_all(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Durati
     requests.join_all().await
 }
 
-async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths) {
-    for (elapsed, response) in send_all(remote, paths, CONCURRENT_PER_KIND).await {
-        assert!(response.asks_to_come_back(), "{response:?}");
-        assert!(elapsed < REFUSAL_TIMEOUT, "{elapsed:?}: {response:?}");
+/// Asserts that all requests of a round are refused within [`REFUSAL_TIMEOUT`]. Other programs can delay a round, so one of
+/// [`ROUNDS`] rounds must be fast enough.
+async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths, concurrent: usize) {
+    let mut slowest = Vec::new();
+    for _ in 0..ROUNDS {
+        let round = send_all(remote, paths, concurrent).await;
+        assert!(!round.is_empty());
+        for (_, response) in &round {
+            assert!(response.asks_to_come_back(), "{response:?}");
+        }
+        let longest = round.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
+        if longest < REFUSAL_TIMEOUT {
+            return;
+        }
+        slowest.push(longest);
     }
+    panic!("refusals took longer than {REFUSAL_TIMEOUT:?} in each round: {slowest:?}");
+}
+
+async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
+    assert_all_refused_in_time(remote, paths, CONCURRENT_PER_KIND).await;
     let since = Instant::now();
     let readiness = remote.get("/readyz").await.unwrap();
     assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
@@ -157,10 +175,7 @@ async fn refuses_promptly_while_the_database_hangs() {
 
     let frozen = postgres.freeze();
     // More requests than several batches hold, so that some wait behind others.
-    for (elapsed, response) in send_all(remote, &paths, 6 * CONCURRENT_PER_KIND).await {
-        assert!(response.asks_to_come_back(), "{response:?}");
-        assert!(elapsed < REFUSAL_TIMEOUT, "{elapsed:?}: {response:?}");
-    }
+    assert_all_refused_in_time(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
     drop(frozen);
     until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
     assert_all_succeed(&server, &paths).await;

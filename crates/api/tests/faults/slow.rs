@@ -52,6 +52,7 @@ impl Fixture {
         Self { database, endpoint, place: setup, front, owner }
     }
 
+    /// A worker and its place, whose files the worker reads while it starts: keep both.
     fn worker(&self) -> (Place, Server) {
         let setup = Place::beside(&self.place).file(&account_config(&self.endpoint));
         let worker = setup.worker();
@@ -131,11 +132,11 @@ async fn response_of_a_paused_worker_is_discarded() {
     let scene = Fixture::set().await;
     let path = scene.remote().create_active_workload_using("slow").await;
     scene.endpoint.respond_in_sequence([pausing_response("late"), pausing_response("in time")]);
-    let (_, mut paused) = scene.worker();
+    let (_place, mut paused) = scene.worker();
     let run = scene.queued(&path).await;
     until("the first worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 1).await;
     paused.freeze();
-    let (_, other) = scene.worker();
+    let (_other_place, other) = scene.worker();
     until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 2).await;
 
     // The second worker owns the run now and waits. The endpoint releases pauses in their order.

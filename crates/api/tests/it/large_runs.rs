@@ -248,4 +248,6 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
     let cancel = app.post(format!("{path}/cancel"), json!({})).as_actor("user:operator");
     cancel.await.refused(409, "execution_not_cancellable");
+    // Its submitter too gets the refusal, which shows no output.
+    app.post(format!("{path}/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
 }

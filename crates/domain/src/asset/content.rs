@@ -208,9 +208,13 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return crowded;
     }
     let mut problems = published.problems(content);
+    // A full list has no room for what compiled patterns and rules would add, and may lack the problem of a list that is too long.
+    if problems.len() >= schema::MAX_PROBLEMS {
+        return problems;
+    }
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    // Content with a length error is refused in any case, and its patterns could take seconds to compile.
-    let is_within_bounds = !problems.iter().any(schema::is_length);
+    // Content with values that are too long is refused in any case, and its patterns could take seconds to compile.
+    let is_within_bounds = !problems.iter().any(schema::is_too_long);
     let mut ruled = rule::problems(kind, content, is_within_bounds);
     // Parsers report problems when content is read. Refused content is not read, so they run here and the report is
     // complete.

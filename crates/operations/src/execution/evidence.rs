@@ -105,18 +105,29 @@ impl Services {
         token: Option<&TokenHash>,
         operation: Operation,
     ) -> Result<(Execution, Own), Failure> {
-        let scope = TenantScope::of(caller);
         // A large output waits for memory, so the server reads it only for callers who may see it.
-        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
-        let RunState { execution, is_output_left_out } = state;
-        match self.authorize_run_access(caller, &execution, token, operation).await? {
+        let (RunState { execution, is_output_left_out }, own) = self.state_as(caller, id, token, operation).await?;
+        match own {
             Own::Yes if is_output_left_out => {
-                let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-                Ok((execution, Own::Yes))
+                let found = self.stores.executions.find(TenantScope::of(caller), id).await?;
+                Ok((found.ok_or(Failure::NotFound)?, Own::Yes))
             }
             Own::Yes => Ok((execution, Own::Yes)),
             Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
         }
+    }
+
+    /// Like `read_as`, without a large output, for operations that return no output.
+    pub(super) async fn state_as(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+        operation: Operation,
+    ) -> Result<(RunState, Own), Failure> {
+        let state = self.stores.executions.state(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        let own = self.authorize_run_access(caller, &state.execution, token, operation).await?;
+        Ok((state, own))
     }
 
     /// Determines whether a run is the caller's own. Other callers need the operation's permission.

@@ -11,6 +11,7 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         Execution,
+        ports::RunState,
         review::{AnswerUnderReview, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
     },
     id::ExecutionId,
@@ -56,7 +57,7 @@ impl Services {
         (verdict, note): (Verdict, Option<&str>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, (&execution, own), Operation::ReviewExecution).await?;
         let outcome = keyed(key, 200, id.uuid());
         let done = self.once(
@@ -74,7 +75,7 @@ impl Services {
     /// # Errors
     /// As for the verdict; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, (&execution, own), Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::of(&record) else { return Err(Failure::NotFound) };

@@ -9,7 +9,10 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    execution::settle::{ResolveRefusal, Resolution, settle},
+    execution::{
+        ports::RunState,
+        settle::{ResolveRefusal, Resolution, settle},
+    },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
     signal::Wakeup,
@@ -30,7 +33,7 @@ impl Services {
         (settled, note): (Resolution, Option<&str>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
-        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let place = self.scope_of_run(caller, &execution).await?;
         let scope = match gate::enter(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.

@@ -13,6 +13,7 @@ use fairway_domain::{
     execution::{
         Ending, Execution, Outcome, RunError, RunRef, Status,
         dispatch::{Held, CancelOutcome, Taken},
+        ports::RunState,
     },
     id::{ExecutionId, RequestId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -44,7 +45,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
         let scope = TenantScope::of(caller);
-        let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Own::No {
             let place = self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             gate::enter(caller, Operation::CancelExecution, &place)?;

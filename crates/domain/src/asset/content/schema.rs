@@ -21,7 +21,8 @@ use std::{
 pub(super) const MAX_PROBLEMS: usize = 100;
 /// Number of entries from which an oversized list or map is reported without its entries.
 const OVERSIZED_FROM: usize = 1_000;
-const LENGTH_MESSAGE: &str = "the length is outside the bounds of the schema";
+const TOO_LONG: &str = "the length is above the bound of the schema";
+const TOO_SHORT: &str = "the length is below the bound of the schema";
 /// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is emptied: a smaller cache
 /// costs time and never changes a result.
 pub(crate) const PATTERN_SIZE: usize = 256 << 10;
@@ -108,16 +109,16 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
             return VisitFlow::Into;
         }
         if found.len() < MAX_PROBLEMS {
-            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", LENGTH_MESSAGE));
+            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", TOO_LONG));
         }
         VisitFlow::Past
     });
     found
 }
 
-/// Whether a problem is a list, map or text with a length outside the bounds of the schema.
-pub(super) fn is_length(problem: &ContentProblem) -> bool {
-    problem.message == LENGTH_MESSAGE
+/// Whether a problem is a list, map or text that is longer than the schema allows.
+pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
+    problem.message == TOO_LONG
 }
 
 /// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
@@ -141,9 +142,8 @@ pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentPro
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
             ("out_of_bounds", "the number is outside the bounds of the schema".to_owned())
         }
-        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            ("out_of_bounds", LENGTH_MESSAGE.to_owned())
-        }
+        "maxLength" | "maxItems" | "maxProperties" => ("out_of_bounds", TOO_LONG.to_owned()),
+        "minLength" | "minItems" | "minProperties" => ("out_of_bounds", TOO_SHORT.to_owned()),
         "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),
     };

@@ -60,3 +60,12 @@ fn does_not_compile_too_many_policy_rules() {
     let many: Vec<_> = reported(201).into_iter().map(|(pointer, code)| problem_at(&pointer, code)).collect();
     assert_eq!(many, [problem_at("/rules", "out_of_bounds")]);
 }
+
+#[test]
+fn a_text_that_is_too_short_hides_no_other_problem() {
+    let rule = |number: usize, condition: &str| json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" });
+    let policy = json!({ "rules": [rule(0, ""), rule(1, "lane ==")] });
+    let pointers: Vec<String> =
+        problems(AssetKind::PolicyBundle, &policy).into_iter().map(|(pointer, _)| pointer).collect();
+    assert_eq!(pointers, ["/rules/0/condition", "/rules/1/condition"]);
+}
