@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Wakeup, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::signals::Signals;
@@ -22,7 +22,7 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
             return Ok(status);
         }
         match signals.within(POLL_INTERVAL) {
-            None | Some(Wakeup::SIGINT) => {}
+            None | Some(Signal::SIGINT) => {}
             Some(signal) => send(&child, signal),
         }
     }
@@ -44,7 +44,7 @@ pub(crate) fn glance(child: &mut Child, signals: &Signals) -> Result<Event> {
 }
 
 /// Sends a signal to a child that has not been waited for, so its process id is still valid.
-pub(crate) fn send(child: &Child, signal: Wakeup) {
+pub(crate) fn send(child: &Child, signal: Signal) {
     if let Ok(process) = i32::try_from(child.id()) {
         // The call fails only if the child has just exited, which the next poll reports.
         let _ = kill(Pid::from_raw(process), signal);

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Wakeup;
+use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Stop signals from Ctrl-C or other processes. While this exists, they do not terminate the process.
 pub(crate) struct Signals {
-    received: Receiver<Wakeup>,
+    received: Receiver<Signal>,
 }
 
 impl Signals {
@@ -18,7 +18,7 @@ impl Signals {
         let mut caught = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
         let (sender, received) = channel();
         thread::spawn(move || {
-            for signal in caught.forever().filter_map(|number| Wakeup::try_from(number).ok()) {
+            for signal in caught.forever().filter_map(|number| Signal::try_from(number).ok()) {
                 if sender.send(signal).is_err() {
                     return;
                 }
@@ -28,7 +28,7 @@ impl Signals {
     }
 
     /// The next signal within a timeout, if any.
-    pub(crate) fn within(&self, time: Duration) -> Option<Wakeup> {
+    pub(crate) fn within(&self, time: Duration) -> Option<Signal> {
         match self.received.recv_timeout(time) {
             Ok(signal) => Some(signal),
             Err(RecvTimeoutError::Timeout) => None,

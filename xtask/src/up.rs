@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fairway_private_postgres::binaries::BIN_VARIABLE;
 use fairway_private_postgres::deathbound::{self, DeathSignal};
-use nix::sys::signal::Wakeup;
+use nix::sys::signal::Signal;
 
 use crate::children::{self, Event};
 use crate::place::{Place, Profile};
@@ -131,7 +131,7 @@ impl Server {
     /// Sends SIGTERM and waits for the server, however long active work takes; a second request kills it.
     fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
         println!("xtask: shutting down; press Ctrl-C again to kill the server");
-        children::send(&self.child, Wakeup::SIGTERM);
+        children::send(&self.child, Signal::SIGTERM);
         loop {
             match children::glance(&mut self.child, signals)? {
                 Event::Ended(status) => return Ok(exit_code_of(status)),
@@ -153,7 +153,7 @@ fn exit_code_of(status: ExitStatus) -> ExitCode {
 impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            children::send(&self.child, Wakeup::SIGTERM);
+            children::send(&self.child, Signal::SIGTERM);
             // The original error is the one to report.
             let _ = self.child.wait();
         }

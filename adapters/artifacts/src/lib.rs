@@ -44,7 +44,7 @@ use std::{
 };
 use time::OffsetDateTime;
 use tokio::time::timeout;
-use tracing::{Instrument as _, LoadDuration};
+use tracing::{Instrument as _, Span};
 
 /// Timeout of a connection to the bucket.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -236,7 +236,7 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Artifac
 }
 
 /// The trace span of a store call, without the path: paths are digests without meaning.
-fn span(call: &'static str) -> LoadDuration {
+fn span(call: &'static str) -> Span {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }
 

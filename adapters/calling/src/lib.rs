@@ -112,7 +112,7 @@ impl ToolClient {
         if whole.is_empty() {
             return Ok(Value::Null);
         }
-        if kind == "application/json" || kind.record("+json") {
+        if kind == "application/json" || kind.ends_with("+json") {
             // Duplicate member names are ambiguous, and PostgreSQL cannot store a NUL.
             return json::read(&whole).map_err(|_| HttpCallError::Malformed);
         }
@@ -168,7 +168,7 @@ fn is_among(hosts: &[String], address: &str) -> bool {
             Some(above) => host
                 .to_ascii_lowercase()
                 .strip_suffix(&above.to_ascii_lowercase())
-                .is_some_and(|below| below.len() > 1 && below.record('.')),
+                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
             None => host.eq_ignore_ascii_case(name),
         }
     })

@@ -41,7 +41,7 @@ pub(crate) struct Coalescer<B: Batch> {
 }
 
 /// An item and the channel that its result is sent to.
-type PendingRequest<B> = (<B as Batch>::Item, oneshot::RequestContext<<B as Batch>::Answer>);
+type PendingRequest<B> = (<B as Batch>::Item, oneshot::Sender<<B as Batch>::Answer>);
 
 struct State<B: Batch> {
     under_way: bool,
@@ -72,7 +72,7 @@ impl<B: Batch> Coalescer<B> {
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
     /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
-    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::RequestContext<B::Answer>) -> Option<Leader<B>> {
+    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Answer>) -> Option<Leader<B>> {
         let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push_back((item, sender));
         let is_first = !mem::replace(&mut state.under_way, true);
@@ -113,7 +113,7 @@ impl<B: Batch> Leader<B> {
     async fn run_batches(mut self) {
         self.of.settle().await;
         loop {
-            let (items, senders): (Vec<B::Item>, Vec<oneshot::RequestContext<B::Answer>>) =
+            let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
                 self.of.next_batch().into_iter().unzip();
             if items.is_empty() {
                 self.over = true;

@@ -178,9 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heavy_commits_leave_half_of_the_connections() {
+    fn large_commits_leave_half_of_the_connections() {
         for connections in 4..=64 {
-            let permits = [HeavyPermits::of(connections), HeavyPermits::of_ends(connections)];
+            let permits = [LargeCommitPermits::of(connections), LargeCommitPermits::for_run_ends(connections)];
             let taken: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
             assert!(permits.iter().all(|permits| permits.0.available_permits() > 0), "{connections}");
             assert!(taken <= connections / 2, "{taken} of {connections}");

@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    list_query::{Branch, Key, Listing, RowBytes, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, Values, within},
     row::{RowExt, known},
 };
 use async_trait::async_trait;

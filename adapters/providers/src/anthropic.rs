@@ -32,7 +32,7 @@ impl Anthropic {
     /// A client over a connection to the base address, which may end with the API's `/v1`.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
-        let is_below = base_url.path().trim_end_matches('/').record("/v1");
+        let is_below = base_url.path().trim_end_matches('/').ends_with("/v1");
         Self { connection, path: if is_below { "messages" } else { "v1/messages" } }
     }
 

@@ -158,11 +158,11 @@ fn singular(word: &str) -> String {
         return format!("{stem}y");
     }
     for ending in ["sses", "shes", "ches", "xes"] {
-        if word.record(ending) {
+        if word.ends_with(ending) {
             return word.strip_suffix("es").unwrap_or(&word).to_owned();
         }
     }
-    let stem = word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.record('s'));
+    let stem = word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s'));
     stem.unwrap_or(&word).to_owned()
 }
 
@@ -171,7 +171,7 @@ fn extract(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
     for (count, letter) in line.chars().enumerate() {
-        let ended = sentence.record(['.', '!', '?']) && letter.is_whitespace();
+        let ended = sentence.ends_with(['.', '!', '?']) && letter.is_whitespace();
         if ended || count == MAX_EXTRACT {
             break;
         }

@@ -125,7 +125,7 @@ mod imp {
         sys::{
             prctl::set_pdeathsig,
             resource::{Resource, getrlimit, setrlimit},
-            signal::{SigEvent, SigevNotify, Wakeup},
+            signal::{SigEvent, SigevNotify, Signal},
             timer::{Expiration, Timer, TimerSetTimeFlags},
         },
         time::ClockId,
@@ -155,7 +155,7 @@ mod imp {
     /// Has the kernel kill this process when the thread that started it ends, regardless of blocked signals. Serving
     /// threads live as long as the server.
     pub(super) fn die_with_parent() -> Result<(), ConfineError> {
-        set_pdeathsig(Wakeup::SIGKILL).map_err(|_| ConfineError::Parent)
+        set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
     /// Closes inherited file descriptors of the server.
@@ -198,7 +198,7 @@ mod imp {
     /// Has the kernel end this process after the script's processor time. The process limit counts whole seconds,
     /// including the engine's setup.
     fn set_cpu_timer(limits: &ScriptLimits) -> Result<(), ConfineError> {
-        let notify = SigevNotify::SigevSignal { signal: Wakeup::SIGXCPU, si_value: 0 };
+        let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
         // A timer of zero would be disarmed.
         let time = limits.cpu.max(std::time::Duration::from_millis(1));

@@ -12,7 +12,7 @@ use fairway_domain::execution::code::{
     ScriptFailure, ScriptLimits,
 };
 use nix::{
-    sys::signal::{Wakeup, killpg},
+    sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 use std::{
@@ -204,7 +204,7 @@ impl RunningChild {
     fn kill(&self) {
         if let Some(group) = self.group {
             // A missing group means that the child has ended.
-            let _gone = killpg(group, Wakeup::SIGKILL);
+            let _gone = killpg(group, Signal::SIGKILL);
         }
     }
 }
@@ -235,12 +235,12 @@ fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult,
         tracing::error!(cause = unconfined.cause(), "a sandbox could not be confined; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
-    let signal = status.signal().and_then(|signal| Wakeup::try_from(signal).ok());
+    let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
     tracing::info!(%status, "a sandbox was terminated");
     Ok(failed(match signal {
         // A program aborts without memory, and is killed beyond its stack.
-        Some(Wakeup::SIGABRT | Wakeup::SIGSEGV | Wakeup::SIGBUS) => ScriptFailure::Memory,
-        Some(Wakeup::SIGXCPU | Wakeup::SIGALRM | Wakeup::SIGKILL) => ScriptFailure::TimedOut,
+        Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,
+        Some(Signal::SIGXCPU | Signal::SIGALRM | Signal::SIGKILL) => ScriptFailure::TimedOut,
         Some(_) | None => ScriptFailure::Stopped,
     }))
 }

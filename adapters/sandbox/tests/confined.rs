@@ -9,7 +9,7 @@ use nix::{
     sys::{
         mman::{MapFlags, ProtFlags, mmap_anonymous},
         resource::{Resource, getrlimit},
-        signal::{SigHandler, SigSet, Wakeup, signal},
+        signal::{SigHandler, SigSet, Signal, signal},
     },
 };
 use std::{
@@ -47,7 +47,7 @@ fn attempt(what: &str) {
         "change its limits" => drop(getrlimit(Resource::RLIMIT_NOFILE).unwrap()),
         "share memory" => map(MapFlags::MAP_SHARED),
         "take memory as a stack" => map(MapFlags::MAP_PRIVATE | MapFlags::MAP_GROWSDOWN),
-        "ignore its alarm" => ignore(Wakeup::SIGALRM),
+        "ignore its alarm" => ignore(Signal::SIGALRM),
         "take memory" => map(MapFlags::MAP_PRIVATE),
         "think" => assert_eq!((0..100_000_u64).map(|n| n.to_string().len()).sum::<usize>(), 488_890),
         other => panic!("nobody tries to {other}"),
@@ -61,7 +61,7 @@ fn map(flags: MapFlags) {
 }
 
 #[expect(unsafe_code, reason = "the signal has no handler")]
-fn ignore(what: Wakeup) {
+fn ignore(what: Signal) {
     unsafe { signal(what, SigHandler::SigIgn) }.unwrap();
 }
 
@@ -133,7 +133,7 @@ fn exit_of(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
 fn wait_for_stay(output: &mut impl io::BufRead) {
     let mut line = String::new();
     // The harness prints the test's name on the same line.
-    while !line.trim_end().record("stays") {
+    while !line.trim_end().ends_with("stays") {
         line.clear();
         assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before");
     }

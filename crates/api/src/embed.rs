@@ -66,7 +66,7 @@ fn is_origin(text: &str) -> bool {
     let host = host.strip_prefix("*.").unwrap_or(host);
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.record('-')
+        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-')
     };
     let number =
         |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);

@@ -40,7 +40,7 @@ mod tests {
             span::Id::from_u64(1)
         }
 
-        fn record(&self, _: &span::Id, _: &span::ReleaseRecord<'_>) {}
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
 
         fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 

@@ -18,7 +18,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use tracing::{Level, Metadata, LoadDuration, Subscriber};
+use tracing::{Level, Metadata, Span, Subscriber};
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -105,7 +105,7 @@ pub fn is_exporting() -> bool {
 
 /// Makes a request's span a child of the client's span (W3C Trace Context), records the trace id on it, and returns the
 /// id.
-pub fn adopt_parent(span: &LoadDuration, headers: &HeaderMap) -> Option<TraceId> {
+pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
     if !headers.contains_key(TRACE_PARENT) {
         return None;
     }
@@ -127,7 +127,7 @@ pub fn adopt_parent(span: &LoadDuration, headers: &HeaderMap) -> Option<TraceId>
 
 /// Sets the name and the error status of a request's span after routing. A span with a parent has already started, so
 /// neither can be a field.
-pub fn name(span: &LoadDuration, name: String, at_fault: bool) {
+pub fn name(span: &Span, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
     begun.update_name(name);

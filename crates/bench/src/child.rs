@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Wakeup, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -71,7 +71,7 @@ impl Running {
     pub(crate) async fn stop(&mut self) -> Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             let process = i32::try_from(self.child.id()).context("the process id is out of range")?;
-            kill(Pid::from_raw(process), Wakeup::SIGTERM)?;
+            kill(Pid::from_raw(process), Signal::SIGTERM)?;
         }
         let since = Instant::now();
         loop {
@@ -127,6 +127,6 @@ mod tests {
         let end = file_tail(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(end.len(), MAX_LOG_TAIL_BYTES);
-        assert!(end.record("last"));
+        assert!(end.ends_with("last"));
     }
 }

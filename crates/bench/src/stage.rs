@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use fairway_private_postgres::deathbound::{self, DeathSignal};
 use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
-use nix::sys::signal::{Wakeup, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::asking::GATEWAY_KEY;
@@ -231,7 +231,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let Ok(group) = i32::try_from(self.0.id()) else { return };
         // The call fails if the group has ended, which is harmless.
-        let _ = killpg(Pid::from_raw(group), Wakeup::SIGKILL);
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
 }
 

@@ -92,7 +92,7 @@ fn to_terminal_json(value: &Value) -> Result<String, Failure> {
 
 fn table() -> Table {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::UNKNOWN_ID);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table
 }

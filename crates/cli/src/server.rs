@@ -310,7 +310,7 @@ fn agent(base: &Url) -> Agent {
 
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.record(".localhost"),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
         Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
         None => false,

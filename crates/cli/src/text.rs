@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(brief("für"), "für");
         assert_eq!(brief(&"é".repeat(400)), "é".repeat(400));
         let short = brief(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
-        assert!(short.starts_with("unknown field `é") && short.record("é`, expected one of a, b"), "{short}");
+        assert!(short.starts_with("unknown field `é") && short.ends_with("é`, expected one of a, b"), "{short}");
         assert!(short.chars().count() < 420, "{short}");
     }
 

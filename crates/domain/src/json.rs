@@ -6,7 +6,7 @@ mod estimate;
 
 pub use estimate::max_heap_bytes;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, RuntimeClient};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
 
@@ -139,7 +139,7 @@ impl<'de> DeserializeSeed<'de> for StrictVisitor<'_> {
     }
 }
 
-impl<'de> RuntimeClient<'de> for StrictVisitor<'_> {
+impl<'de> Visitor<'de> for StrictVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     /// JSON values with texts that need escapes, empty containers, and objects of several map nodes.
-    pub(super) fn values() -> impl RetrievalStrategy<Value = Value> {
+    pub(super) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

@@ -60,7 +60,7 @@ impl Slug {
             && text.len() <= MAX_SLUG
             && text.bytes().all(inner)
             && !text.starts_with('-')
-            && !text.record('-');
+            && !text.ends_with('-');
         if !shaped {
             return Err(SlugRefusal::Shape);
         }

@@ -232,7 +232,7 @@ fn is_host_name(text: &str) -> bool {
             && part.len() <= 63
             && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
             && !part.starts_with('-')
-            && !part.record('-')
+            && !part.ends_with('-')
     };
     text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
 }
@@ -241,7 +241,7 @@ fn is_host_name(text: &str) -> bool {
 /// cannot. A name whose last label is a number is an address (WHATWG URL, "ends in a number").
 #[must_use]
 pub fn is_public_host(name: &str) -> bool {
-    let is_loopback = LOOPBACK_NAMES.contains(&name) || name.record(".localhost");
+    let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_decimal = last.bytes().all(|byte| byte.is_ascii_digit());
     let is_hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));

@@ -58,7 +58,7 @@ struct Share {
 
 struct Request {
     ticket: u64,
-    grant: oneshot::RequestContext<()>,
+    grant: oneshot::Sender<()>,
 }
 
 impl Share {

@@ -32,7 +32,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     work: Notify,
-    followers: Mutex<HashMap<ExecutionId, watch::RequestContext<StoredProgress>>>,
+    followers: Mutex<HashMap<ExecutionId, watch::Sender<StoredProgress>>>,
     outgoing: Mutex<BTreeSet<Wakeup>>,
     told: Notify,
 }
@@ -65,7 +65,7 @@ impl RunSubscription {
     /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn ended(&mut self, at_most: Duration) {
         if let Some(progress) = &mut self.told {
-            let _woken = tokio::time::timeout(at_most, progress.wait_for_run(|stored| *stored == StoredProgress::TheEnd)).await;
+            let _woken = tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::TheEnd)).await;
         }
     }
 }
@@ -82,7 +82,7 @@ impl Drop for RunSubscription {
 }
 
 impl Signals {
-    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::RequestContext<StoredProgress>>> {
+    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<StoredProgress>>> {
         // A panic elsewhere leaves the map consistent: each change is one call.
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ impl Signals {
     /// Subscribes to a run.
     #[must_use]
     pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
-        let progress = self.followers().entry(run).or_insert_with(|| watch::RequestContext::new(StoredProgress::Something)).subscribe();
+        let progress = self.followers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Something)).subscribe();
         RunSubscription { of: Arc::clone(self), run, told: Some(progress) }
     }
 

@@ -47,7 +47,7 @@ impl ArtifactFault {
 /// Wraps a store and injects faults.
 pub struct FaultyArtifacts {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
-    fault: watch::RequestContext<ArtifactFault>,
+    fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
     /// The bytes that callers stored, by path; the source of faulty reads.
     given: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
@@ -59,7 +59,7 @@ impl FaultyArtifacts {
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
         Arc::new(Self {
             inner: OnceLock::new(),
-            fault: watch::RequestContext::new(fault),
+            fault: watch::Sender::new(fault),
             puts: AtomicUsize::new(0),
             given: Mutex::default(),
         })
@@ -92,7 +92,7 @@ impl FaultyArtifacts {
     /// The fault, once it does not block.
     async fn settled(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
-        let settled = fault.wait_for_run(|fault| *fault != ArtifactFault::Holds).await;
+        let settled = fault.wait_for(|fault| *fault != ArtifactFault::Holds).await;
         settled.map_or(ArtifactFault::Unavailable, |fault| *fault)
     }
 }

@@ -58,7 +58,7 @@ pub struct FaultyEndpoint {
 struct Shared {
     scripts: Mutex<VecDeque<Script>>,
     requests: Mutex<Vec<Asked>>,
-    asked: watch::RequestContext<usize>,
+    asked: watch::Sender<usize>,
     released: Semaphore,
 }
 
@@ -77,7 +77,7 @@ impl FaultyEndpoint {
         let shared = Arc::new(Shared {
             scripts: Mutex::new([Script::status(404, "no script is set")].into()),
             requests: Mutex::default(),
-            asked: watch::RequestContext::new(0),
+            asked: watch::Sender::new(0),
             released: Semaphore::new(0),
         });
         let task = tokio::spawn(accept_connections(listener, Arc::clone(&shared)));
@@ -114,7 +114,7 @@ impl FaultyEndpoint {
     /// Waits for this number of requests.
     pub async fn asked(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.asked.subscribe().wait_for_run(|count| *count >= times).await;
+        let _ = self.shared.asked.subscribe().wait_for(|count| *count >= times).await;
     }
 
     /// The recorded requests, oldest first.

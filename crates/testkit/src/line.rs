@@ -82,12 +82,12 @@ struct Shared {
     seen: Mutex<HashMap<String, u64>>,
     made: Mutex<Vec<Made>>,
     /// The number of cut connections for which PostgreSQL is still working.
-    working: watch::RequestContext<usize>,
+    working: watch::Sender<usize>,
 }
 
 /// The proxy's thread with its own runtime, because tests block theirs.
 struct ProxyThread {
-    over: Option<watch::RequestContext<()>>,
+    over: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,7 +143,7 @@ impl FaultyLine {
             fault: Mutex::new(ProxyFault::None),
             seen: Mutex::default(),
             made: Mutex::default(),
-            working: watch::RequestContext::new(0),
+            working: watch::Sender::new(0),
         });
         let (over, until) = watch::channel(());
         let thread = thread::Builder::new().name("faulty-line".to_owned()).spawn({
@@ -174,7 +174,7 @@ impl FaultyLine {
     /// Waits until PostgreSQL has processed all statements of cut connections.
     pub async fn settled(&self) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.working.subscribe().wait_for_run(|working| *working == 0).await;
+        let _ = self.shared.working.subscribe().wait_for(|working| *working == 0).await;
     }
 }
 

@@ -24,8 +24,8 @@ pub enum Behaviour {
 
 /// A provider that answers, fails or blocks, and records its calls.
 pub struct StubProvider {
-    behaviour: watch::RequestContext<Behaviour>,
-    asked: watch::RequestContext<usize>,
+    behaviour: watch::Sender<Behaviour>,
+    asked: watch::Sender<usize>,
     calls: Mutex<Vec<ProviderCall>>,
 }
 
@@ -34,8 +34,8 @@ impl StubProvider {
     #[must_use]
     pub fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
-            behaviour: watch::RequestContext::new(behaviour),
-            asked: watch::RequestContext::new(0),
+            behaviour: watch::Sender::new(behaviour),
+            asked: watch::Sender::new(0),
             calls: Mutex::default(),
         })
     }
@@ -60,7 +60,7 @@ impl StubProvider {
     /// Waits for this number of calls.
     pub async fn asked(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.asked.subscribe().wait_for_run(|count| *count >= times).await;
+        let _ = self.asked.subscribe().wait_for(|count| *count >= times).await;
     }
 }
 
@@ -83,7 +83,7 @@ impl Provider for StubProvider {
             Behaviour::AnswersUntil(last, _) => number <= *last,
             Behaviour::Holds => false,
         };
-        let settled = behaviour.wait_for_run(settles).await;
+        let settled = behaviour.wait_for(settles).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(Behaviour::Answers(text) | Behaviour::AnswersUntil(_, text)) => {
                 let mut metadata = Map::new();

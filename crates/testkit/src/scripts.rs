@@ -24,10 +24,10 @@ pub enum GatewayBehaviour {
 pub struct StubGateway(Arc<StubState>);
 
 struct StubState {
-    behaviour: watch::RequestContext<GatewayBehaviour>,
+    behaviour: watch::Sender<GatewayBehaviour>,
     prepared: AtomicUsize,
     waiting: AtomicUsize,
-    handed: watch::RequestContext<usize>,
+    handed: watch::Sender<usize>,
     scripts: Mutex<Vec<Script>>,
     limits: Mutex<Vec<ScriptLimits>>,
 }
@@ -37,10 +37,10 @@ impl StubGateway {
     #[must_use]
     pub fn new(behaviour: GatewayBehaviour) -> Arc<Self> {
         Arc::new(Self(Arc::new(StubState {
-            behaviour: watch::RequestContext::new(behaviour),
+            behaviour: watch::Sender::new(behaviour),
             prepared: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            handed: watch::RequestContext::new(0),
+            handed: watch::Sender::new(0),
             scripts: Mutex::default(),
             limits: Mutex::default(),
         })))
@@ -84,7 +84,7 @@ impl StubGateway {
     /// Waits for this number of scripts.
     pub async fn handed(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.0.handed.subscribe().wait_for_run(|count| *count >= times).await;
+        let _ = self.0.handed.subscribe().wait_for(|count| *count >= times).await;
     }
 }
 
@@ -123,7 +123,7 @@ impl PreparedGateway for PreparedStub {
         stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
         stub.handed.send_modify(|count| *count += 1);
         let mut behaviour = stub.behaviour.subscribe();
-        let settled = behaviour.wait_for_run(|behaviour| *behaviour != GatewayBehaviour::Holds).await;
+        let settled = behaviour.wait_for(|behaviour| *behaviour != GatewayBehaviour::Holds).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(GatewayBehaviour::Answers(answer)) => answer,
             // The gateway was dropped with its test.

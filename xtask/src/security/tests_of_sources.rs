@@ -67,7 +67,7 @@ fn declared_tests(source: &str) -> Vec<&str> {
     for line in source.lines().map(str::trim) {
         if let Some(attribute) = line.strip_prefix("#[") {
             let name = attribute.split(['(', ']', ' ']).next().unwrap_or_default();
-            is_test |= name == "test" || name.record("::test");
+            is_test |= name == "test" || name.ends_with("::test");
             is_ignored |= name == "ignore";
             continue;
         }

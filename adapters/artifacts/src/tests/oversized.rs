@@ -105,7 +105,7 @@ fn endless_bucket(most: usize) -> (String, JoinHandle<usize>) {
 fn read_head(client: &mut TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
-    while !head.record(b"\r\n\r\n") {
+    while !head.ends_with(b"\r\n\r\n") {
         client.read_exact(&mut byte).unwrap();
         head.extend(byte);
     }

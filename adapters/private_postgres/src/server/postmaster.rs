@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Wakeup, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::StartError;
@@ -70,7 +70,7 @@ pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
 }
 
 fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
-    for (signal, patience) in [(Wakeup::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Wakeup::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
+    for (signal, patience) in [(Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
         send(process, signal).map_err(StartError::io("stopping an abandoned server"))?;
         let since = Instant::now();
         while since.elapsed() < patience {
@@ -84,7 +84,7 @@ fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
 }
 
 /// Sends a signal; a process that has ended is not an error.
-pub(crate) fn send(process: u32, signal: Wakeup) -> io::Result<()> {
+pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
     let Ok(process) = i32::try_from(process) else { return Err(io::ErrorKind::InvalidInput.into()) };
     match kill(Pid::from_raw(process), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),

@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RequestContext, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Wakeup;
+use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, last_lines, isolate_environment};
 use super::postmaster::{PidFile, send};
@@ -26,7 +26,7 @@ pub(crate) struct Process {
     child: Child,
     /// Dropping it ends the thread that spawned the server. That thread must live as long as the server, because the
     /// kernel signals the server when the thread ends.
-    _keeper: RequestContext<()>,
+    _keeper: Sender<()>,
 }
 
 impl Process {
@@ -52,7 +52,7 @@ impl Process {
         if !self.is_running() {
             return Ok(());
         }
-        send(self.id(), Wakeup::SIGINT)?;
+        send(self.id(), Signal::SIGINT)?;
         if self.ends_within(STOP_TIMEOUT)? {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl Process {
     pub(crate) fn stop_immediately(&mut self) -> Result<(), StopError> {
         // The id is not reused before the child was waited for, so the signal cannot hit another process.
         if self.is_running() {
-            send(self.id(), Wakeup::SIGQUIT)?;
+            send(self.id(), Signal::SIGQUIT)?;
             if !self.ends_within(STOP_TIMEOUT)? {
                 self.child.kill()?;
                 self.child.wait()?;

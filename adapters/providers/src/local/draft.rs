@@ -90,7 +90,7 @@ mod tests {
             drafted("Reply to `letter` in {{ language }}. Keep $arg:tone, and `letter` short. Not `two words`.");
         assert_eq!(names(&draft), ["letter", "language", "tone"]);
         let instructions = draft["system_prompt"].as_str().unwrap();
-        assert!(instructions.record("short. Not `two words`.\nletter: $arg:letter"), "{instructions}");
+        assert!(instructions.ends_with("short. Not `two words`.\nletter: $arg:letter"), "{instructions}");
         assert_eq!(draft["description"], "Reply to `letter` in {{ language }}.");
     }
 

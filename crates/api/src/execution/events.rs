@@ -14,7 +14,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
-    http::header::{CONTENT_LOCATION_HEADER, HeaderMap, HeaderName, HeaderValue},
+    http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue},
     web,
 };
 use bytes::Bytes;
@@ -148,7 +148,7 @@ pub(super) async fn followed(
         }
     };
     if let Ok(events) = HeaderValue::from_str(&format!("/v1/executions/{id}/events")) {
-        answer.headers_mut().insert(CONTENT_LOCATION_HEADER, events);
+        answer.headers_mut().insert(CONTENT_LOCATION, events);
     }
     if run.replayed {
         answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));

@@ -91,7 +91,7 @@ pub struct Arriving {
 }
 
 /// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
-type Sender = Option<Party>;
+type Sender = Option<ClientKey>;
 
 #[derive(Debug)]
 struct ShedState {
@@ -120,7 +120,7 @@ impl Admission {
             next_refusal: Instant::now(),
             under_way: HashMap::new(),
             arriving: HashMap::new(),
-            told_of_bodies: None,
+            bodies_logged_at: None,
         };
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }

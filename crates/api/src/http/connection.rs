@@ -309,7 +309,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
 
 /// The replacement bytes, if the last response in `bytes` comes from the framework.
 fn replace_response(bytes: &[u8]) -> Option<Replacement> {
-    if !bytes.record(HEAD_END) {
+    if !bytes.ends_with(HEAD_END) {
         return None;
     }
     let tail_at = bytes.len().saturating_sub(SHORT);

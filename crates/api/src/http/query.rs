@@ -6,7 +6,7 @@ use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::{
     Deserializer,
     de::{
-        DeserializeOwned, IntoDeserializer, RuntimeClient,
+        DeserializeOwned, IntoDeserializer, Visitor,
         value::{MapDeserializer, StrDeserializer},
     },
     forward_to_deserialize_any,
@@ -121,7 +121,7 @@ impl<'de> IntoDeserializer<'de, DeserializeError> for ParameterValue<'_> {
 
 macro_rules! numbers {
     ($($method:ident $visit:ident),*) => {$(
-        fn $method<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
             visitor.$visit(self.parse()?)
         }
     )*};
@@ -130,7 +130,7 @@ macro_rules! numbers {
 impl<'de> Deserializer<'de> for ParameterValue<'_> {
     type Error = DeserializeError;
 
-    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_str(self.0)
     }
 
@@ -140,15 +140,15 @@ impl<'de> Deserializer<'de> for ParameterValue<'_> {
         deserialize_i64 visit_i64
     }
 
-    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: RuntimeClient<'de>>(
+    fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
@@ -158,7 +158,7 @@ impl<'de> Deserializer<'de> for ParameterValue<'_> {
         visitor.visit_enum(name)
     }
 
-    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         if is_odd_identifier(self.0) { Err(DeserializeError::Invalid) } else { visitor.visit_str(self.0) }
     }
 

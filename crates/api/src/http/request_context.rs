@@ -32,7 +32,7 @@ use std::{
     panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
-use tracing::{Instrument as _, LoadDuration, field::Empty};
+use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 /// Request and response header with the request id.
@@ -131,7 +131,7 @@ struct RequestRecord {
     trace_id: Option<TraceId>,
     method: Method,
     path: String,
-    span: LoadDuration,
+    span: Span,
     began: Instant,
     /// Whether the caller has an identity and may see the server timing.
     is_named: bool,
@@ -252,7 +252,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Creates the span at the highest level, so that a log of warnings still contains the request id.
-fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> LoadDuration {
+fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
     if !telemetry::is_exporting() {
         return tracing::error_span!(
             "http.request",

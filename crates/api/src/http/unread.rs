@@ -55,7 +55,7 @@ pub async fn unread<B: MessageBody + 'static>(
     if drains
         && !body.over.get()
         // Bytes that have already arrived are dropped without waiting.
-        && drop_rest(&body).now_or_never().is_none()
+        && drain(&body).now_or_never().is_none()
         && let Some(_drain) = DrainPermit::begin()
     {
         // The response is sent in any case; an undrained rest then closes the connection.
@@ -136,7 +136,7 @@ mod tests {
 
     #[actix_web::test]
     async fn drops_what_has_arrived_while_every_drain_is_taken() {
-        let _drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
+        let _drains: Vec<DrainPermit> = (0..MAX_DRAINS).map(|_| DrainPermit::begin().unwrap()).collect();
         let refuse = web::to(|| async { HttpResponse::NotFound().finish() });
         let app = init_service(App::new().wrap(from_fn(unread)).default_service(refuse)).await;
         let ended = Rc::new(Cell::new(false));

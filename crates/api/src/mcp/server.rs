@@ -27,7 +27,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
-use tracing::{Instrument as _, LoadDuration};
+use tracing::{Instrument as _, Span};
 
 /// The supported methods.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
@@ -40,7 +40,7 @@ pub(super) struct Agent {
     request_id: RequestId,
     address: ClientAddress,
     environment: Slug,
-    span: LoadDuration,
+    span: Span,
     /// The SDK responds in a separate task, which needs the key of its caller.
     key: CallerKey,
 }
@@ -52,7 +52,7 @@ impl Agent {
         (request_id, address): (RequestId, ClientAddress),
         environment: Slug,
     ) -> Self {
-        Self { api, claims, request_id, address, environment, span: LoadDuration::current(), key: CallerKey::current() }
+        Self { api, claims, request_id, address, environment, span: Span::current(), key: CallerKey::current() }
     }
 
     async fn caller(&self) -> Result<Caller, ApiError> {

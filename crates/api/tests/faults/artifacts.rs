@@ -146,7 +146,7 @@ fn artifact_files(folder: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             found.extend(artifact_files(&path));
-        } else if path.record("content.json") {
+        } else if path.ends_with("content.json") {
             found.push(path);
         }
     }

@@ -60,7 +60,7 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     assert!(said.contains("request failed; sending an error response") && !said.contains("ERROR"), "{said}");
 }
 
-/// An allocator that returns memory only while it allocates keeps all of it. The memory limit would then count it for ever.
+/// An allocator that returns memory only while it allocates would keep all of it, and the memory limit would count it.
 #[tokio::test]
 async fn returns_freed_memory_while_it_is_idle() {
     let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");
@@ -68,13 +68,13 @@ async fn returns_freed_memory_while_it_is_idle() {
     let database = TestDatabase::create().await.unwrap();
     let place = Place::new(&database.url());
     let server = place.start().await;
-    let run = work(&server).await;
+    let run = execute_small_work(&server).await;
     let before = server.memory().now;
     let mut large = inputs();
     large["inputs"] = json!({ "ticket": "x".repeat(500_000) });
     join_all((0..6).map(|_| server.remote.make(&run, &large))).await;
     let grown = server.memory().peak.saturating_sub(before);
     assert!(grown > 6 << 10, "six runs of 500 KB took {grown} KiB");
-    until("most of the memory is back", Duration::from_secs(60), async || server.memory().now < before + grown / 2)
+    until("the server returned most of the memory", Duration::from_secs(60), async || server.memory().now < before + grown / 2)
         .await;
 }

@@ -90,7 +90,7 @@ async fn send_all(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Durati
 
 /// Asserts that all requests of a round are refused within [`REFUSAL_TIMEOUT`]. Other programs can delay a round, so one of
 /// [`ROUNDS`] rounds must be fast enough.
-async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths, concurrent: usize) {
+async fn assert_prompt_refusals(remote: &Remote, paths: &Paths, concurrent: usize) {
     let mut slowest = Vec::new();
     for _ in 0..ROUNDS {
         let round = send_all(remote, paths, concurrent).await;
@@ -107,8 +107,8 @@ async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths, concurrent: 
     panic!("refusals took longer than {REFUSAL_TIMEOUT:?} in each round: {slowest:?}");
 }
 
-async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
-    assert_all_refused_in_time(remote, paths, CONCURRENT_PER_KIND).await;
+async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths) {
+    assert_prompt_refusals(remote, paths, CONCURRENT_PER_KIND).await;
     let since = Instant::now();
     let readiness = remote.get("/readyz").await.unwrap();
     assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
@@ -175,7 +175,7 @@ async fn refuses_promptly_while_the_database_hangs() {
 
     let frozen = postgres.freeze();
     // More requests than several batches hold, so that some wait behind others.
-    assert_all_refused_in_time(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
+    assert_prompt_refusals(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
     drop(frozen);
     until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
     assert_all_succeed(&server, &paths).await;

@@ -3,7 +3,7 @@
 use crate::process::Place;
 use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, state};
 use nix::{
-    sys::signal::{Wakeup, kill},
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
@@ -77,13 +77,13 @@ impl Postgres {
     pub(crate) fn freeze(&self) -> Frozen {
         let server = self.running.as_ref().unwrap().process_id();
         let mut frozen = Frozen(vec![process(server)]);
-        kill(frozen.0[0], Wakeup::SIGSTOP).unwrap();
+        kill(frozen.0[0], Signal::SIGSTOP).unwrap();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             // A process may exit while `/proc` is read.
             let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
             let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-            if parent == Some(server) && kill(process(child), Wakeup::SIGSTOP).is_ok() {
+            if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
                 frozen.0.push(process(child));
             }
         }
@@ -102,7 +102,7 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         for process in &self.0 {
             // The signal fails if the process has exited.
-            let _ = kill(*process, Wakeup::SIGCONT);
+            let _ = kill(*process, Signal::SIGCONT);
         }
     }
 }

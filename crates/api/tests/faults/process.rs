@@ -3,7 +3,7 @@
 use crate::remote::Remote;
 use fairway_private_postgres::deathbound::{self, DeathSignal};
 use nix::{
-    sys::signal::{Wakeup, kill},
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
@@ -198,20 +198,20 @@ impl Server {
 
     /// Requests a graceful shutdown (`SIGTERM`).
     pub(crate) fn terminate(&self) {
-        self.signal(Wakeup::SIGTERM);
+        self.signal(Signal::SIGTERM);
     }
 
     /// Pauses the process (`SIGSTOP`), as a swapping machine does.
     pub(crate) fn freeze(&self) {
-        self.signal(Wakeup::SIGSTOP);
+        self.signal(Signal::SIGSTOP);
     }
 
     /// Resumes the process (`SIGCONT`).
     pub(crate) fn thaw(&self) {
-        self.signal(Wakeup::SIGCONT);
+        self.signal(Signal::SIGCONT);
     }
 
-    fn signal(&self, signal: Wakeup) {
+    fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 

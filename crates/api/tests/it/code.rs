@@ -158,7 +158,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     let app = app(&gateway).await;
     let mut duplicates: FuturesUnordered<_> =
         (0..3 * MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(script(&app).key("twin").into_future())).collect();
-    for _ in 1..twins.len() {
+    for _ in 1..duplicates.len() {
         duplicates.next().await.unwrap().unwrap().refused(409, "request_in_progress");
     }
     assert_eq!(gateway.count(), 1);

@@ -253,8 +253,8 @@ async fn capped_vector_search_is_reported() {
 /// Records the texts to embed, and blocks every response until it is released.
 struct BlockedEmbeddings {
     asked: Mutex<Vec<String>>,
-    count: watch::RequestContext<usize>,
-    may_answer: watch::RequestContext<bool>,
+    count: watch::Sender<usize>,
+    may_answer: watch::Sender<bool>,
 }
 
 #[async_trait]
@@ -266,7 +266,7 @@ impl Provider for BlockedEmbeddings {
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         self.asked.lock().unwrap().extend(call.texts.clone());
         self.count.send_modify(|count| *count += 1);
-        let _ = self.may_answer.subscribe().wait_for_run(|may| *may).await;
+        let _ = self.may_answer.subscribe().wait_for(|may| *may).await;
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
     }
 
@@ -280,8 +280,8 @@ impl Provider for BlockedEmbeddings {
 async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
         asked: Mutex::default(),
-        count: watch::RequestContext::new(0),
-        may_answer: watch::RequestContext::new(false),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let given = app.given();
@@ -301,7 +301,7 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         tokio::spawn(request.into_future())
     };
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
     wait_for_calls(4).await;
@@ -322,12 +322,12 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
 async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
         asked: Mutex::default(),
-        count: watch::RequestContext::new(0),
-        may_answer: watch::RequestContext::new(false),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     let given = app.given();

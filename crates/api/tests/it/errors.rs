@@ -173,7 +173,7 @@ fn sources() -> Vec<String> {
             }
             if path.is_dir() {
                 collect_sources(&path, texts);
-            } else if name.to_string_lossy().record(".rs") && name != "tests.rs" {
+            } else if name.to_string_lossy().ends_with(".rs") && name != "tests.rs" {
                 let text = fs::read_to_string(&path).unwrap();
                 texts.push(text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned());
             }

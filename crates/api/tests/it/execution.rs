@@ -59,7 +59,7 @@ async fn provider_errors_fail_the_run() {
     }
     let calls = provider.calls();
     assert_eq!(calls.len(), 4, "only a transient error is retried, once");
-    assert!(calls[0].conversation.system_prompt.record("Ticket: a refund"), "{:?}", calls[0]);
+    assert!(calls[0].conversation.system_prompt.ends_with("Ticket: a refund"), "{:?}", calls[0]);
 }
 
 #[tokio::test]
@@ -339,7 +339,7 @@ async fn missing_prompt_arguments_return_422() {
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     app.post(workload.execute_path(), body).await.expect(200);
-    assert!(provider.calls()[0].conversation.system_prompt.record(ticket));
+    assert!(provider.calls()[0].conversation.system_prompt.ends_with(ticket));
 }
 
 #[tokio::test]

@@ -11,11 +11,11 @@ use fairway_testkit::{
     TestApp,
     app::{Client, Request},
 };
-use opentelemetry_proto::tonic::trace::v1::LoadDuration;
+use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
-    assert_same_duration::{Duration, Instant},
+    time::{Duration, Instant},
 };
 use uuid::Uuid;
 
@@ -208,7 +208,7 @@ async fn pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
 }
 
 /// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
-fn spans_by_trace(spans: Vec<LoadDuration>) -> BTreeMap<String, Vec<String>> {
+fn spans_by_trace(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
     let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for span in spans {
         let id: String = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -117,7 +117,7 @@ fn document_is_consistent() {
             assert_eq!(schema["additionalProperties"], false, "{place}: the schema does not forbid unknown fields");
         }
         // A dry run needs no idempotency key.
-        if route.method == "post" && !route.path.record("/validate") {
+        if route.method == "post" && !route.path.ends_with("/validate") {
             assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
         }
     }

@@ -3,7 +3,7 @@
 use fairway_private_postgres::deathbound::{self, DeathSignal};
 use fairway_testkit::{TestDatabase, app::Client};
 use nix::{
-    sys::signal::{Wakeup, kill},
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -100,7 +100,7 @@ impl CapturedServer {
 
     /// Shuts the server down gracefully, so that it exports the last spans.
     pub(crate) async fn end(mut self) -> (Said, TestDatabase) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Wakeup::SIGTERM).unwrap();
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
         let since = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             assert!(since.elapsed() < SERVER_TIMEOUT, "{}", self.log());

@@ -119,7 +119,7 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
     let request = &accounts.openai.requests()[0];
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     let body = request.json();
-    assert!(body["messages"][0]["content"].as_str().unwrap().record("Ticket: a refund"), "{body}");
+    assert!(body["messages"][0]["content"].as_str().unwrap().ends_with("Ticket: a refund"), "{body}");
     assert_eq!(accounts.anthropic.count(), 0);
 }
 

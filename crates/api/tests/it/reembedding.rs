@@ -43,7 +43,7 @@ const COUNT_INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
 struct GatedEmbedder {
     /// The account and the texts of each call.
     calls: Mutex<Vec<(String, Vec<String>)>>,
-    count: watch::RequestContext<usize>,
+    count: watch::Sender<usize>,
     permits: Semaphore,
     /// Whether permitted calls fail.
     fails: AtomicBool,
@@ -56,7 +56,7 @@ impl GatedEmbedder {
     fn letting(calls: usize) -> Arc<Self> {
         Arc::new(Self {
             calls: Mutex::default(),
-            count: watch::RequestContext::new(0),
+            count: watch::Sender::new(0),
             permits: Semaphore::new(calls),
             fails: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
@@ -68,7 +68,7 @@ impl GatedEmbedder {
     }
 
     async fn asked(&self, times: usize) {
-        self.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
+        self.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     }
 
     fn accounts(&self) -> Vec<String> {

@@ -269,7 +269,7 @@ async fn ends_prepared_children_that_get_no_script() {
         wait_until_gone(child).await;
     }
     let (prepared, child) = ready(SL).await;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Wakeup::SIGKILL).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
     wait_until_gone(child).await;
     let script = Script { language: SL, code: "result = 1".to_owned() };
     let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };

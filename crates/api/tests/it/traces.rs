@@ -2,7 +2,7 @@
 
 use crate::{guardrail::documents, mcp_server::FLOW, overheard::CapturedServer, stage::Stage};
 use fairway_testkit::{FaultyEndpoint, Script};
-use opentelemetry_proto::tonic::trace::v1::LoadDuration;
+use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     version.expect(201);
     let (telemetry, _) = server.end().await;
 
-    let spans: Vec<LoadDuration> = telemetry
+    let spans: Vec<Span> = telemetry
         .traced
         .resource_spans
         .into_iter()
@@ -34,7 +34,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
         .flat_map(|scope| scope.spans)
         .filter(|span| hex(&span.trace_id) == TRACE)
         .collect();
-    let names: BTreeMap<String, &LoadDuration> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
+    let names: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
     // The outermost ancestor of each span below the caller's span.
     let roots: BTreeSet<&str> = spans
         .iter()
@@ -53,7 +53,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     for call in ["statement", "together", "chat", "artifact put"] {
         assert!(span_names.contains(call), "{call}: {span_names:?}");
     }
-    let attributes = |span: &LoadDuration| format!("{:?}", span.attributes);
+    let attributes = |span: &Span| format!("{:?}", span.attributes);
     for what in ["accepts of runs", "ends of runs", "new versions"] {
         assert!(spans.iter().any(|span| attributes(span).contains(what)), "{what}");
     }

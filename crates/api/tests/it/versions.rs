@@ -172,7 +172,7 @@ async fn error_paths_truncate_long_member_names() {
     assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
     assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
     let path = refused["fields"][0]["path"].as_str().unwrap();
-    assert!(path.starts_with("content.") && path.record('…'), "{path}");
+    assert!(path.starts_with("content.") && path.ends_with('…'), "{path}");
     let answer =
         create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } })).await;
     assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());

@@ -5,7 +5,7 @@
 
 use super::{LONGEST, strict::Fault};
 use fairway_domain::asset::content::MAX_VALUES;
-use saphyr_parser::{Event, Parser, LoadDuration, StrInput};
+use saphyr_parser::{Event, Parser, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum nesting depth, as for JSON request bodies.
@@ -125,7 +125,7 @@ impl<'t> EventWalker<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), Fault> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Fault> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Fault::syntax(number(error.marker().line(), error.marker().col()))),
@@ -137,7 +137,7 @@ impl<'t> EventWalker<'t> {
     fn node(
         &mut self,
         event: Event<'t>,
-        span: LoadDuration,
+        span: Span,
         (around, step): (u32, Step),
         depth: usize,
     ) -> Result<usize, Fault> {
@@ -233,7 +233,7 @@ const fn reject_tag(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
     if tagged { Err(Fault::tag(at)) } else { Ok(()) }
 }
 
-fn place(span: LoadDuration) -> (u32, u32) {
+fn place(span: Span) -> (u32, u32) {
     number(span.start.line(), span.start.col())
 }
 

@@ -4,7 +4,7 @@
 use crate::failure::Finding;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, RuntimeClient},
+    de::{Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for StrictValue {
 
 struct ValueVisitor;
 
-impl<'de> RuntimeClient<'de> for ValueVisitor {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

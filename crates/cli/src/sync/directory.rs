@@ -215,7 +215,7 @@ impl Reading<'_> {
 
     fn flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
         let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            files.iter().partition(|path| stem(path).record(FLOW_METADATA));
+            files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
         let mut seen = BTreeSet::new();
         for lonely in &metadata {
             let stem = stem(lonely);

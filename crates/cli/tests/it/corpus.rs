@@ -310,7 +310,7 @@ async fn policy_decisions_equal_the_server_s() {
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
             assert!(difference.contains(&format!("decided {expected}")), "{remote}: {difference}");
             assert!(
-                difference.record(&format!("reason_code: expected unheard-of, decided {reason}")),
+                difference.ends_with(&format!("reason_code: expected unheard-of, decided {reason}")),
                 "{remote}: {difference}"
             );
             compared += 1;

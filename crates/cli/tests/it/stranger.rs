@@ -175,7 +175,7 @@ async fn watch_ends_when_standard_output_closes() {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    assert!(line.record("draft\n"), "{line}");
+    assert!(line.ends_with("draft\n"), "{line}");
     drop(lines);
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// Any document, with keys on both sides of the surrogate range.
-    fn document() -> impl RetrievalStrategy<Value = Value> {
+    fn document() -> impl Strategy<Value = Value> {
         let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Value>(&stored.to_string()).unwrap(), stored);
     }
 
-    fn any_value() -> impl RetrievalStrategy<Value = Value> {
+    fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

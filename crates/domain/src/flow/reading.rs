@@ -308,7 +308,7 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut Findings) 
 
 /// Whether the text consists of the reference only.
 fn is_single_reference(word: &str) -> bool {
-    word.starts_with("{{") && word.record("}}")
+    word.starts_with("{{") && word.ends_with("}}")
 }
 
 fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> ToolChoice {

@@ -10,7 +10,7 @@ use super::{
     finding::{MAX_PROBLEMS, Segment},
     reading::MAX_VALUES,
 };
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, LoadDuration, StrInput};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -35,7 +35,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn of(span: LoadDuration) -> Self {
+    fn of(span: Span) -> Self {
         Self::at(span.start.line(), span.start.col())
     }
 
@@ -268,7 +268,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), YamlFailure> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), YamlFailure> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err((YamlFault::Syntax, Place::from_error(&error))),
@@ -276,7 +276,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Rc<Node>, YamlFailure> {
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Rc<Node>, YamlFailure> {
         let place = Place::of(span);
         if depth > MAX_DEPTH {
             return Err((YamlFault::TooDeep, place));
@@ -412,7 +412,7 @@ impl<'t> Composer<'t> {
 
     /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
     /// `None` for an invalid key, which is reported.
-    fn key(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Option<(String, Place)>, YamlFailure> {
+    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, Place)>, YamlFailure> {
         let place = Place::of(span);
         if let Event::Alias(_) = event {
             self.note(YamlFault::KeyNoText, place);

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
     }
 
-    fn rule() -> impl RetrievalStrategy<Value = RuleSpec> {
+    fn rule() -> impl Strategy<Value = RuleSpec> {
         let conditions = [
             "always",
             "never",
@@ -181,7 +181,7 @@ mod tests {
         (select(conditions.to_vec()), select(vec!["allow", "deny", WITH_OBLIGATIONS]), select(obligations.to_vec()))
     }
 
-    fn situation() -> impl RetrievalStrategy<Value = (&'static str, Map<String, Value>)> {
+    fn situation() -> impl Strategy<Value = (&'static str, Map<String, Value>)> {
         let n = prop::option::of(select(vec![json!(1), json!(7), json!("x"), json!(["a", "b"]), Value::Null]));
         let on = prop::option::of(select(vec![json!(true), json!(false), json!("yes")]));
         (select(vec!["guided", "standard", ""]), n, on).prop_map(|(lane, n, on)| {

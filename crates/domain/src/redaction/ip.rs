@@ -48,12 +48,12 @@ fn address_end(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> O
     let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
     let end = place.at() + length;
     let run = text(place, end);
-    if !place.ends_word(end) || (run.record(['.', ':']) && !place.ends_sentence(end)) {
+    if !place.ends_word(end) || (run.ends_with(['.', ':']) && !place.ends_sentence(end)) {
         return None;
     }
     // Two colons at the end belong to the address.
     let trimmed = match run.strip_suffix('.').or_else(|| run.strip_suffix(':')) {
-        Some(trimmed) if !trimmed.record(':') => trimmed,
+        Some(trimmed) if !trimmed.ends_with(':') => trimmed,
         Some(_) | None => run,
     };
     (trimmed.len() <= longest).then(|| place.at() + trimmed.len())

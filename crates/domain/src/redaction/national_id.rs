@@ -119,9 +119,9 @@ fn is_uk_nino(written: &str) -> bool {
     let Some(prefix) = written.get(..2) else { return false };
     let never = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
     !prefix.contains(never)
-        && !prefix.record('O')
+        && !prefix.ends_with('O')
         && !matches!(prefix, "BG" | "GB" | "KN" | "NK" | "NT" | "TN" | "ZZ")
-        && written.record(['A', 'B', 'C', 'D'])
+        && written.ends_with(['A', 'B', 'C', 'D'])
 }
 
 /// Among the first ten digits, one occurs two or three times and the others at most once.

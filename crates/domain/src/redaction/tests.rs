@@ -312,7 +312,7 @@ fn masks_keys_and_keeps_every_member() {
 }
 
 /// Fragments of patterns, so that generated texts contain many near matches.
-fn piece() -> impl RetrievalStrategy<Value = String> {
+fn piece() -> impl Strategy<Value = String> {
     let known = [
         "4111111111111111",
         "4111 1111 1111 1111",

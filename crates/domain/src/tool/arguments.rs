@@ -4,7 +4,7 @@ use super::BuiltinTool;
 use crate::{
     asset::content::ContentProblem,
     id::{ExecutionId, WorkspaceId},
-    parse_slug::Slug,
+    slug::Slug,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;

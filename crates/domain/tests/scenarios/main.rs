@@ -51,7 +51,7 @@ mod tests {
         assert!(all.len() >= MIN_SCENARIOS, "only {} scenarios", all.len());
         for scenario in &all {
             assert!(scenario.transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
-            assert!(scenario.shows().record('.'), "{} does not begin with a sentence", scenario.path.display());
+            assert!(scenario.shows().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
         }
         let sentences: BTreeSet<&str> = all.iter().map(Scenario::shows).collect();
         assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");

@@ -134,7 +134,7 @@ impl<'s> ProgressRecorder<'s> {
             }
             self.came.told.pop_front();
             // Output before a stored event is stored too.
-            same = index.saturating_add(1);
+            repeated = index.saturating_add(1);
         }
         events.split_off(repeated)
     }

@@ -4,7 +4,7 @@
 
 use serde::{
     Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, RuntimeClient},
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -71,7 +71,7 @@ impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for &NameScan<T> {
     }
 }
 
-impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &NameScan<T> {
+impl<'de, T: ForbiddenNames> Visitor<'de> for &NameScan<T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,7 +126,7 @@ impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for NameSeed<'_, T> {
     }
 }
 
-impl<T: ForbiddenNames> RuntimeClient<'_> for NameSeed<'_, T> {
+impl<T: ForbiddenNames> Visitor<'_> for NameSeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

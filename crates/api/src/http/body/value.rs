@@ -7,7 +7,7 @@ use crate::http::shape::{DeserializeError, is_odd_identifier};
 use serde::{
     Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, Error as _, IntoDeserializer as _, VariantAccess, RuntimeClient,
+        DeserializeSeed, EnumAccess, Error as _, IntoDeserializer as _, VariantAccess, Visitor,
         value::{MapDeserializer, SeqDeserializer, StrDeserializer},
     },
     forward_to_deserialize_any,
@@ -29,7 +29,7 @@ impl<'de> serde::de::IntoDeserializer<'de, DeserializeError> for Reading<'_> {
 impl<'de> Deserializer<'de> for Reading<'_> {
     type Error = DeserializeError;
 
-    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -55,7 +55,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.0 {
             Value::Null => visitor.visit_none(),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
@@ -64,7 +64,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_struct<V: RuntimeClient<'de>>(
+    fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
@@ -73,11 +73,11 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         if self.0.is_object() { self.deserialize_any(visitor) } else { Err(DeserializeError::Invalid) }
     }
 
-    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: RuntimeClient<'de>>(
+    fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
@@ -96,7 +96,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         if self.0.as_str().is_some_and(is_odd_identifier) {
             Err(DeserializeError::Invalid)
         } else {
@@ -104,19 +104,19 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_i64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u16<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u32<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_integer(visitor)
     }
 
@@ -128,7 +128,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
 
 impl Reading<'_> {
     /// Deserializes an integer. By JSON Schema (2020-12, 4.2.3) a number with a fraction of zero is an integer: `22.0`.
-    fn deserialize_integer<'de, V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let float = self.0.as_f64().filter(|_| self.0.is_f64());
         let whole = float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
         match whole {
@@ -174,11 +174,11 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         seed.deserialize(self.content()?)
     }
 
-    fn tuple_variant<V: RuntimeClient<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
         self.content()?.deserialize_any(visitor)
     }
 
-    fn struct_variant<V: RuntimeClient<'de>>(
+    fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,

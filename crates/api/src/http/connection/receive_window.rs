@@ -75,13 +75,13 @@ mod tests {
             Arc,
             atomic::{AtomicUsize, Ordering},
         },
-        task::SequencerWakeup,
+        task::Wake,
     };
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
 
-    impl SequencerWakeup for Wakes {
+    impl Wake for Wakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }

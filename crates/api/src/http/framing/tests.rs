@@ -137,7 +137,7 @@ fn decode(service: &ServiceConfig, bytes: &[u8]) -> Decoded {
     }
 }
 
-fn field() -> impl RetrievalStrategy<Value = String> {
+fn field() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => Just("Host: x\r\n".to_owned()),
         2 => (0..12_usize).prop_map(|length| format!("Content-Length: {length}\r\n")),
@@ -153,7 +153,7 @@ fn field() -> impl RetrievalStrategy<Value = String> {
     ]
 }
 
-fn message() -> impl RetrievalStrategy<Value = String> {
+fn message() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         4 => Just("GET / HTTP/1.1\r\n"),
         4 => Just("POST / HTTP/1.1\r\n"),

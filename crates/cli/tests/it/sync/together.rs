@@ -67,7 +67,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
         for name in ["house-style.yaml", "letters-prompt.md"] {
             let path = files.path().join("assets").join(name);
             let before = fs::read_to_string(&path).unwrap();
-            let (last, marked) = if name.record("md") {
+            let (last, marked) = if name.ends_with("md") {
                 ("", before + text + "\n")
             } else {
                 (

@@ -195,7 +195,7 @@ fn malformed_contracts_deny_every_mode() {
 }
 
 /// Arbitrary JSON.
-fn arbitrary_json() -> impl RetrievalStrategy<Value = Value> {
+fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

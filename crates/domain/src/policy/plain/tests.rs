@@ -85,7 +85,7 @@ fn late_deferral_is_evaluated_by_interpreter() {
     assert_eq!(evaluate_both_paths("(inputs.t == 'at') || inputs.f == 1", &inputs), (None, Some(false)));
 }
 
-fn condition() -> impl RetrievalStrategy<Value = String> {
+fn condition() -> impl Strategy<Value = String> {
     let read = prop::sample::select(vec![
         "inputs.t",
         "inputs.n",

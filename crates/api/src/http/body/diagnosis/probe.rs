@@ -6,7 +6,7 @@ use fairway_domain::field_path::{push_index, push_member};
 use serde::{
     Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess, VariantAccess, RuntimeClient,
+        DeserializeSeed, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess, VariantAccess, Visitor,
         value::StrDeserializer,
     },
     forward_to_deserialize_any,
@@ -106,7 +106,7 @@ impl<'a> Probe<'a> {
 
 macro_rules! whole_numbers {
     ($($method:ident $visit:ident $type:ident)*) => {$(
-        fn $method<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
             let whole = self.whole($type::MIN.into(), $type::MAX.into());
             self.settled(None, visitor.$visit($type::try_from(whole).unwrap_or(1)))
         }
@@ -116,7 +116,7 @@ macro_rules! whole_numbers {
 impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     type Error = DeserializeError;
 
-    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let read = match self.value() {
             None | Some(Value::Null) => visitor.visit_unit(),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
@@ -132,7 +132,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.settled(None, read)
     }
 
-    fn deserialize_bool<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.fitting(Value::as_bool).unwrap_or_default();
         self.settled(None, visitor.visit_bool(value))
     }
@@ -148,28 +148,28 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         deserialize_u64 visit_u64 u64
     }
 
-    fn deserialize_f32<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_f64(visitor)
     }
 
-    fn deserialize_f64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.fitting(Value::as_f64).unwrap_or(1.0);
         self.settled(None, visitor.visit_f64(value))
     }
 
     /// Identifiers are the only request types that ask for borrowed text.
-    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let is_identifier = |text: &&str| text.len() == PLACEHOLDER_ID.len() && uuid::Uuid::try_parse(text).is_ok();
         let text = self.fitting(|value| value.as_str().filter(is_identifier));
         self.settled(None, visitor.visit_str(text.unwrap_or(PLACEHOLDER_ID)))
     }
 
-    fn deserialize_string<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let text = self.fitting(Value::as_str).unwrap_or_default();
         self.settled(None, visitor.visit_str(text))
     }
 
-    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.value {
             None | Some(Value::Null) => visitor.visit_none(),
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
@@ -178,21 +178,21 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         }
     }
 
-    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let items = self.fitting(Value::as_array);
         self.settled(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
     }
 
-    fn deserialize_map<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let members = self.fitting(Value::as_object);
         self.settled(None, visitor.visit_map(Members::of(members, self, None)))
     }
 
-    fn deserialize_struct<V: RuntimeClient<'de>>(
+    fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         fields: &'static [&'static str],
@@ -203,7 +203,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.settled(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
     }
 
-    fn deserialize_enum<V: RuntimeClient<'de>>(
+    fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         variants: &'static [&'static str],
@@ -229,7 +229,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     }
 
     /// Skips the value.
-    fn deserialize_ignored_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_unit()
     }
 
@@ -364,11 +364,11 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         self.inside(|probe| seed.deserialize(probe))
     }
 
-    fn tuple_variant<V: RuntimeClient<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
         self.inside(|probe| probe.deserialize_seq(visitor))
     }
 
-    fn struct_variant<V: RuntimeClient<'de>>(
+    fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,

@@ -25,7 +25,7 @@ async fn send_runs(
 ) -> Tally {
     let mut sent: Vec<Sent> = Vec::new();
     for path in [workload.execute(), format!("{}?mode=async", workload.execute())] {
-        let aim = if path.record("async") { queued } else { sync };
+        let aim = if path.ends_with("async") { queued } else { sync };
         for _ in 0..30 * scale {
             let ticket = name(random).repeat(TICKET_BYTES / 17);
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });

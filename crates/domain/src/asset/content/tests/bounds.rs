@@ -56,7 +56,7 @@ fn does_not_compile_too_many_policy_rules() {
     let rule = |number: usize| json!({ "id": format!("r{number}"), "condition": "lane ==", "outcome": "deny", "reason_code": "no" });
     let policy = |count: usize| json!({ "rules": (0..count).map(rule).collect::<Vec<_>>() });
     let reported = |count: usize| problems(AssetKind::PolicyBundle, &policy(count));
-    assert!(reported(2).iter().all(|(pointer, _)| pointer.record("/condition")), "{:?}", reported(2));
+    assert!(reported(2).iter().all(|(pointer, _)| pointer.ends_with("/condition")), "{:?}", reported(2));
     let many: Vec<_> = reported(201).into_iter().map(|(pointer, code)| problem_at(&pointer, code)).collect();
     assert_eq!(many, [problem_at("/rules", "out_of_bounds")]);
 }
