@@ -9,7 +9,7 @@ use serde::Deserialize;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
-use crate::place::Place;
+use crate::paths::Paths;
 
 /// The copy: one advisory on each line, with identifier, version ranges and kind.
 const DATABASE_COPY: &str = "tools/advisories.json";
@@ -106,13 +106,13 @@ struct AdvisoryReport {
 ///
 /// # Errors
 /// When the check fails, or a file cannot be read or parsed.
-pub(crate) fn check(place: &Place) -> Result<()> {
+pub(crate) fn check(place: &Paths) -> Result<()> {
     let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
-    let database = database(&read(DATABASE_COPY)?)?;
+    let database = parse_database(&read(DATABASE_COPY)?)?;
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");
     }
-    let verdict = evaluate(&findings(&database, &locked_packages(&read("Cargo.lock")?)?), &reasons(&read(ACCEPTED_LIST)?)?);
+    let verdict = evaluate(&findings(&database, &locked_packages(&read("Cargo.lock")?)?), &accepted_reasons(&read(ACCEPTED_LIST)?)?);
     for line in &verdict.accepted {
         println!("{line}");
     }
@@ -122,7 +122,7 @@ pub(crate) fn check(place: &Place) -> Result<()> {
     Ok(())
 }
 
-fn database(text: &str) -> Result<Database> {
+fn parse_database(text: &str) -> Result<Database> {
     let database: Database = serde_json::from_str(text).with_context(|| format!("{DATABASE_COPY} is not a valid copy"))?;
     if database.advisories.is_empty() {
         bail!("{DATABASE_COPY} contains no advisory");
@@ -137,7 +137,7 @@ fn locked_packages(text: &str) -> Result<Vec<LockedPackage>> {
 }
 
 /// The reasons for accepted advisories, by identifier.
-fn reasons(text: &str) -> Result<BTreeMap<String, String>> {
+fn accepted_reasons(text: &str) -> Result<BTreeMap<String, String>> {
     let settings: DenySettings = toml::from_str(text)
         .with_context(|| format!("each entry of `ignore` in {ACCEPTED_LIST} needs an `id` and a `reason`"))?;
     Ok(settings.advisories.ignore.into_iter().map(|accepted| (accepted.id, accepted.reason)).collect())
@@ -210,7 +210,7 @@ mod tests {
     use std::path::Path;
 
     fn copy(advisories: &str) -> Database {
-        database(&format!(r#"{{ "as_of": "2026-08-21", "advisories": [{advisories}] }}"#)).unwrap()
+        parse_database(&format!(r#"{{ "as_of": "2026-08-21", "advisories": [{advisories}] }}"#)).unwrap()
     }
 
     fn package(name: &str, version: &str) -> String {
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn requires_reasons_and_a_non_empty_copy() {
-        assert!(reasons("[advisories]\nignore = [\"R-1\"]\n").is_err());
-        assert!(database(r#"{ "as_of": "2026-08-21", "advisories": [] }"#).is_err());
+        assert!(accepted_reasons("[advisories]\nignore = [\"R-1\"]\n").is_err());
+        assert!(parse_database(r#"{ "as_of": "2026-08-21", "advisories": [] }"#).is_err());
     }
 
     /// The current lock file: no vulnerable package and three unmaintained ones.
@@ -290,7 +290,7 @@ mod tests {
     fn repository_passes_and_a_vulnerable_package_fails() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-        let (database, reasons) = (database(&read(DATABASE_COPY)).unwrap(), reasons(&read(ACCEPTED_LIST)).unwrap());
+        let (database, reasons) = (parse_database(&read(DATABASE_COPY)).unwrap(), accepted_reasons(&read(ACCEPTED_LIST)).unwrap());
         assert!(database.advisories.len() > 1_000);
         let lock = read("Cargo.lock");
         let today = findings(&database, &locked_packages(&lock).unwrap());

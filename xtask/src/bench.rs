@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use fairway_private_postgres::binaries::BIN_VARIABLE;
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
 
-use crate::place::{Place, Profile};
+use crate::paths::{Paths, Profile};
 use crate::postgres;
 use crate::signals::Signals;
 use crate::{children, gateway};
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     benchmark: Vec<String>,
 }
 
-pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let binaries = postgres::ensure()?;
     let built = children::run(place.build_programs(Profile::Release), &signals)?;

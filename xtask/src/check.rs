@@ -5,14 +5,14 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
-use crate::place::Place;
-use crate::step::{Steps, succeed};
-use crate::{advisories, check_api, docs, fences, npm_audit, security, tools};
+use crate::paths::Paths;
+use crate::step::{Steps, run_checked};
+use crate::{advisories, check_api, docs, arch_lints, npm_audit, security, tools};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let mut steps = Steps::default();
     check(place, &mut steps);
     Ok(steps.finish())
@@ -20,10 +20,10 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
 
 /// Runs the checks, then the tests by the README's command. The tests include the check that generated documents are
 /// current.
-pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
+pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     let mut steps = Steps::default();
     check(place, &mut steps);
-    steps.step("README test command", || {
+    steps.run("README test command", || {
         let readme = fs::read_to_string(place.root.join("README.md")).context("reading README.md")?;
         if !shows_command(&readme, TEST_COMMAND) {
             bail!("README.md does not show the line `{TEST_COMMAND}`");
@@ -32,28 +32,28 @@ pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
         let mut words = TEST_COMMAND.split(' ');
         let mut command = Command::new(words.next().context("the command has a program")?);
         command.args(words).current_dir(&place.root);
-        succeed(command)
+        run_checked(command)
     });
     // External tools against a server of this build.
     if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
-        steps.step("external tools", || Err(error));
+        steps.run("external tools", || Err(error));
     }
     Ok(steps.finish())
 }
 
-fn check(place: &Place, steps: &mut Steps) {
+fn check(place: &Paths, steps: &mut Steps) {
     let cargo = |arguments: &[&str]| {
         let mut command = place.cargo();
         command.args(arguments);
-        succeed(command)
+        run_checked(command)
     };
-    steps.step("format", || cargo(&["fmt", "--all", "--check"]));
-    steps.step("architecture lints", || fences::run(place));
-    steps.step("document tables", || docs::check(place));
-    steps.step("evidence of docs/security.md", || security::check(place));
-    steps.step("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
-    steps.step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    steps.step("dependencies", || {
+    steps.run("format", || cargo(&["fmt", "--all", "--check"]));
+    steps.run("architecture lints", || arch_lints::run(place));
+    steps.run("document tables", || docs::check(place));
+    steps.run("evidence of docs/security.md", || security::check(place));
+    steps.run("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
+    steps.run("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    steps.run("dependencies", || {
         tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
         // A database from `cargo deny fetch db` is newer than the copy in the repository.
@@ -62,8 +62,8 @@ fn check(place: &Place, steps: &mut Steps) {
         }
         Ok(())
     });
-    steps.step("advisories", || advisories::check(place));
-    steps.step("npm audit", || npm_audit::check(place));
+    steps.run("advisories", || advisories::check(place));
+    steps.run("npm audit", || npm_audit::check(place));
 }
 
 /// Whether a document contains this command on a separate line.

@@ -10,15 +10,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fairway_private_postgres::ManagedServer;
-use fairway_private_postgres::binaries::BIN_VARIABLE;
+use fairway_managed_postgres::ManagedServer;
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use tempfile::TempDir;
 
-use crate::children::{self, Event};
-use crate::foreign::{self, Npm, PythonEnvironment};
-use crate::place::{Place, Profile};
+use crate::children::{self, ChildEvent};
+use crate::external_tools::{self, NpmInstallation, PythonEnvironment};
+use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
-use crate::step::{Steps, succeed};
+use crate::step::{Steps, run_checked};
 use crate::up::Server;
 use crate::{demo, postgres};
 
@@ -38,17 +38,17 @@ pub(crate) struct Arguments {
     seed: Option<u64>,
 }
 
-pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let mut steps = Steps::default();
     check(place, arguments, &mut steps)?;
     Ok(steps.finish())
 }
 
-pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> Result<()> {
+pub(crate) fn check(place: &Paths, arguments: &Arguments, steps: &mut Steps) -> Result<()> {
     let files = place.root.join(TOOLS_FOLDER);
-    let npm = foreign::npm(place, &files)?;
-    let python = foreign::python(place, &files)?;
-    steps.step("lint of the OpenAPI document", || lint(place, &npm, &files));
+    let npm = external_tools::install_npm_packages(place, &files)?;
+    let python = external_tools::install_python_packages(place, &files)?;
+    steps.run("lint of the OpenAPI document", || lint(place, &npm, &files));
     let work = tempfile::tempdir().context("creating the output directory")?;
     let signals = Signals::catch()?;
     let built = children::run(place.build_programs(Profile::Dev), &signals)?;
@@ -56,26 +56,26 @@ pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> 
         bail!("the server does not build ({built})");
     }
     let running = DemoServer::start(place, &signals)?;
-    steps.step("a generated TypeScript client", || typescript_client(place, &npm, &files, &work, running.address));
-    steps.step("a generated Python client", || python_client(place, &python, &files, &work, running.address));
-    steps.step("properties of every operation", || property_tests(&python, &files, &work, running.address, arguments));
+    steps.run("a generated TypeScript client", || typescript_client(place, &npm, &files, &work, running.address));
+    steps.run("a generated Python client", || python_client(place, &python, &files, &work, running.address));
+    steps.run("properties of every operation", || property_tests(&python, &files, &work, running.address, arguments));
     drop(running);
     Ok(())
 }
 
-fn document_path(place: &Place) -> PathBuf {
+fn document_path(place: &Paths) -> PathBuf {
     place.root.join("docs/openapi.json")
 }
 
-fn lint(place: &Place, npm: &Npm, files: &Path) -> Result<()> {
+fn lint(place: &Paths, npm: &NpmInstallation, files: &Path) -> Result<()> {
     let mut command = npm.program("redocly");
     command.arg("lint").arg("--config").arg(files.join("redocly.yaml")).args(["--max-problems", "50"]);
     command.arg(document_path(place)).env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
-    succeed(command)
+    run_checked(command)
 }
 
 /// Generates TypeScript types from the document, compiles the client script against them, and runs it.
-fn typescript_client(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn typescript_client(place: &Paths, npm: &NpmInstallation, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let folder = work.path().join("typescript");
     fs::create_dir(&folder)?;
     for name in ["walk.ts", "tsconfig.json"] {
@@ -85,27 +85,27 @@ fn typescript_client(place: &Place, npm: &Npm, files: &Path, work: &TempDir, ser
     std::os::unix::fs::symlink(&npm.modules, folder.join("node_modules"))?;
     let mut generate = npm.program("openapi-typescript");
     generate.arg(document_path(place)).arg("--output").arg(folder.join("fairway.d.ts"));
-    succeed(generate)?;
+    run_checked(generate)?;
     let mut compile = npm.program("tsc");
     compile.arg("--project").arg(&folder);
-    succeed(compile)?;
+    run_checked(compile)?;
     let mut walk = Command::new(&npm.node);
     walk.arg(folder.join("walk.js")).arg(format!("http://{server}"));
-    succeed(walk)
+    run_checked(walk)
 }
 
 /// Generates a Python package from the document, and runs the client script with it.
-fn python_client(place: &Place, python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn python_client(place: &Paths, python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
     generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document_path(place));
     generate.arg("--output-path").arg(&package).arg("--config").arg(files.join("python-client.yaml"));
     fs::create_dir_all(package.parent().context("the package has a parent")?)?;
-    succeed(generate)?;
+    run_checked(generate)?;
     let mut walk = Command::new(&python.interpreter);
     walk.arg(files.join("walk.py")).arg(format!("http://{server}")).env("PYTHONPATH", work.path().join("python"));
     walk.env("PYTHONDONTWRITEBYTECODE", "1");
-    succeed(walk)
+    run_checked(walk)
 }
 
 /// Sends generated valid and invalid requests to the server, with all of the tool's checks.
@@ -118,7 +118,7 @@ fn property_tests(python: &PythonEnvironment, files: &Path, work: &TempDir, serv
     ask.args(generation_arguments(arguments.long, seed)).current_dir(work.path());
     // The codec that the configuration names.
     ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
-    succeed(ask)
+    run_checked(ask)
 }
 
 /// A new seed from the current time.
@@ -132,7 +132,7 @@ fn generation_arguments(is_long: bool, seed: u64) -> [String; 4] {
     ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
 }
 
-/// A server with the demo, and its private PostgreSQL.
+/// A server with the demo, and its managed PostgreSQL.
 struct DemoServer {
     address: SocketAddr,
     // Dropped in this order: the server ends before its database.
@@ -142,9 +142,9 @@ struct DemoServer {
 }
 
 impl DemoServer {
-    fn start(place: &Place, signals: &Signals) -> Result<Self> {
+    fn start(place: &Paths, signals: &Signals) -> Result<Self> {
         let binaries = postgres::ensure()?;
-        let database = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
+        let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
         let home = tempfile::tempdir()?;
         // The port may be taken before the server binds it; the server then reports the conflict.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -157,14 +157,14 @@ impl DemoServer {
                 .env(BIN_VARIABLE, binaries.directory());
             command
         };
-        let mut serve = configured(crate::up::serve(place, Profile::Dev));
+        let mut serve = configured(crate::up::serve_command(place, Profile::Dev));
         let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
         match server.wait_until_ready(address, signals)? {
-            Event::NothingYet => {}
-            Event::Ended(status) => bail!("fairway-server exited during startup ({status})"),
-            Event::Asked => bail!("stopped"),
+            ChildEvent::Running => {}
+            ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
+            ChildEvent::StopRequested => bail!("stopped"),
         }
-        succeed(configured(demo::seed(place, Profile::Dev)))?;
+        run_checked(configured(demo::seed(place, Profile::Dev)))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
     }
 }
@@ -176,7 +176,7 @@ mod tests {
 
     const READS: [&str; 2] = ["2xx", "404"];
 
-    fn configuration() -> Table {
+    fn schemathesis_configuration() -> Table {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         fs::read_to_string(root.join(TOOLS_FOLDER).join("schemathesis.toml")).unwrap().parse().unwrap()
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn generates_all_visible_unicode() {
-        let configuration = configuration();
+        let configuration = schemathesis_configuration();
         assert_eq!(configuration["generation"]["codec"].as_str(), Some("visible"));
         assert!(configuration["generation"].get("deterministic").is_none());
     }
@@ -224,7 +224,7 @@ mod tests {
     /// Status classes would hide changes, so only success may be a class.
     #[test]
     fn expected_statuses_are_specific() {
-        let configuration = configuration();
+        let configuration = schemathesis_configuration();
         assert_eq!(accepted(&configuration["checks"]).unwrap(), READS);
         for group in configuration["operations"].as_array().unwrap() {
             let Some(statuses) = group.get("checks").and_then(accepted) else { continue };

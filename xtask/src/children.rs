@@ -21,7 +21,7 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        match signals.within(POLL_INTERVAL) {
+        match signals.recv_timeout(POLL_INTERVAL) {
             None | Some(Signal::SIGINT) => {}
             Some(signal) => send(&child, signal),
         }
@@ -29,18 +29,18 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
 }
 
 /// The first event.
-pub(crate) enum Event {
-    Ended(ExitStatus),
-    Asked,
-    NothingYet,
+pub(crate) enum ChildEvent {
+    Exited(ExitStatus),
+    StopRequested,
+    Running,
 }
 
 /// Polls whether the child has exited or a stop was requested.
-pub(crate) fn glance(child: &mut Child, signals: &Signals) -> Result<Event> {
+pub(crate) fn poll(child: &mut Child, signals: &Signals) -> Result<ChildEvent> {
     if let Some(status) = child.try_wait()? {
-        return Ok(Event::Ended(status));
+        return Ok(ChildEvent::Exited(status));
     }
-    Ok(signals.within(POLL_INTERVAL).map_or(Event::NothingYet, |_| Event::Asked))
+    Ok(signals.recv_timeout(POLL_INTERVAL).map_or(ChildEvent::Running, |_| ChildEvent::StopRequested))
 }
 
 /// Sends a signal to a child that has not been waited for, so its process id is still valid.

@@ -1,22 +1,22 @@
-//! `cargo xtask db`: runs the private PostgreSQL of the data directory for other clients.
+//! `cargo xtask db`: runs the managed PostgreSQL of the data directory for other clients.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use fairway_private_postgres::{Options, ManagedServer};
+use fairway_managed_postgres::{Options, ManagedServer};
 
-use crate::place::Place;
+use crate::paths::Paths;
 use crate::postgres;
 use crate::signals::Signals;
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let options = Options::of_data_directory(postgres::ensure()?, &place.data_directory());
     let mut server = ManagedServer::start(options)?;
     println!("{}", server.url("postgres"));
     eprintln!("xtask: data in {}; Ctrl-C stops the server", server.data_dir().display());
-    while signals.within(Duration::from_millis(200)).is_none() {
+    while signals.recv_timeout(Duration::from_millis(200)).is_none() {
         if !server.is_running() {
             bail!("PostgreSQL exited unexpectedly; its log is {}", server.data_dir().join("log").display());
         }

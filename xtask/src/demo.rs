@@ -5,11 +5,11 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::children;
-use crate::place::{Place, Profile};
+use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::up;
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let built = children::run(place.build_programs(Profile::Dev), &signals)?;
     if !built.success() {
@@ -20,7 +20,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
 }
 
 /// The server's seed command. It needs the server's environment.
-pub(crate) fn seed(place: &Place, profile: Profile) -> Command {
+pub(crate) fn seed(place: &Paths, profile: Profile) -> Command {
     let mut command = Command::new(place.server(profile));
     command.arg("seed").current_dir(&place.root);
     command

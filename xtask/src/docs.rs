@@ -6,32 +6,32 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::place::Place;
+use crate::paths::Paths;
 
 const SNAPSHOT: &str = "crates/domain/src/release/snapshots/fairway_domain__release__tests__moves.snap";
 const DOCUMENT: &str = "docs/release-states.md";
 const BEGIN: &str = "<!-- moves: written by `cargo xtask docs` -->\n";
 const END: &str = "<!-- end of moves -->";
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     fs::write(place.root.join(DOCUMENT), rendered_document(place)?).with_context(|| format!("writing {DOCUMENT}"))?;
     println!("wrote {DOCUMENT}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks that the document equals the snapshot.
-pub(crate) fn check(place: &Place) -> Result<()> {
+pub(crate) fn check(place: &Paths) -> Result<()> {
     if read(place, DOCUMENT)? != rendered_document(place)? {
         bail!("{DOCUMENT} differs from the snapshot: run `cargo xtask docs`");
     }
     Ok(())
 }
 
-fn rendered_document(place: &Place) -> Result<String> {
+fn rendered_document(place: &Paths) -> Result<String> {
     replace_table(&read(place, DOCUMENT)?, table(&read(place, SNAPSHOT)?)?)
 }
 
-fn read(place: &Place, path: &str) -> Result<String> {
+fn read(place: &Paths, path: &str) -> Result<String> {
     fs::read_to_string(PathBuf::from(&place.root).join(path)).with_context(|| format!("reading {path}"))
 }
 

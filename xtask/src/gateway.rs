@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::foreign;
-use crate::place::Place;
+use crate::external_tools;
+use crate::paths::Paths;
 
 /// The folder of its requirements. They omit a non-free package of the `proxy` extra, which the gateway does not
 /// need.
 const FOLDER: &str = "tools/gateway";
 
 /// The Python interpreter that runs the gateway; installs the packages when missing.
-pub(crate) fn ensure(place: &Place) -> Result<PathBuf> {
-    Ok(foreign::python(place, &place.root.join(FOLDER))?.interpreter)
+pub(crate) fn ensure(place: &Paths) -> Result<PathBuf> {
+    Ok(external_tools::install_python_packages(place, &place.root.join(FOLDER))?.interpreter)
 }

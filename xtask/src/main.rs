@@ -5,21 +5,21 @@
 mod advisories;
 mod apt;
 mod bench;
-mod bucket;
+mod s3_server;
 mod check;
 mod check_api;
 mod children;
 mod db;
 mod demo;
 mod docs;
-mod fences;
-mod foreign;
+mod arch_lints;
+mod external_tools;
 mod gateway;
 mod model;
 mod npm_audit;
 mod openapi;
 mod package;
-mod place;
+mod paths;
 mod postgres;
 mod security;
 mod signals;
@@ -27,13 +27,13 @@ mod step;
 mod test;
 mod tools;
 mod up;
-mod vectors;
+mod pgvector;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::place::Place;
+use crate::paths::Paths;
 
 /// Builds, runs, tests and checks Fairway.
 #[derive(Parser)]
@@ -45,9 +45,9 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build and start Fairway with a private PostgreSQL and the demo; Ctrl-C stops both
+    /// Build and start Fairway with a managed PostgreSQL and the demo; Ctrl-C stops both
     Up(up::Arguments),
-    /// Run all tests, or those selected by nextest arguments, with a private PostgreSQL and an S3 server
+    /// Run all tests, or those selected by nextest arguments, with a managed PostgreSQL and an S3 server
     Test(test::Arguments),
     /// Run the seeded tests at full length: histories compared with their model, and lanes under load
     Model(model::Arguments),
@@ -67,13 +67,13 @@ enum Verb {
     Demo,
     /// Build the `fairway` distribution, with completions and manual pages
     Package,
-    /// Run the private PostgreSQL of the data directory in the foreground and print its URL
+    /// Run the managed PostgreSQL of the data directory in the foreground and print its URL
     Db,
 }
 
 fn main() -> ExitCode {
     let verb = CommandLine::parse().verb;
-    let result = Place::find().and_then(|place| match verb {
+    let result = Paths::discover().and_then(|place| match verb {
         Verb::Up(arguments) => up::run(&place, &arguments),
         Verb::Test(arguments) => test::run(&place, &arguments),
         Verb::Model(arguments) => model::run(&place, &arguments),

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 
-use crate::fences::long_forms;
-use crate::place::Place;
+use crate::arch_lints::long_forms;
+use crate::paths::Paths;
 use crate::test;
 
 /// Requests the long form of tests.
@@ -25,21 +25,21 @@ pub(crate) struct Arguments {
     seed: Option<u64>,
 }
 
-pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
     println!("seed {seed}");
-    let selection = selection(&long_forms::listed(&place.root)?);
+    let selection = nextest_filter(&long_forms::listed_tests(&place.root)?);
     // Without output capture, tests run sequentially; each uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
-    test::select(place, &nextest.map(str::to_owned), &asked)
+    test::run_selected(place, &nextest.map(str::to_owned), &asked)
 }
 
 /// The nextest filter for exactly the listed tests.
-fn selection(tests: &[String]) -> String {
+fn nextest_filter(tests: &[String]) -> String {
     tests.iter().map(|test| format!("test(={test})")).collect::<Vec<_>>().join(" | ")
 }
 
@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn selects_every_listed_test() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let listed = long_forms::listed(root).unwrap();
-        let selection = selection(&listed);
+        let listed = long_forms::listed_tests(root).unwrap();
+        let selection = nextest_filter(&listed);
         assert!(listed.len() >= 10, "{listed:?}");
         assert!(listed.iter().all(|test| selection.contains(&format!("test(={test})"))), "{selection}");
         assert!(selection.contains("test(=fleet::"), "{selection}");

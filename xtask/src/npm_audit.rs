@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::place::{Place, on_path};
+use crate::paths::{Paths, find_on_path};
 
 /// Folders with a `package-lock.json`: tools of the checks and tests, not of the product.
 const FOLDERS: [&str; 2] = ["tools/api", "tools/mcp"];
@@ -25,8 +25,8 @@ enum AuditResult {
 ///
 /// # Errors
 /// When packages have high or critical advisories.
-pub(crate) fn check(place: &Place) -> Result<()> {
-    let Some(npm) = on_path("npm") else {
+pub(crate) fn check(place: &Paths) -> Result<()> {
+    let Some(npm) = find_on_path("npm") else {
         println!("npm is not installed: its lock files were not audited");
         return Ok(());
     };

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::place::Place;
-use crate::step::printed;
+use crate::paths::Paths;
+use crate::step::run_for_output;
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let mut command = place.cargo();
     command.args(["run", "--quiet", "--package", "fairway-api", "--bin", "fairway-server", "--", "openapi"]);
-    let document = printed(command)?;
+    let document = run_for_output(command)?;
     serde_json::from_str::<serde_json::Value>(&document)
         .context("fairway-server printed something that is not JSON")?;
     let path = place.root.join("docs/openapi.json");

@@ -6,16 +6,16 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
-use crate::place::Place;
-use crate::step::succeed;
+use crate::paths::Paths;
+use crate::step::run_checked;
 
 /// Maximum size of the executable in bytes, because CI pipelines download it.
 const MAX_BYTES: u64 = 15 << 20;
 
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let mut build = place.cargo();
     build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
-    succeed(build)?;
+    run_checked(build)?;
     let built = place.target.join("small/fairway");
     check_size(&built, MAX_BYTES)?;
     let folder = place.target.join("package");
@@ -26,11 +26,11 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
         let script = File::create(folder.join("completions").join(format!("fairway.{shell}")))?;
         let mut write = Command::new(&program);
         write.args(["completions", shell]).stdout(script);
-        succeed(write)?;
+        run_checked(write)?;
     }
     let mut pages = Command::new(&program);
     pages.arg("man").arg(folder.join("man"));
-    succeed(pages)?;
+    run_checked(pages)?;
     println!("{} contains the executable, its completions and its manual pages", folder.display());
     Ok(ExitCode::SUCCESS)
 }

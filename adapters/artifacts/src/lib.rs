@@ -4,7 +4,7 @@
 //! to the recorded length, so that a grown object does not fill the memory. An interrupted put may have succeeded.
 //! Repeating it is safe, because equal bytes at the same path do not conflict.
 
-mod bounded;
+mod bounded_read;
 mod location;
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fairway_domain::{
     asset::{
         integrity::UnverifiedBytes,
-        ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put, StoredObject},
+        ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
     },
     time::Timestamp,
 };
@@ -47,9 +47,9 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
 /// Timeout of a connection to the bucket.
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one call, including its retries.
-const CALL: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a listing page, which may take several calls.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Retries within a call.
@@ -57,7 +57,7 @@ const MAX_RETRIES: usize = 2;
 /// The marker objects of a ready store, one in each prefix, because a volume may be mounted at one of them only.
 /// They contain a fixed text.
 const MARKER: &str = ".fairway-artifacts";
-const PLACES: [&str; 2] = [ArtifactPath::VERSIONS, ArtifactPath::EVIDENCE];
+const MARKED_PREFIXES: [&str; 2] = [ArtifactPath::VERSION_PREFIX, ArtifactPath::EVIDENCE_PREFIX];
 const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
 
 /// The artifact store, in a directory or a bucket.
@@ -65,7 +65,7 @@ pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
     /// Whether this process has seen the markers. A missing marker then means that the volume or bucket was removed,
     /// and an empty one in its place is not accepted.
-    marked: AtomicBool,
+    has_seen_markers: AtomicBool,
 }
 
 /// Failure to set up the store.
@@ -89,19 +89,19 @@ impl Artifacts {
             Location::Directory(directory) => Arc::new(file_store(directory)?),
             Location::Bucket(bucket) => bucket_store(AmazonS3Builder::from_env(), bucket)?,
         };
-        Ok(Self::over(store))
+        Ok(Self::with_store(store))
     }
 
-    const fn over(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, marked: AtomicBool::new(false) }
+    const fn with_store(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, has_seen_markers: AtomicBool::new(false) }
     }
 
-    async fn put(&self, path: &Path, bytes: Bytes) -> Result<Put, ArtifactError> {
+    async fn put(&self, path: &Path, bytes: Bytes) -> Result<PutOutcome, ArtifactError> {
         let create = PutOptions::from(PutMode::Create);
         match self.store.put_opts(path, bytes.clone().into(), create).await {
-            Ok(_) => Ok(Put::Created),
+            Ok(_) => Ok(PutOutcome::Created),
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
-                Some(there) if there.is_equal_to(&bytes) => Ok(Put::AlreadyThere),
+                Some(there) if there.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
                 Some(_) => Err(ArtifactError::Conflict),
                 // Another writer has not finished or was rolled back; the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
@@ -112,22 +112,22 @@ impl Artifacts {
 
     async fn get(&self, path: &Path, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         match self.store.get(path).await {
-            Ok(found) => bounded::collect(found, expected_len).await.map(Some).map_err(unavailable),
+            Ok(found) => bounded_read::collect(found, expected_len).await.map(Some).map_err(unavailable),
             Err(StoreFailure::NotFound { .. }) => Ok(None),
             Err(failure) => Err(unavailable(failure)),
         }
     }
 
-    async fn check(&self) -> Result<(), ArtifactError> {
-        try_join_all(PLACES.map(|place| self.check_marker(place))).await?;
-        self.marked.store(true, Ordering::Relaxed);
+    async fn check_markers(&self) -> Result<(), ArtifactError> {
+        try_join_all(MARKED_PREFIXES.map(|place| self.check_marker(place))).await?;
+        self.has_seen_markers.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     async fn check_marker(&self, place: &str) -> Result<(), ArtifactError> {
         let marker = marker_in(place);
         if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
-            if self.marked.load(Ordering::Relaxed) {
+            if self.has_seen_markers.load(Ordering::Relaxed) {
                 return Err(unavailable(io::Error::other("a marker of the store is missing")));
             }
             self.put(&marker, Bytes::from_static(MARKER_TEXT)).await?;
@@ -142,17 +142,17 @@ fn marker_in(place: &str) -> Path {
 
 #[async_trait]
 impl ArtifactStore for Artifacts {
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError> {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        within(CALL, self.put(&path, bytes.into())).instrument(span("artifact put")).await
+        with_timeout(CALL_TIMEOUT, self.put(&path, bytes.into())).instrument(span("artifact put")).await
     }
 
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        within(CALL, self.get(&path, expected_len)).instrument(span("artifact get")).await
+        with_timeout(CALL_TIMEOUT, self.get(&path, expected_len)).instrument(span("artifact get")).await
     }
 
-    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
+    fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
         Box::new(Listing { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
@@ -164,11 +164,11 @@ impl ArtifactStore for Artifacts {
                 Err(failure) => Err(unavailable(failure)),
             }
         };
-        within(CALL, gone).instrument(span("artifact delete")).await
+        with_timeout(CALL_TIMEOUT, gone).instrument(span("artifact delete")).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
-        within(CONNECT, self.check()).await
+        with_timeout(CONNECT_TIMEOUT, self.check_markers()).await
     }
 }
 
@@ -195,7 +195,7 @@ impl ObjectListing for Listing {
             }
             Ok(found)
         };
-        within(PAGE_TIMEOUT, portion).await
+        with_timeout(PAGE_TIMEOUT, portion).await
     }
 }
 
@@ -209,8 +209,8 @@ fn file_store(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
 
 /// `credentials` is a builder that has read the `AWS_*` variables.
 fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
-    let retry = RetryConfig { max_retries: MAX_RETRIES, retry_timeout: CALL, ..RetryConfig::default() };
-    let client = ClientOptions::new().with_connect_timeout(CONNECT).with_timeout(CALL);
+    let retry = RetryConfig { max_retries: MAX_RETRIES, retry_timeout: CALL_TIMEOUT, ..RetryConfig::default() };
+    let client = ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_timeout(CALL_TIMEOUT);
     let mut builder = credentials
         .with_client_options(client)
         .with_bucket_name(&bucket.bucket)
@@ -231,7 +231,7 @@ fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
-async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, ArtifactError>>) -> Result<T, ArtifactError> {
+async fn with_timeout<T>(limit: Duration, call: impl Future<Output = Result<T, ArtifactError>>) -> Result<T, ArtifactError> {
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 

@@ -25,8 +25,8 @@ async fn stores_an_object_once_and_refuses_other_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_directory(&directory.path().join("deep/store"));
     assert!(store.read(&path(), 7).await.unwrap().is_none());
-    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
-    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::Created);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::AlreadyExists);
     assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"one"));
 }
@@ -44,7 +44,7 @@ async fn one_of_many_writers_creates_the_object() {
     let mut created = 0;
     for writer in writers {
         match writer.await.unwrap() {
-            Ok(Put::Created) => created += 1,
+            Ok(PutOutcome::Created) => created += 1,
             Err(ArtifactError::Conflict) => {}
             other => panic!("{other:?}"),
         }
@@ -86,7 +86,7 @@ async fn is_not_ready_if_a_prefix_is_not_writable() {
 fn in_bucket(address: &str) -> Artifacts {
     let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };
     let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
-    Artifacts::over(bucket_store(credentials, &bucket).unwrap())
+    Artifacts::with_store(bucket_store(credentials, &bucket).unwrap())
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn silent_bucket_times_out() {
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let before = Instant::now();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    assert!((CONNECT..CALL).contains(&before.elapsed()), "{:?}", before.elapsed());
+    assert!((CONNECT_TIMEOUT..CALL_TIMEOUT).contains(&before.elapsed()), "{:?}", before.elapsed());
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn unreachable_bucket_is_unavailable() {
     let before = Instant::now();
     assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));
     assert!(matches!(store.read(&path(), 7).await, Err(ArtifactError::Unavailable(_))));
-    assert!(before.elapsed() < CALL * 2, "{:?}", before.elapsed());
+    assert!(before.elapsed() < CALL_TIMEOUT * 2, "{:?}", before.elapsed());
 }
 
 #[tokio::test]

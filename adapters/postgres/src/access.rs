@@ -4,13 +4,13 @@ mod principal_binding;
 
 use crate::{
     database::Database,
-    guarded::{Tail, commit_tail},
-    listing::{Key, Listing, RowBytes, Values},
-    row::{RowExt, known, parsed},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
+    row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, LaneBinding, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
+    access::{AccessStore, ActorRef, LaneBinding, Grant, GrantScope, PrincipalAccess, ResourceScope, Role, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -30,8 +30,8 @@ struct GrantRow {
 }
 
 fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
-    let role = known("role", Role::parse(&row.role))?;
-    Ok(Grant::of(role, known("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
+    let role = decode("role", Role::parse(&row.role))?;
+    Ok(Grant::of(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
 }
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ struct LaneRow {
 }
 
 fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
-    let principal = known("principal", ActorRef::parse(&row.principal).ok())?;
+    let principal = decode("principal", ActorRef::parse(&row.principal).ok())?;
     Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
@@ -51,9 +51,9 @@ fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
     Ok(RoleBinding {
         role_binding_id: row.id("role_binding_id")?,
         principal: row.actor("principal")?,
-        role: row.spelled("role", Role::parse)?,
-        scope: known("scope_kind", GrantScope::from_parts(scope_kind, row.column("scope_ref")?))?,
-        created_at: row.moment("created_at")?,
+        role: row.parsed("role", Role::parse)?,
+        scope: decode("scope_kind", GrantScope::from_parts(scope_kind, row.column("scope_ref")?))?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }
@@ -62,11 +62,11 @@ const BINDING_COLUMNS: &str = "role_binding_id, principal, role, scope_kind, sco
 
 #[async_trait]
 impl AccessStore for Database {
-    async fn principal(
+    async fn load_principal(
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-    ) -> Result<Option<KnownPrincipal>, StoreError> {
+    ) -> Result<Option<PrincipalAccess>, StoreError> {
         // The home tenant: the requested one, else the default tenant if the bindings name it, else the first that
         // they name, else the default tenant.
         const SQL: &str = "
@@ -96,9 +96,9 @@ impl AccessStore for Database {
         let Some(row) = self.read_one(SQL, &[&tenant, &names, &DEFAULT_TENANT]).await? else {
             return Ok(None);
         };
-        let grants: Vec<GrantRow> = parsed(row.column("grants")?)?;
-        let lanes: Vec<LaneRow> = parsed(row.column("lanes")?)?;
-        Ok(Some(KnownPrincipal {
+        let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
+        let lanes: Vec<LaneRow> = parse_json(row.column("lanes")?)?;
+        Ok(Some(PrincipalAccess {
             tenant: row.id("tenant_id")?,
             ever_bound: row.column("ever_bound")?,
             grants: grants.iter().map(grant).collect::<Result<_, _>>()?,
@@ -108,20 +108,20 @@ impl AccessStore for Database {
     }
 
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
-        self.access_revisions.now(tenant).await
+        self.access_revisions.load(tenant).await
     }
 
-    async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError> {
+    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
         let tenant = scope.tenant();
-        let found = |row: Option<Row>| -> Result<Option<Place>, StoreError> {
+        let found = |row: Option<Row>| -> Result<Option<ResourceScope>, StoreError> {
             let Some(row) = row else { return Ok(None) };
             let namespace = row.optional_id("namespace_id")?;
             let workspace = row.optional_id("workspace_id")?;
-            Ok(Some(Place { tenant: Some(tenant), namespace, workspace, workload: None }))
+            Ok(Some(ResourceScope { tenant: Some(tenant), namespace, workspace, workload: None }))
         };
         match grant {
-            GrantScope::Platform => Ok(Some(Place::PLATFORM)),
-            GrantScope::Tenant(id) => Ok((*id == tenant).then(|| Place::tenant(tenant))),
+            GrantScope::Platform => Ok(Some(ResourceScope::PLATFORM)),
+            GrantScope::Tenant(id) => Ok((*id == tenant).then(|| ResourceScope::tenant(tenant))),
             GrantScope::Namespace(id) => {
                 let sql = "SELECT namespace_id, NULL::uuid AS workspace_id FROM namespace
                     WHERE tenant_id = $1 AND namespace_id = $2";
@@ -137,7 +137,7 @@ impl AccessStore for Database {
                     "SELECT namespace_id, workspace_id FROM workload JOIN workspace USING (tenant_id, workspace_id)
                     WHERE tenant_id = $1 AND workload_id = $2";
                 let place = found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)?;
-                Ok(place.map(|place| place.of_workload(*id)))
+                Ok(place.map(|place| place.for_workload(*id)))
             }
         }
     }
@@ -160,9 +160,9 @@ impl AccessStore for Database {
             let workspace = values.bind(workspace.uuid());
             conditions.push(format!("scope_kind = 'workspace' AND scope_ref = {workspace}"));
         }
-        let key = Key::Id("role_binding_id", "role_binding_id");
-        self.listed(
-            Listing::plain(BINDING_COLUMNS, key, ("FROM role_binding", RowBytes::Small), conditions, values),
+        let key = SortKey::Id("role_binding_id", "role_binding_id");
+        self.fetch_page(
+            ListQuery::single(BINDING_COLUMNS, key, ("FROM role_binding", RowBytes::Small), conditions, values),
             page,
             binding,
         )
@@ -200,15 +200,15 @@ impl AccessStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (id, principal, role) = (next.role_binding_id.uuid(), next.principal.to_string(), next.role.as_str());
         let (kind, reference) = (next.scope.kind(), next.scope.reference());
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
         let own = tail.with(&[&id, &principal, &role, &kind, &reference, &at, &by, &DEFAULT_TENANT]);
         self.commit(SQL, &own).await.map(|_| ())
     }
 
-    async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH ended AS (
                 DELETE FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $13 RETURNING scope_kind
@@ -226,7 +226,7 @@ impl AccessStore for Database {
             commit_tail!(),
             ")"
         );
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
     }
 }

@@ -2,18 +2,18 @@
 
 mod grant;
 mod impact;
-mod ledger;
+mod artifact_index;
 mod list;
 mod route;
 mod versions;
 
 use crate::{
     database::{Database, Param, STATEMENT_BYTES, read},
-    guarded::{Tail, commit_tail},
+    commit_tail::{CommitParams, commit_tail},
     list_permits::PAGE_BYTES,
-    look::Look,
-    row::{RowExt, known},
-    together::Commit as _,
+    batch_load::BatchLoader,
+    row::{RowExt, decode},
+    group_commit::BatchCommitter as _,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -35,18 +35,18 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
-use versions::{PendingVersion, COUNTED, NOTE, VersionRow, single_version, single_version_columns, stored, version};
+use versions::{PendingVersion, COUNTED_LABEL, NOTE_JOIN, VersionRow, single_version, single_version_columns, stored_version, version};
 
 /// Loads assets by tenant and identifier.
-pub(crate) struct Assets(pub(crate) Pool);
+pub(crate) struct AssetLoader(pub(crate) Pool);
 
 #[async_trait]
-impl Look for Assets {
+impl BatchLoader for AssetLoader {
     type Key = (Uuid, Uuid);
-    type Found = Asset;
-    const WHAT: &'static str = "assets";
+    type Value = Asset;
+    const LABEL: &'static str = "assets";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
         let sql = format!(
             "SELECT tenant_id, {ASSET_COLUMNS} FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_id)
              JOIN asset USING (tenant_id, asset_id)"
@@ -69,13 +69,13 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
     Ok(Asset {
         asset_id: row.id("asset_id")?,
         slug: row.slug("slug")?,
-        kind: row.spelled("asset_kind", AssetKind::parse)?,
+        kind: row.parsed("asset_kind", AssetKind::parse)?,
         owner_ref: row.owner("owner_ref")?,
-        lifecycle: row.spelled("lifecycle_state", Lifecycle::parse)?,
-        ownership_tier: row.spelled("ownership_tier", OwnershipTier::parse)?,
+        lifecycle: row.parsed("lifecycle_state", Lifecycle::parse)?,
+        ownership_tier: row.parsed("ownership_tier", OwnershipTier::parse)?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
         revision: row.revision("revision")?,
     })
@@ -88,12 +88,12 @@ const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_
 pub(crate) struct ReferenceLoader(pub(crate) Pool);
 
 #[async_trait]
-impl Look for ReferenceLoader {
+impl BatchLoader for ReferenceLoader {
     type Key = (Uuid, Uuid);
-    type Found = ();
-    const WHAT: &'static str = "version references";
+    type Value = ();
+    const LABEL: &'static str = "version references";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // A version with references has one at position 0.
         const SQL: &str = "SELECT tenant_id, asset_version_id
             FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_version_id)
@@ -107,11 +107,11 @@ impl Look for ReferenceLoader {
 #[async_trait]
 impl AssetStore for Database {
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError> {
-        self.assets.now((scope.tenant().uuid(), id.uuid())).await
+        self.assets.load((scope.tenant().uuid(), id.uuid())).await
     }
 
     async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: PageRequest) -> Result<Page<Asset>, StoreError> {
-        self.listed(list::assets(scope, filter), page, asset).await
+        self.fetch_page(list::asset_list(scope, filter), page, asset).await
     }
 
     async fn commit_new(
@@ -128,12 +128,12 @@ impl AssetStore for Database {
             commit_tail!()
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let row = AssetRow::of(&next);
         self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
     }
 
-    async fn commit_move(
+    async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<Asset>,
@@ -152,7 +152,7 @@ impl AssetStore for Database {
         const ARCHIVE: &str =
             concat!("SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ", commit_tail!(), ")");
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (revision, state) = (next.revision.get(), next.lifecycle.as_str());
         match next.lifecycle {
@@ -179,7 +179,7 @@ impl AssetStore for Database {
         let blocking = |row: &Row| {
             Ok(BlockingRelease {
                 release_id: row.id("release_id")?,
-                state: row.spelled("state", StateName::parse)?,
+                state: row.parsed("state", StateName::parse)?,
                 workload_id: row.id("workload_id")?,
                 workspace_id: row.id("workspace_id")?,
                 namespace_id: row.id("namespace_id")?,
@@ -199,10 +199,10 @@ impl AssetStore for Database {
         if key.is_none() {
             return self.new_versions.commit(adding).await;
         }
-        let bytes = versions::VersionCommitter::weight(&adding);
+        let bytes = versions::VersionCommitter::payload_bytes(&adding);
         let _turn = self.new_versions.turn(bytes).await?;
-        let alone = versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key);
-        self.waiting().during(STATEMENT_BYTES.scope(bytes, alone)).await
+        let alone = versions::insert_version(&self.new_versions.batch.one.0, scope, &adding.change, key);
+        self.in_flight().track(STATEMENT_BYTES.scope(bytes, alone)).await
     }
 
     async fn commit_flow(
@@ -214,15 +214,15 @@ impl AssetStore for Database {
         let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
         let bytes = versions::payload_bytes(&new_version);
         let _turn = self.new_versions.turn(bytes).await?;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let parent = AssetRow::of(&new_asset);
         let child = VersionRow::of(&new_version);
-        let (beside, more) = child.beside("$24", 32);
+        let (beside, more) = child.attachment_ctes("$24", 32);
         let sql = format!(
             "WITH parent AS (
                 {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 1,
                     CASE WHEN $26::text IS NULL THEN 1
-                         WHEN $26 ~ '{COUNTED}' THEN substr($26, 2)::bigint ELSE 0 END,
+                         WHEN $26 ~ '{COUNTED_LABEL}' THEN substr($26, 2)::bigint ELSE 0 END,
                     $21, $22, $23)
                 RETURNING coalesce($26, 'v1') AS label
              ),
@@ -241,7 +241,7 @@ impl AssetStore for Database {
         own.extend(child.params());
         own.extend(more);
         let rows = STATEMENT_BYTES.scope(bytes, self.commit(&sql, &tail.with(&own))).await?;
-        stored(&new_version, known("version_label", rows.first())?)
+        stored_version(&new_version, decode("version_label", rows.first())?)
     }
 
     async fn find_version(
@@ -250,7 +250,7 @@ impl AssetStore for Database {
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
         let sql = format!(
-            "SELECT {}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE} JOIN asset USING (tenant_id, asset_id)
+            "SELECT {}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE_JOIN} JOIN asset USING (tenant_id, asset_id)
              WHERE tenant_id = $1 AND asset_version_id = $2",
             single_version_columns(),
         );
@@ -265,10 +265,10 @@ impl AssetStore for Database {
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, StoreError> {
-        self.listed(list::versions(scope, asset), page, version).await
+        self.fetch_page(list::version_list(scope, asset), page, version).await
     }
 
-    async fn route_stands(
+    async fn is_route_effective(
         &self,
         scope: TenantScope,
         asset: AssetId,
@@ -276,7 +276,7 @@ impl AssetStore for Database {
         route_id: &str,
     ) -> Result<bool, StoreError> {
         let route = (scope.tenant().uuid(), asset.uuid(), version.uuid(), route_id.to_owned());
-        Ok(self.routes.now(route).await?.unwrap_or(false))
+        Ok(self.routes.load(route).await?.unwrap_or(false))
     }
 
     async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError> {
@@ -300,14 +300,14 @@ impl AssetStore for Database {
         let row = match label {
             Some(label) => {
                 let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE}
+                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN}
                      WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
                 );
                 self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
             }
             None => {
                 let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE} WHERE tenant_id = $1 AND asset_id = $2
+                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN} WHERE tenant_id = $1 AND asset_id = $2
                      ORDER BY ordinal DESC LIMIT 1"
                 );
                 self.read_one(&sql, &[&tenant, &id]).await?
@@ -320,8 +320,8 @@ impl AssetStore for Database {
         Ok(Some((found, version)))
     }
 
-    async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError> {
-        Ok(self.referring.now((scope.tenant().uuid(), version.uuid())).await?.is_some())
+    async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError> {
+        Ok(self.referring_versions.load((scope.tenant().uuid(), version.uuid())).await?.is_some())
     }
 
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError> {
@@ -356,7 +356,7 @@ impl<'a> AssetRow<'a> {
             workspace: asset.workspace_id.uuid(),
             namespace: asset.namespace_id.uuid(),
             revision: asset.revision.get(),
-            at: asset.created_at.moment(),
+            at: asset.created_at.to_datetime(),
             by: asset.created_by.to_string(),
         }
     }

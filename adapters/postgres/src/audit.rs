@@ -2,9 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
-    row::{RowExt, count, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
+    row::{RowExt, count, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -46,10 +46,10 @@ struct SubjectBody {
 
 fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     let bytes: &[u8] = row.column("body")?;
-    let body: FactBody = known("body", serde_json::from_slice(bytes).ok())?;
+    let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
     Ok(AuditEvent {
         event_id: body.fact_id,
-        index: known("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+        index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
         kind: body.kind,
         subject_kind: body.subject.kind,
         subject_id: body.subject.id,
@@ -75,7 +75,7 @@ impl AuditStore for Database {
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError> {
         const SQL: &str = "SELECT body FROM fact WHERE tenant_id = $1 AND fact_id = $2";
         let Some(row) = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await? else { return Ok(None) };
-        let body: StoredBody = known("body", serde_json::from_slice(row.column("body")?).ok())?;
+        let body: StoredBody = decode("body", serde_json::from_slice(row.column("body")?).ok())?;
         let StoredBody { kind, subject, occurred_at, detail } = body;
         Ok(Some(StoredFact { kind, subject_id: subject.id, occurred_at, detail }))
     }
@@ -96,30 +96,30 @@ impl AuditStore for Database {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
         let (with, branches) = match reach {
-            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
             Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
         };
-        let listing = Listing {
+        let listing = ListQuery {
             with,
             columns: COLUMNS,
-            key: Key::Place("index", "index"),
-            beside: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            row_bytes: RowBytes::Weighed { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
-            branches,
+            key: SortKey::Position("index", "index"),
+            post_join: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
+            row_bytes: RowBytes::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
+            arms,
             values,
-            only_grows: true,
+            is_append_only: true,
         };
-        self.listed(listing, page, event).await
+        self.fetch_page(listing, page, event).await
     }
 
-    async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
         // An existing fact was written by an earlier attempt whose answer was lost.
         const SQL: &str = concat!(
             "SELECT fairway_commit(true, ",
             commit_tail!(),
             ") WHERE NOT EXISTS (SELECT FROM fact WHERE tenant_id = $1 AND fact_id = $2)"
         );
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         self.commit(SQL, &tail.with(&[])).await.map(|_| ())
     }
 }

@@ -1,22 +1,22 @@
 //! Connection pools, and how statements are sent.
 
-mod permitted;
+mod permitted_statement;
 
 use crate::{
-    asset::{Assets, VersionCommitter, ReferenceLoader, RouteStatusLoader},
+    asset::{AssetLoader, VersionCommitter, ReferenceLoader, RouteStatusLoader},
     driver_error,
     environment::EnvironmentLoader,
-    execution::{AcceptCommitter, ProgressCommitter, Evidence, FinishCommitter, LineageLoader, Runs, StartCommitter},
-    failure,
-    gather::Coalescer,
+    execution::{AcceptCommitter, ProgressCommitter, EvidenceLoader, FinishCommitter, LineageLoader, RunLoader, StartCommitter},
+    store_error,
+    coalesce::Coalescer,
     list_permits::ListPermits,
-    listing::CappedCounts,
-    look::Looks,
-    pulse::{AccessRevisionLoader, DeploymentRevisionLoader},
-    release::{LaneChangeCommitter, TransitionCommitter, Releases},
+    pagination::CappedCounts,
+    batch_load::BatchLoads,
+    revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
+    release::{LaneChangeCommitter, TransitionCommitter, ReleaseLoader},
     row::RowExt,
-    together::{GroupCommit, LargeCommitPermits},
-    waiting::Waiting,
+    group_commit::{GroupCommit, LargeCommitPermits},
+    wait_metrics::InFlight,
 };
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
@@ -61,7 +61,7 @@ const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = 
 const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
 /// would wait for each other's locks. The second connection stays free for another tenant.
-const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
+const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::with_permits(2) };
 /// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
 /// embeddings paid for at this point, so a refusal is expensive.
 const INGEST_WAIT: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ const POINTS_PER_MONTH_LIST: usize = 2;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
 /// Time-out of a statement, with its wait for a connection. It exceeds `statement_timeout`, so that PostgreSQL's own
 /// error arrives first while PostgreSQL responds.
-pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(1_600);
 
 /// A connection that sent a statement with more bytes of text is closed: the driver never shrinks its write buffer,
 /// and a process has about twenty connections.
@@ -131,35 +131,35 @@ impl DatabaseOptions {
 /// on every round trip.
 #[derive(Clone, Debug)]
 pub struct Database {
-    points: Pool,
-    lists: Pool,
+    point_pool: Pool,
+    list_pool: Pool,
     list_permits: ListPermits,
     month_list_permits: ListPermits,
-    ingests: Pool,
+    ingest_pool: Pool,
     ingest_permits: FairSemaphore<TenantId>,
-    waiting: Waiting,
-    pub(crate) long_lists: CappedCounts,
+    in_flight: InFlight,
+    pub(crate) capped_counts: CappedCounts,
     /// Whether the database has the extension `vector`; read on first use.
-    pub(crate) has_vectors: Arc<OnceCell<bool>>,
+    pub(crate) has_vector_column: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
-    pub(crate) access_revisions: Arc<Coalescer<Looks<AccessRevisionLoader>>>,
-    pub(crate) deployment_pulses: Arc<Coalescer<Looks<DeploymentRevisionLoader>>>,
-    pub(crate) assets: Arc<Coalescer<Looks<Assets>>>,
-    pub(crate) referring: Arc<Coalescer<Looks<ReferenceLoader>>>,
-    pub(crate) routes: Arc<Coalescer<Looks<RouteStatusLoader>>>,
-    pub(crate) environments: Arc<Coalescer<Looks<EnvironmentLoader>>>,
-    pub(crate) releases: Arc<Coalescer<Looks<Releases>>>,
-    pub(crate) evidence: Arc<Coalescer<Looks<Evidence>>>,
-    pub(crate) runs: Arc<Coalescer<Looks<Runs>>>,
-    pub(crate) lineages: Arc<Coalescer<Looks<LineageLoader>>>,
+    pub(crate) access_revisions: Arc<Coalescer<BatchLoads<AccessRevisionLoader>>>,
+    pub(crate) deployment_revisions: Arc<Coalescer<BatchLoads<DeploymentRevisionLoader>>>,
+    pub(crate) assets: Arc<Coalescer<BatchLoads<AssetLoader>>>,
+    pub(crate) referring_versions: Arc<Coalescer<BatchLoads<ReferenceLoader>>>,
+    pub(crate) routes: Arc<Coalescer<BatchLoads<RouteStatusLoader>>>,
+    pub(crate) environments: Arc<Coalescer<BatchLoads<EnvironmentLoader>>>,
+    pub(crate) releases: Arc<Coalescer<BatchLoads<ReleaseLoader>>>,
+    pub(crate) evidence: Arc<Coalescer<BatchLoads<EvidenceLoader>>>,
+    pub(crate) runs: Arc<Coalescer<BatchLoads<RunLoader>>>,
+    pub(crate) lineages: Arc<Coalescer<BatchLoads<LineageLoader>>>,
     pub(crate) accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
     pub(crate) queued_accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
     pub(crate) starts: Arc<Coalescer<GroupCommit<StartCommitter>>>,
     pub(crate) advances: Arc<Coalescer<GroupCommit<ProgressCommitter>>>,
     pub(crate) finishes: Arc<Coalescer<GroupCommit<FinishCommitter>>>,
     pub(crate) new_versions: Arc<Coalescer<GroupCommit<VersionCommitter>>>,
-    pub(crate) moves: Arc<Coalescer<GroupCommit<TransitionCommitter>>>,
-    pub(crate) lanes: Arc<Coalescer<GroupCommit<LaneChangeCommitter>>>,
+    pub(crate) transitions: Arc<Coalescer<GroupCommit<TransitionCommitter>>>,
+    pub(crate) lane_changes: Arc<Coalescer<GroupCommit<LaneChangeCommitter>>>,
 }
 
 /// A statement parameter.
@@ -172,7 +172,7 @@ impl Database {
     /// When the address does not parse.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = options.list_connections();
-        let points = pool(
+        let points = build_pool(
             &options.url,
             PoolLimits {
                 connections: options.connections,
@@ -183,43 +183,43 @@ impl Database {
         )?;
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let for_ingests = PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (waiting, heavy) = (Waiting::default(), LargeCommitPermits::of(options.connections));
+        let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::of(options.connections));
         Ok(Self {
-            access_revisions: Coalescer::over(Looks(AccessRevisionLoader(points.clone())), &waiting),
-            deployment_pulses: Coalescer::over(Looks(DeploymentRevisionLoader(points.clone())), &waiting),
-            assets: Coalescer::over(Looks(Assets(points.clone())), &waiting),
-            referring: Coalescer::over(Looks(ReferenceLoader(points.clone())), &waiting),
-            routes: Coalescer::over(Looks(RouteStatusLoader(points.clone())), &waiting),
-            environments: Coalescer::over(Looks(EnvironmentLoader(points.clone())), &waiting),
-            releases: Coalescer::over(Looks(Releases(points.clone())), &waiting),
-            evidence: Coalescer::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
-            runs: Coalescer::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
-            lineages: Coalescer::over(Looks(LineageLoader(points.clone())), &waiting),
-            accepts: Coalescer::over(GroupCommit::of(AcceptCommitter::of_running(points.clone()), &heavy), &waiting),
-            queued_accepts: Coalescer::over(GroupCommit::of(AcceptCommitter::of_queued(points.clone()), &heavy), &waiting),
-            starts: Coalescer::over(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
-            advances: Coalescer::over(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
-            finishes: Coalescer::over(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends(options.connections)), &waiting),
-            new_versions: Coalescer::over(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
-            moves: Coalescer::over(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
-            lanes: Coalescer::over(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),
+            access_revisions: Coalescer::new(BatchLoads(AccessRevisionLoader(points.clone())), &waiting),
+            deployment_revisions: Coalescer::new(BatchLoads(DeploymentRevisionLoader(points.clone())), &waiting),
+            assets: Coalescer::new(BatchLoads(AssetLoader(points.clone())), &waiting),
+            referring_versions: Coalescer::new(BatchLoads(ReferenceLoader(points.clone())), &waiting),
+            routes: Coalescer::new(BatchLoads(RouteStatusLoader(points.clone())), &waiting),
+            environments: Coalescer::new(BatchLoads(EnvironmentLoader(points.clone())), &waiting),
+            releases: Coalescer::new(BatchLoads(ReleaseLoader(points.clone())), &waiting),
+            evidence: Coalescer::new(BatchLoads(EvidenceLoader { pool: points.clone(), retention: options.result_retention }), &waiting),
+            runs: Coalescer::new(BatchLoads(RunLoader { pool: points.clone(), retention: options.result_retention }), &waiting),
+            lineages: Coalescer::new(BatchLoads(LineageLoader(points.clone())), &waiting),
+            accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::running(points.clone()), &heavy), &waiting),
+            queued_accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::queued(points.clone()), &heavy), &waiting),
+            starts: Coalescer::new(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
+            advances: Coalescer::new(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
+            finishes: Coalescer::new(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends(options.connections)), &waiting),
+            new_versions: Coalescer::new(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
+            transitions: Coalescer::new(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
+            lane_changes: Coalescer::new(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),
             result_retention: options.result_retention,
-            points,
-            waiting,
-            long_lists: CappedCounts::default(),
-            has_vectors: Arc::default(),
-            lists: pool(&options.url, for_lists, LIST_SESSION)?,
+            point_pool: points,
+            in_flight: waiting,
+            capped_counts: CappedCounts::default(),
+            has_vector_column: Arc::default(),
+            list_pool: build_pool(&options.url, for_lists, LIST_SESSION)?,
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
-            ingests: pool(&options.url, for_ingests, INGEST_SESSION)?,
+            ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,
             ingest_permits: FairSemaphore::new(INGEST_LIMITS),
         })
     }
 
     /// The counter of statements in flight on these pools.
     #[must_use]
-    pub const fn waiting(&self) -> &Waiting {
-        &self.waiting
+    pub const fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// Whether partitions exist for the executions of the next seven days.
@@ -236,12 +236,12 @@ impl Database {
     /// Sends a read. A connection that broke while idle fails on its next use, so a read is retried once on a closed
     /// connection.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read(&self.points, sql, params)).await
+        self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
     /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Callers take turns.
     pub(crate) async fn list(&self, bytes: usize, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_with_list_permit((&self.list_permits, bytes), &self.lists, sql, params)).await
+        self.in_flight.track(read_with_list_permit((&self.list_permits, bytes), &self.list_pool, sql, params)).await
     }
 
     /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
@@ -252,7 +252,7 @@ impl Database {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_with_list_permit((&self.month_list_permits, bytes), &self.points, sql, params)).await
+        self.in_flight.track(read_with_list_permit((&self.month_list_permits, bytes), &self.point_pool, sql, params)).await
     }
 
     /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
@@ -263,27 +263,27 @@ impl Database {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, P), StoreError> {
-        let points = (&self.points, ANSWER);
-        let (answer, permit) = self.waiting.during(permitted::attempt(points, permit, sql, params)).await?;
+        let points = (&self.point_pool, STATEMENT_TIMEOUT);
+        let (answer, permit) = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?;
         let (answer, permit) = match answer {
             Err(error) if error.is_closed() => {
-                self.waiting.during(permitted::attempt(points, permit, sql, params)).await?
+                self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?
             }
             answer => (answer, permit),
         };
-        Ok((answer.map_err(failure::of_store)?, permit))
+        Ok((answer.map_err(store_error::from_driver)?, permit))
     }
 
     /// Sends an idempotent write, which is retried once on a closed connection: an upsert, a renewal, a take-over, or
     /// a delete of expired rows.
     pub(crate) async fn write_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read(&self.points, sql, params)).await
+        self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
     /// Sends a write without a retry: after an error, the outcome is unknown. The caller retries under a new
     /// identifier.
     pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(attempt(&self.points, sql, params)).await?.map_err(failure::of_store)
+        self.in_flight.track(try_query(&self.point_pool, sql, params)).await?.map_err(store_error::from_driver)
     }
 
     /// Sends a read and returns its last row, if any. For reads of at most one row.
@@ -293,7 +293,7 @@ impl Database {
 
     /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-        self.waiting.during(commit(&self.points, sql, params)).await
+        self.in_flight.track(commit(&self.point_pool, sql, params)).await
     }
 
     /// Like [`Self::commit`], for an ingest: a slow statement on a dedicated connection. Tenants take turns.
@@ -304,15 +304,15 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
-        let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        let (answer, _permit) = permitted::attempt((&self.ingests, INGEST_TIMEOUT), permit, sql, params).await?;
-        answer.map_err(failure::commit_from_driver)
+        let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
+        let (answer, _permit) = permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await?;
+        answer.map_err(store_error::commit_from_driver)
     }
 }
 
 /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
 pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-    attempt(pool, sql, params).await?.map_err(failure::commit_from_driver)
+    try_query(pool, sql, params).await?.map_err(store_error::commit_from_driver)
 }
 
 /// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
@@ -322,10 +322,10 @@ pub(crate) async fn commit_batch(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Option<Vec<Row>>, StoreError> {
-    match attempt(pool, sql, params).await? {
+    match try_query(pool, sql, params).await? {
         Ok(rows) => Ok(Some(rows)),
         Err(error) if error.as_db_error().is_some() => Ok(None),
-        Err(error) => Err(failure::of_store(error)),
+        Err(error) => Err(store_error::from_driver(error)),
     }
 }
 
@@ -339,9 +339,9 @@ struct PoolLimits {
     wait: Duration,
 }
 
-fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, StoreError> {
+fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, StoreError> {
     let PoolLimits { connections, statements, wait } = limits;
-    let mut config = Config::from_str(url).map_err(failure::of_store)?;
+    let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
     config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
     let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -375,7 +375,7 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
         .post_create(hook)
         .pre_recycle(forget)
         .build()
-        .map_err(|error| failure::broken(Box::new(error)))
+        .map_err(|error| store_error::broken(Box::new(error)))
 }
 
 /// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
@@ -389,7 +389,7 @@ fn plan_generation(age: Duration) -> u64 {
 }
 
 pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    read_until(pool, Instant::now() + ANSWER, sql, params).await
+    read_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
 /// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
@@ -399,25 +399,25 @@ async fn read_with_list_permit(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
-    let until = Instant::now() + ANSWER;
+    let until = Instant::now() + STATEMENT_TIMEOUT;
     let _permit = permits.acquire(bytes, CONNECTION_WAIT).await?;
     read_until(pool, until, sql, params).await
 }
 
 async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
     match try_query_until(pool, until, sql, params).await? {
-        Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
-        answer => answer.map_err(failure::of_store),
+        Err(error) if error.is_closed() => try_query(pool, sql, params).await?.map_err(store_error::from_driver),
+        answer => answer.map_err(store_error::from_driver),
     }
 }
 
 /// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
-async fn attempt(
+async fn try_query(
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    try_query_until(pool, Instant::now() + ANSWER, sql, params).await
+    try_query_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
 /// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
@@ -439,7 +439,7 @@ async fn try_query_until(
         }
         Err(elapsed) => {
             drop(Object::take(connection));
-            Err(failure::unavailable(Box::new(elapsed)))
+            Err(store_error::unavailable(Box::new(elapsed)))
         }
     }
 }
@@ -447,8 +447,8 @@ async fn try_query_until(
 /// Acquires a pooled connection before `until`.
 async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
     // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
-    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-    connection.map_err(|error| failure::unavailable(driver_error::redact_pool_error(error)))
+    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
+    connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
 }
 
 /// The first words of a statement, for traces. Statements contain no values, but they are long.

@@ -30,7 +30,7 @@ impl fmt::Display for ServerError {
         if let Some(constraint) = &self.constraint {
             write!(out, ", constraint `{constraint}`")?;
         }
-        match advice(&self.sqlstate) {
+        match hint(&self.sqlstate) {
             Some(advice) => write!(out, " ({advice})"),
             None => Ok(()),
         }
@@ -41,7 +41,7 @@ impl Error for ServerError {}
 
 /// Explains the SQLSTATEs that operators see most when they connect a server. All codes: PostgreSQL's manual, appendix
 /// A.
-fn advice(code: &SqlState) -> Option<&'static str> {
+fn hint(code: &SqlState) -> Option<&'static str> {
     match code.code() {
         "28P01" => Some("the password is wrong"),
         "28000" => Some("the role may not log in"),

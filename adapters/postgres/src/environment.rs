@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, read},
-    guarded::{Tail, commit_tail},
-    look::Look,
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    batch_load::BatchLoader,
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -26,11 +26,11 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
         settings: EnvironmentSettings {
-            min_approvals: known("min_approvals", u16::try_from(row.column::<i16>("min_approvals")?).ok())?,
+            min_approvals: decode("min_approvals", u16::try_from(row.column::<i16>("min_approvals")?).ok())?,
             self_approval: if allowed { SelfApproval::Allowed } else { SelfApproval::Refused },
             pin_documents: row.column("pin_documents")?,
         },
-        updated_at: row.moment("updated_at")?,
+        updated_at: row.timestamp("updated_at")?,
         updated_by: row.actor("updated_by")?,
         revision: row.revision("revision")?,
     })
@@ -42,12 +42,12 @@ pub(crate) struct EnvironmentLoader(pub(crate) Pool);
 type EnvironmentKey = (Uuid, Uuid, String);
 
 #[async_trait]
-impl Look for EnvironmentLoader {
+impl BatchLoader for EnvironmentLoader {
     type Key = EnvironmentKey;
-    type Found = Environment;
-    const WHAT: &'static str = "settings of environments";
+    type Value = Environment;
+    const LABEL: &'static str = "settings of environments";
 
-    async fn look(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
+    async fn load_batch(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
         const SQL: &str =
             "SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents,
                 revision, updated_at, updated_by
@@ -74,7 +74,7 @@ impl EnvironmentStore for Database {
         workspace: WorkspaceId,
         name: &Slug,
     ) -> Result<Option<Environment>, StoreError> {
-        self.environments.now((scope.tenant().uuid(), workspace.uuid(), name.to_string())).await
+        self.environments.load((scope.tenant().uuid(), workspace.uuid(), name.to_string())).await
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError> {
@@ -102,13 +102,13 @@ impl EnvironmentStore for Database {
             ")"
         );
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let (workspace, name) = (next.workspace_id.uuid(), next.environment.as_str());
         let settings = &next.settings;
         // The domain limits the value far below `i16::MAX`.
         let approvals = i16::try_from(settings.min_approvals).unwrap_or(i16::MAX);
         let allowed = settings.self_approval == SelfApproval::Allowed;
-        let (revision, at, by) = (next.revision.get(), next.updated_at.moment(), next.updated_by.to_string());
+        let (revision, at, by) = (next.revision.get(), next.updated_at.to_datetime(), next.updated_by.to_string());
         let mut own =
             tail.with(&[&workspace, &name, &approvals, &allowed, &settings.pin_documents, &revision, &at, &by]);
         match decided_on.map(fairway_domain::store::Revision::get) {

@@ -1,9 +1,9 @@
 //! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
-mod accept_code;
-mod accept_guest;
-mod accept_many;
+mod accept_script;
+mod accept_delegated;
+mod accept_batch;
 mod evidence;
 mod find;
 mod finish;
@@ -13,12 +13,12 @@ mod list;
 mod progress;
 mod queue;
 mod review;
-mod settle;
+mod resolve_unknown;
 mod start;
 
-pub(crate) use accept_many::AcceptCommitter;
-pub(crate) use evidence::Evidence;
-pub(crate) use find::Runs;
+pub(crate) use accept_batch::AcceptCommitter;
+pub(crate) use evidence::EvidenceLoader;
+pub(crate) use find::RunLoader;
 pub(crate) use finish::FinishCommitter;
 pub(crate) use lineage::LineageLoader;
 pub(crate) use progress::ProgressCommitter;
@@ -27,7 +27,7 @@ pub(crate) use start::StartCommitter;
 use crate::{
     database::{Database, Param},
     release::{DEPLOYMENT_COLUMNS, deployment},
-    row::{RowExt, known},
+    row::{RowExt, decode},
     workload::{WORKLOAD_COLUMNS, workload},
 };
 use async_trait::async_trait;
@@ -38,13 +38,13 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Admission, Ending, Execution, Outcome, Payload, RunError, Status, StepRow,
-        dispatch::{Claim, Claimed, Held, Start, Started, CancelOutcome, Taken},
+        Acceptance, Admission, FinishRecord, Execution, Outcome, Payload, RunError, Status, StepRow,
+        dispatch::{Claim, ClaimedRun, LeaseRef, Start, StartOutcome, CancelOutcome, CancelLease},
         ports::{
-            Accepted, AcceptedOn, EventPage, ExecutionFilter, ExecutionStore, LapsedFilter, LapsedRun, LeaseState, RunLocation,
+            AcceptOutcome, ExpectedRevisions, EventPage, ExecutionFilter, ExecutionStore, LapsedFilter, LapsedRun, LeaseState, RunLocation,
             RunState, WorkloadWithDeployment,
         },
-        progress::Progress,
+        progress::ProgressRecord,
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -84,25 +84,25 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         workspace_id: row.id("workspace_id")?,
         release_id: row.id("release_id")?,
         environment: row.slug("environment")?,
-        lane: row.spelled("lane", Lane::parse)?,
+        lane: row.parsed("lane", Lane::parse)?,
         submitter: row.actor("submitter")?,
         delegate: row
             .column::<Option<&str>>("delegate")?
-            .map(|service| known("delegate", ActorRef::parse(service).ok()))
+            .map(|service| decode("delegate", ActorRef::parse(service).ok()))
             .transpose()?,
-        status: row.spelled("status", Status::parse)?,
-        outcome: outcome.map(|text| known("outcome", Outcome::parse(text))).transpose()?,
+        status: row.parsed("status", Status::parse)?,
+        outcome: outcome.map(|text| decode("outcome", Outcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column("output")?,
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
-        started_at: row.moment("started_at")?,
+        started_at: row.timestamp("started_at")?,
         finished_at: row.optional_timestamp("finished_at")?,
     })
 }
 
 #[async_trait]
 impl ExecutionStore for Database {
-    async fn runtime_entry(
+    async fn find_workload_with_deployment(
         &self,
         scope: TenantScope,
         slug: &Slug,
@@ -124,7 +124,7 @@ impl ExecutionStore for Database {
         Ok(Some(WorkloadWithDeployment { workload: workload(&row)?, deployment }))
     }
 
-    async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
+    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
         const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
             ON CONFLICT DO NOTHING";
         let digest: &[u8] = &snapshot.digest;
@@ -135,11 +135,11 @@ impl ExecutionStore for Database {
         &self,
         scope: TenantScope,
         acceptance: &Acceptance,
-        on: AcceptedOn,
+        on: ExpectedRevisions,
         key: Option<&RequestKey>,
-    ) -> Result<Accepted, CommitError> {
-        let bytes = accept_many::bytes(acceptance);
-        let asking = || accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
+    ) -> Result<AcceptOutcome, CommitError> {
+        let bytes = accept_batch::payload_bytes(acceptance);
+        let asking = || accept_batch::PendingAccept { scope, run: acceptance.clone(), on, key: key.cloned() };
         match &acceptance.admission {
             Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
                 self.accepts.commit_with_size(bytes, asking).await
@@ -148,51 +148,51 @@ impl ExecutionStore for Database {
         }
     }
 
-    async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        let asking = || finish::Asking { scope, ending: ending.clone() };
-        self.finishes.commit_with_size(finish::bytes(ending), asking).await
+    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError> {
+        let asking = || finish::PendingFinish { scope, ending: ending.clone() };
+        self.finishes.commit_with_size(finish::payload_bytes(ending), asking).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
         lease::renew(self, scope, id, lease).await
     }
 
-    async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError> {
-        lease::hand_back(self, scope, held).await
+    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
+        lease::release(self, scope, held).await
     }
 
-    async fn take_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
-        lease::take_lapsed(self, lease, whose).await
+    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
+        lease::reclaim_expired(self, lease, whose).await
     }
 
-    async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
         queue::claim(self, claim).await
     }
 
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError> {
-        queue::inputs(self, scope, id).await
+        queue::read_inputs(self, scope, id).await
     }
 
-    async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError> {
+    async fn start(&self, scope: TenantScope, start: &Start) -> Result<StartOutcome, CommitError> {
         self.starts.commit(start::PendingStart::of(scope, start)?).await
     }
 
-    async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError> {
-        self.advances.commit(progress::Telling::of(scope, held, progress)?).await
+    async fn record_progress(&self, scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<(), CommitError> {
+        self.advances.commit(progress::PendingProgress::of(scope, held, progress)?).await
     }
 
-    async fn stop(
+    async fn request_cancel(
         &self,
         scope: TenantScope,
-        taken: Taken,
+        taken: CancelLease,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError> {
-        queue::stop(self, scope, taken, (by, key)).await
+        queue::cancel(self, scope, taken, (by, key)).await
     }
 
-    async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError> {
-        queue::take_over(self, scope, held).await
+    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
+        queue::take_lease(self, scope, held).await
     }
 
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError> {
@@ -203,12 +203,12 @@ impl ExecutionStore for Database {
         find::find(self, scope, id).await
     }
 
-    async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
-        let found = self.runs.now((scope.tenant().uuid(), id.uuid())).await?;
+    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
+        let found = self.runs.load((scope.tenant().uuid(), id.uuid())).await?;
         Ok(found.map(find::FoundRun::into_state))
     }
 
-    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
+    async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
         const SQL: &str =
             "SELECT workspace_id, workload_id, submitter FROM execution WHERE tenant_id = $1 AND execution_id = $2";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
@@ -253,7 +253,7 @@ impl ExecutionStore for Database {
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
-        self.evidence.now((scope.tenant().uuid(), id.uuid())).await
+        self.evidence.load((scope.tenant().uuid(), id.uuid())).await
     }
 
     async fn approval_notes(

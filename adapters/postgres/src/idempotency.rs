@@ -6,7 +6,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    idempotency::{IdempotencyStore, Known, Outcome, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, StoredOutcome, RequestKey},
     store::StoreError,
     tenant::TenantScope,
 };
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 #[async_trait]
 impl IdempotencyStore for Database {
-    async fn look_up(&self, scope: TenantScope, key: &RequestKey) -> Result<Known, StoreError> {
+    async fn key_state(&self, scope: TenantScope, key: &RequestKey) -> Result<KeyState, StoreError> {
         const SQL: &str = "SELECT body_digest, status, resource, leased_until IS NOT NULL AS reserved
             FROM idempotency_key
             WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4
@@ -24,18 +24,18 @@ impl IdempotencyStore for Database {
         let caller = key.caller.to_string();
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key]).await?;
         let Some(row) = row else {
-            return Ok(Known::No);
+            return Ok(KeyState::Unknown);
         };
         if row.column::<&[u8]>("body_digest")? != key.body_digest {
-            return Ok(Known::OtherBody);
+            return Ok(KeyState::DifferentBody);
         }
         if row.column("reserved")? {
-            return Ok(Known::Reserved);
+            return Ok(KeyState::Reserved);
         }
         let resource = row.column("resource")?;
         Ok(match row.column::<Option<i16>>("status")?.map(u16::try_from) {
-            Some(Ok(status)) => Known::Done(Outcome { status, resource }),
-            Some(Err(_)) | None => Known::AsResource(resource),
+            Some(Ok(status)) => KeyState::Completed(StoredOutcome { status, resource }),
+            Some(Err(_)) | None => KeyState::InUse(resource),
         })
     }
 
@@ -85,7 +85,7 @@ impl IdempotencyStore for Database {
         self.write_idempotent(SQL, &params).await.map(drop)
     }
 
-    async fn sweep(&self) -> Result<u64, StoreError> {
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
         // Deletes in batches: one statement over all expired keys could exceed the statement time-out on every sweep.
         const SQL: &str = "WITH old AS (
                 SELECT tenant_id, caller, route, key FROM idempotency_key

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    row::{RowExt, known},
+    row::{RowExt, decode},
 };
 use fairway_domain::store::StoreError;
 
@@ -13,7 +13,7 @@ impl Database {
     /// When the read fails.
     pub async fn cursor_key(&self) -> Result<[u8; 32], StoreError> {
         let row = self.read_one("SELECT cursor_key FROM installation", &[]).await?;
-        let row = known("installation", row)?;
-        known("cursor_key", row.column::<&[u8]>("cursor_key")?.try_into().ok())
+        let row = decode("installation", row)?;
+        decode("cursor_key", row.column::<&[u8]>("cursor_key")?.try_into().ok())
     }
 }

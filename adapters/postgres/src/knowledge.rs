@@ -4,8 +4,8 @@ mod contract;
 mod document;
 mod embedding;
 mod ingest;
-mod meaning;
-mod search;
+mod vector_search;
+mod text_search;
 
 use crate::database::Database;
 use async_trait::async_trait;
@@ -16,9 +16,9 @@ use fairway_domain::{
         IndexRevision,
         contract::ContractState,
         document::{Document, Ingest, IngestResult},
-        ports::{KnowledgeStore, Pin, RevisionRange, Within},
+        ports::{KnowledgeStore, IndexPin, RevisionRange, SearchScope},
         reembedding::{ReembeddingResult, Reembedding, StaleChunk},
-        retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
+        retrieval::{EmbeddingModel, SearchResults, IndexEmbedding, RetrievedChunk, VectorCoverage},
         revocation::ContractRevocation,
     },
     search::Words,
@@ -60,7 +60,7 @@ impl KnowledgeStore for Database {
         change: &Change<Ingest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError> {
-        ingest::commit(self, scope, change, key).await
+        ingest::commit_documents(self, scope, change, key).await
     }
 
     async fn find_ingest(
@@ -81,11 +81,11 @@ impl KnowledgeStore for Database {
         document::list(self, scope, asset, page).await
     }
 
-    async fn present_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
+    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
         document::present_revision(self, scope, asset).await
     }
 
-    async fn standings(
+    async fn contract_states(
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
@@ -111,8 +111,8 @@ impl KnowledgeStore for Database {
         contract::find(self, scope, asset, contract_id).await
     }
 
-    async fn by_words(&self, scope: TenantScope, within: &Within, words: &Words) -> Result<Found, StoreError> {
-        search::by_words(self, scope, within, words).await
+    async fn by_words(&self, scope: TenantScope, within: &SearchScope, words: &Words) -> Result<SearchResults, StoreError> {
+        text_search::search_words(self, scope, within, words).await
     }
 
     async fn embedding_of(
@@ -124,7 +124,7 @@ impl KnowledgeStore for Database {
         embedding::model_of_revision(self, scope, asset, revision).await
     }
 
-    async fn same_documents(
+    async fn revisions_with_same_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
@@ -133,8 +133,8 @@ impl KnowledgeStore for Database {
         embedding::same_documents(self, scope, asset, revision).await
     }
 
-    async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError> {
-        meaning::coverage(self, scope, within).await
+    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {
+        vector_search::coverage(self, scope, within).await
     }
 
     async fn stale_chunks(
@@ -153,7 +153,7 @@ impl KnowledgeStore for Database {
         change: &Change<Reembedding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError> {
-        embedding::commit(self, scope, change, key).await
+        embedding::commit_reembedding(self, scope, change, key).await
     }
 
     async fn find_reembedding(
@@ -162,23 +162,23 @@ impl KnowledgeStore for Database {
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<ReembeddingResult>, StoreError> {
-        embedding::find(self, scope, asset, id).await
+        embedding::find_reembedding(self, scope, asset, id).await
     }
 
-    async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError> {
-        meaning::by_meaning(self, scope, within, vector).await
+    async fn vector_search(&self, scope: TenantScope, within: &SearchScope, vector: &[f32]) -> Result<SearchResults, StoreError> {
+        vector_search::search_vectors(self, scope, within, vector).await
     }
 
-    async fn chunks(
+    async fn find_chunks(
         &self,
         scope: TenantScope,
         asset: AssetId,
         ids: &[ChunkId],
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
-        search::chunks(self, scope, asset, ids).await
+        text_search::chunks(self, scope, asset, ids).await
     }
 
-    async fn pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
+    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
         document::pins(self, scope, release).await
     }
 }

@@ -4,8 +4,8 @@
 //! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{
-    database::{ANSWER, Database, Param},
-    failure::unavailable,
+    database::{STATEMENT_TIMEOUT, Database, Param},
+    store_error::unavailable,
 };
 use fairway_domain::{id::TenantId, store::StoreError, tenant::TenantScope};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 /// Maximum length of a text that is read without a permit, in bytes.
 pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
-static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
+static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(4)));
 /// Memory of a large text while it is read and parsed, as a multiple of its length. It covers the driver's copy, the
 /// text, and the values of dense JSON.
 const MEMORY_FACTOR: usize = 6;
@@ -30,10 +30,10 @@ impl LargeRead {
     /// # Errors
     /// `Unavailable` if no permit becomes free within [`STATEMENT_TIMEOUT`], or no memory within the same time again.
     pub(crate) async fn acquire(scope: TenantScope, bytes: i64) -> Result<Self, StoreError> {
-        let permit = PERMITS.acquire(scope.tenant(), ANSWER).await;
+        let permit = PERMITS.acquire(scope.tenant(), STATEMENT_TIMEOUT).await;
         let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
         let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_FACTOR);
-        let memory = admit(bytes, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+        let memory = admit(bytes, STATEMENT_TIMEOUT).await.map_err(|refused| unavailable(Box::new(refused)))?;
         Ok(Self((permit, memory)))
     }
 

@@ -11,35 +11,35 @@ mod database;
 mod driver_error;
 mod environment;
 mod execution;
-mod failure;
-mod gather;
-mod guarded;
+mod store_error;
+mod coalesce;
+mod commit_tail;
 mod idempotency;
 mod installation;
 mod knowledge;
 mod large_reads;
 mod list_permits;
-mod listing;
-mod look;
+mod pagination;
+mod batch_load;
 mod memory;
 mod migration;
-mod pulse;
+mod revisions;
 mod release;
 mod rollout;
 mod row;
 mod share_link;
-mod signal;
+mod wakeups;
 mod tenant;
-mod throttle;
-mod together;
-mod waiting;
+mod rate_limit;
+mod group_commit;
+mod wait_metrics;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
 pub use migration::{
-    Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
-    prepare_partitions, schema_fingerprint,
+    ExpiredPartitions, MigrationError, matches_schema, create_database, expire_payloads, has_schema, migrate,
+    create_partitions, schema_fingerprint,
 };
-pub use signal::PostgresWakeupBus;
-pub use waiting::{Waiting, with_wait_time};
+pub use wakeups::PostgresWakeupBus;
+pub use wait_metrics::{InFlight, with_wait_time};

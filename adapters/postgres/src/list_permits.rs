@@ -3,7 +3,7 @@
 //! The duration of a list grows with its rows, and few connections serve lists. In order of arrival, one caller with
 //! twenty concurrent lists would let the requests of all others time out.
 
-use crate::failure;
+use crate::store_error;
 use fairway_domain::{id::TenantId, store::StoreError};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
 use fairway_memory_limit::{Admission, admit};
@@ -74,7 +74,7 @@ impl ListPermits {
     /// Creates `permits` permits. With two or more, one caller can hold all but one.
     pub(crate) fn new(permits: usize) -> Self {
         let permits_per_key = permits.saturating_sub(1).max(1);
-        Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::of(permits) }))
+        Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::with_permits(permits) }))
     }
 
     /// Acquires a permit for the caller of the current task, for a page of at most `bytes`. A small page needs no
@@ -86,11 +86,11 @@ impl ListPermits {
         let CallerKey { tenant, caller } = CallerKey::current();
         let since = Instant::now();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
-        let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
         let remaining = wait.saturating_sub(since.elapsed());
         let memory = match bytes <= MAX_SMALL_PAGE_BYTES {
             true => None,
-            false => Some(admit(bytes, remaining).await.map_err(|refused| failure::unavailable(Box::new(refused)))?),
+            false => Some(admit(bytes, remaining).await.map_err(|refused| store_error::unavailable(Box::new(refused)))?),
         };
         Ok(ListPermit { _permit: permit, _memory: memory })
     }

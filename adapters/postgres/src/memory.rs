@@ -3,14 +3,14 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     memory::{
-        Erasure, StoredTurn, MAX_REPLAY_BYTES, MemoryPlace, RecalledTurns, Scope,
-        ports::{MemoryStore, Wanted},
+        Erasure, StoredTurn, MAX_REPLAY_BYTES, ConversationKey, RecalledTurns, MemoryScope,
+        ports::{MemoryStore, RecallQuery},
     },
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -22,10 +22,10 @@ use uuid::Uuid;
 pub(crate) const ALL_SESSIONS: &str = "";
 
 /// The session whose row both the writes of this scope and its erasures lock.
-pub(crate) fn meeting(scope: Scope, place: &MemoryPlace) -> &str {
+pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &str {
     match scope {
-        Scope::Session => place.session.as_str(),
-        Scope::User => ALL_SESSIONS,
+        MemoryScope::Session => place.session.as_str(),
+        MemoryScope::User => ALL_SESSIONS,
     }
 }
 
@@ -87,7 +87,7 @@ const DELETE_STALE_SESSIONS: &str = "WITH gone AS (
 
 #[async_trait]
 impl MemoryStore for Database {
-    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<RecalledTurns, StoreError> {
+    async fn recall(&self, scope: TenantScope, place: &ConversationKey, wanted: &RecallQuery) -> Result<RecalledTurns, StoreError> {
         let owner = place.owner.to_string();
         let (most, days) = (i64::from(wanted.most), i32::try_from(wanted.days).unwrap_or(i32::MAX));
         let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
@@ -95,11 +95,11 @@ impl MemoryStore for Database {
             &scope.tenant().uuid(),
             &place.workload.uuid(),
             &owner,
-            &meeting(wanted.scope, place),
+            &locked_session(wanted.scope, place),
             &wanted.asset.uuid(),
             &most,
             &days,
-            &wanted.personal_data.wants_clean(),
+            &wanted.personal_data.requires_masked_turns(),
             &bytes,
         ];
         let mut recalled = RecalledTurns::default();
@@ -113,22 +113,22 @@ impl MemoryStore for Database {
         Ok(recalled)
     }
 
-    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<StoredTurn>, StoreError> {
+    async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError> {
         let owner = place.owner.to_string();
         let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &place.workload.uuid(), &owner, &place.session.as_str()];
         self.read(TURNS, &params).await?.iter().map(turn).collect()
     }
 
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError> {
-        let tail = Tail::new(scope, &erasure.fact, None);
-        let place = &erasure.place;
+        let tail = CommitParams::new(scope, &erasure.fact, None);
+        let place = &erasure.conversation;
         let (workload, owner, turns) = (place.workload.uuid(), place.owner.to_string(), i64::from(erasure.turns));
         let session = place.session.as_str();
         let own = tail.with(&[&workload, &owner, &session, &turns]);
         self.commit(ERASE, &own).await.map(|_| ())
     }
 
-    async fn forget(&self) -> Result<u64, StoreError> {
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
         // Both deletes run, even if one fails: they are independent.
         let (over, revoked) = (self.delete_in_batches(DELETE_EXPIRED).await, self.delete_in_batches(DELETE_REVOKED).await);
         self.delete_in_batches(DELETE_STALE_SESSIONS).await?;
@@ -156,13 +156,13 @@ fn turn(row: &Row) -> Result<StoredTurn, StoreError> {
         execution_id: row.id("execution_id")?,
         said: row.column("said")?,
         answered: row.column("answered")?,
-        digest: known("digest", <[u8; 32]>::try_from(row.column::<&[u8]>("digest")?).ok())?,
-        remembered_at: row.moment("remembered_at")?,
-        expires_at: row.moment("expires_at")?,
+        digest: decode("digest", <[u8; 32]>::try_from(row.column::<&[u8]>("digest")?).ok())?,
+        remembered_at: row.timestamp("remembered_at")?,
+        expires_at: row.timestamp("expires_at")?,
     })
 }
 
 /// The key of a run's `memory_session` row, in the order of the columns of a batch of finishes.
-pub(crate) fn session_row_key(tenant: Uuid, scope: Scope, place: &MemoryPlace) -> (Uuid, Uuid, String, &str) {
-    (tenant, place.workload.uuid(), place.owner.to_string(), meeting(scope, place))
+pub(crate) fn session_row_key(tenant: Uuid, scope: MemoryScope, place: &ConversationKey) -> (Uuid, Uuid, String, &str) {
+    (tenant, place.workload.uuid(), place.owner.to_string(), locked_session(scope, place))
 }

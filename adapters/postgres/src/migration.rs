@@ -67,7 +67,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
 ///
 /// # Errors
 /// When the server is unreachable or rejects the statement.
-pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
+pub async fn has_schema(url: &str) -> Result<bool, MigrationError> {
     let client = match connect(url).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_DATABASE) => return Ok(false),
         client => client?,
@@ -82,7 +82,7 @@ pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
 ///
 /// # Errors
 /// When the server is unreachable or rejects the statement.
-pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
+pub async fn matches_schema(url: &str) -> Result<bool, MigrationError> {
     let client = connect(url).await?;
     let row = client.query_one("SELECT max(version) FROM refinery_schema_history", &[]).await?;
     let ours =
@@ -94,7 +94,7 @@ pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.
-pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> {
+pub async fn create_partitions(owner_url: &str) -> Result<i32, MigrationError> {
     create_missing_partitions(&connect(owner_url).await?).await
 }
 
@@ -122,11 +122,11 @@ async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationErro
 
 /// The result of [`expire_payloads`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Expired {
+pub struct ExpiredPartitions {
     /// The dropped months, oldest first.
     pub months: Vec<String>,
     /// Whether a lock was not available, so that expired months may remain. Retry later.
-    pub busy: bool,
+    pub is_incomplete: bool,
 }
 
 /// Drops the monthly partitions of payloads (inputs and outputs of runs) that ended more than `kept` ago, each in its
@@ -134,7 +134,7 @@ pub struct Expired {
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.
-pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<Expired, MigrationError> {
+pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<ExpiredPartitions, MigrationError> {
     const SQL: &str = "SELECT fairway_expire_payloads(make_interval(secs => $1))";
     let client = connect(owner_url).await?;
     let mut months = Vec::new();
@@ -142,10 +142,10 @@ pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<Expired,
         match client.query_one(SQL, &[&kept.as_secs_f64()]).await {
             Ok(row) => match row.try_get(0)? {
                 Some(month) => months.push(month),
-                None => return Ok(Expired { months, busy: false }),
+                None => return Ok(ExpiredPartitions { months, is_incomplete: false }),
             },
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                return Ok(Expired { months, busy: true });
+                return Ok(ExpiredPartitions { months, is_incomplete: true });
             }
             Err(error) => return Err(error.into()),
         }

@@ -1,15 +1,15 @@
 //! Releases and deployments.
 
 mod deployment;
-mod moves;
+mod transition;
 mod rows;
 
 use crate::{
     database::{Database, Param, read},
-    guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
-    look::Look,
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
+    batch_load::BatchLoader,
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -23,7 +23,7 @@ use fairway_domain::{
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         ports::{Revisions, ReleaseWithDeployment, ReleaseFilter, TenantRelease, ReleaseStore},
         recommendation::EndedRuns,
-        review::{Approval, MAX_NOTE, Reviewed},
+        review::{Approval, MAX_NOTE, ReviewedRelease},
         rollback::ReleaseArtifact,
     },
     slug::Slug,
@@ -31,23 +31,23 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use moves::TransitionCommitter;
-use moves::PendingTransition;
+pub(crate) use transition::TransitionCommitter;
+use transition::PendingTransition;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
+use rows::{RELEASE_COLUMNS, ReleaseRow, release_with_deployment, release};
 use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Loads releases with their bindings, references, approvals and deployment, by tenant and identifier.
-pub(crate) struct Releases(pub(crate) Pool);
+pub(crate) struct ReleaseLoader(pub(crate) Pool);
 
 #[async_trait]
-impl Look for Releases {
+impl BatchLoader for ReleaseLoader {
     type Key = (Uuid, Uuid);
-    type Found = ReleaseWithDeployment;
-    const WHAT: &'static str = "releases";
+    type Value = ReleaseWithDeployment;
+    const LABEL: &'static str = "releases";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
         let sql = format!(
             "SELECT tenant_id, {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
              FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, release_id)
@@ -60,7 +60,7 @@ impl Look for Releases {
         let rows = read(&self.0, &sql, &[&tenants, &ids]).await?;
         rows.iter()
             .map(|row| {
-                let found = placed(row)?;
+                let found = release_with_deployment(row)?;
                 Ok(((row.column("tenant_id")?, found.release.release_id.uuid()), found))
             })
             .collect()
@@ -87,10 +87,10 @@ impl Database {
 #[async_trait]
 impl ReleaseStore for Database {
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError> {
-        self.releases.now((scope.tenant().uuid(), id.uuid())).await
+        self.releases.load((scope.tenant().uuid(), id.uuid())).await
     }
 
-    async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
+    async fn location(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
         const SQL: &str = "SELECT workspace_id, workload_id FROM release WHERE tenant_id = $1 AND release_id = $2";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         row.map(|row| Ok((row.id("workspace_id")?, row.id("workload_id")?))).transpose()
@@ -118,21 +118,21 @@ impl ReleaseStore for Database {
             conditions.push(format!("state = {}", values.bind(state.as_str())));
         }
         let (with, branches) = match &filter.reach {
-            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
             Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
         };
-        let key = Key::Id("release_id", "release_id");
-        let listing = Listing {
+        let key = SortKey::Id("release_id", "release_id");
+        let listing = ListQuery {
             with,
             columns: RELEASE_COLUMNS,
             key,
-            beside: None,
+            post_join: None,
             row_bytes: RowBytes::Small,
-            branches,
+            arms,
             values,
-            only_grows: false,
+            is_append_only: false,
         };
-        self.listed(listing, page, release).await
+        self.fetch_page(listing, page, release).await
     }
 
     async fn approvals(
@@ -146,11 +146,11 @@ impl ReleaseStore for Database {
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
             format!("release_id = {}", values.bind(release.uuid())),
         ];
-        let key = Key::Id("approval_id", "approval_id");
-        let row_bytes = RowBytes::Weighed { sql: "octet_length(body)", largest: MAX_NOTE * 4 };
-        let plain = Listing::plain(rows::APPROVAL_COLUMNS, key, ("FROM approval", row_bytes), conditions, values);
-        let listing = Listing { beside: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
-        self.listed(listing, page, rows::approval_with_note).await
+        let key = SortKey::Id("approval_id", "approval_id");
+        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE * 4 };
+        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, ("FROM approval", row_bytes), conditions, values);
+        let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
+        self.fetch_page(listing, page, rows::approval_with_note).await
     }
 
     async fn approval(
@@ -205,24 +205,24 @@ impl ReleaseStore for Database {
             .map(|row| {
                 Ok(LaneHistoryEntry {
                     revision: row.revision("revision")?,
-                    lane: row.spelled("lane", Lane::parse)?,
+                    lane: row.parsed("lane", Lane::parse)?,
                     from: row.optional_id("from_release_id")?,
                     to: row.optional_id("to_release_id")?,
-                    reason: row.spelled("reason", MoveReason::parse)?,
-                    at: row.moment("moved_at")?,
+                    reason: row.parsed("reason", MoveReason::parse)?,
+                    at: row.timestamp("moved_at")?,
                 })
             })
             .collect()
     }
 
-    async fn pulse(
+    async fn current_revisions(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Revisions>, StoreError> {
         let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
-        self.deployment_pulses.now(place).await
+        self.deployment_revisions.load(place).await
     }
 
     async fn find_artifact(
@@ -250,15 +250,15 @@ impl ReleaseStore for Database {
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
             format!("release_id = {}", values.bind(release.uuid())),
         ];
-        let key = Key::Id("artifact_id", "artifact_id");
-        let listing = Listing::plain(
+        let key = SortKey::Id("artifact_id", "artifact_id");
+        let listing = ListQuery::single(
             rows::ARTIFACT_COLUMNS,
             key,
-            ("FROM release_artifact", RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES }),
+            ("FROM release_artifact", RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES }),
             conditions,
             values,
         );
-        self.listed(listing, page, rows::artifact).await
+        self.fetch_page(listing, page, rows::artifact).await
     }
 
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
@@ -270,12 +270,12 @@ impl ReleaseStore for Database {
                 ORDER BY execution_id DESC LIMIT $3
             ) AS newest";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)]).await?;
-        let row = known("ended", row)?;
-        let number = |name| known(name, u32::try_from(row.column::<i64>(name)?).ok());
+        let row = decode("ended", row)?;
+        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
-    async fn commit_new(
+    async fn commit_draft(
         &self,
         scope: TenantScope,
         change: Change<Release>,
@@ -302,12 +302,12 @@ impl ReleaseStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (id, workload, workspace) = (next.release_id.uuid(), next.workload_id.uuid(), next.workspace_id.uuid());
         let (environment, target, state) =
             (next.environment.as_str(), next.target_lane.as_str(), next.state.name().as_str());
         let bundle = next.policy_bundle_id.map(fairway_domain::id::AssetId::uuid);
-        let (revision, at, by) = (next.revision.get(), next.created_at.moment(), next.created_by.to_string());
+        let (revision, at, by) = (next.revision.get(), next.created_at.to_datetime(), next.created_by.to_string());
         let own: [Param<'_>; 10] =
             [&id, &workload, &workspace, &environment, &target, &state, &bundle, &revision, &at, &by];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
@@ -346,17 +346,17 @@ impl ReleaseStore for Database {
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (revision, updated) = (next.revision.get(), next.updated_at.moment());
+        let (revision, updated) = (next.revision.get(), next.updated_at.to_datetime());
         let (binding_id, role, version) =
             (binding.binding_id.uuid(), binding.role.as_str(), binding.asset_version_id.uuid());
-        let (at, by) = (binding.created_at.moment(), binding.created_by.to_string());
+        let (at, by) = (binding.created_at.to_datetime(), binding.created_by.to_string());
         let own: [Param<'_>; 9] = [&id, &seen, &revision, &updated, &binding_id, &role, &version, &at, &by];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
-    async fn commit_unbinding(
+    async fn commit_binding_removal(
         &self,
         scope: TenantScope,
         change: Change<Release>,
@@ -378,9 +378,9 @@ impl ReleaseStore for Database {
             ")"
         );
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (revision, updated) = (next.revision.get(), next.updated_at.moment());
+        let (revision, updated) = (next.revision.get(), next.updated_at.to_datetime());
         let own: [Param<'_>; 5] = [&id, &seen, &revision, &updated, &binding.uuid()];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
@@ -388,7 +388,7 @@ impl ReleaseStore for Database {
     async fn commit_review(
         &self,
         scope: TenantScope,
-        change: Change<Reviewed>,
+        change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         const SQL: &str = concat!(
@@ -417,11 +417,11 @@ impl ReleaseStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next: Reviewed { release, approval }, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let Change { next: ReviewedRelease { release, approval }, decided_on, fact } = change;
+        let tail = CommitParams::new(scope, &fact, key);
         let row = ReleaseRow::of(&release, decided_on);
         let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
-        let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.moment());
+        let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.to_datetime());
         let mut own = row.params();
         // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
         // revision rises.
@@ -439,25 +439,25 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         match key {
-            None => self.moves.commit(PendingTransition { scope, change }).await,
-            Some(_) => self.waiting().during(moves::alone(&self.moves.batch.one.0, scope, &change, key)).await,
+            None => self.transitions.commit(PendingTransition { scope, change }).await,
+            Some(_) => self.in_flight().track(transition::commit_transition(&self.transitions.batch.one.0, scope, &change, key)).await,
         }
     }
 
-    async fn serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > ($1, $2)
             ORDER BY tenant_id, release_id LIMIT $3";
         self.releases_after(SQL, after, most).await
     }
 
-    async fn claim_advice(&self) -> Result<bool, StoreError> {
+    async fn claim_recommendation_job(&self) -> Result<bool, StoreError> {
         const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
             WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
         Ok(!self.write_idempotent(SQL, &[]).await?.is_empty())
     }
 
-    async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
+    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH changed AS (
                 UPDATE release SET rollback_advised = $14
@@ -469,8 +469,8 @@ impl ReleaseStore for Database {
             ")"
         );
         let Change { next, fact, .. } = change;
-        let tail = Tail::new(scope, &fact, None);
-        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_advised];
+        let tail = CommitParams::new(scope, &fact, None);
+        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_recommended];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
@@ -481,8 +481,8 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<Timestamp>, CommitError> {
         match key {
-            None => self.lanes.commit(PendingLaneChange { scope, change }).await,
-            Some(_) => self.waiting().during(deployment::alone(&self.lanes.batch.one.0, scope, &change, key)).await,
+            None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
+            Some(_) => self.in_flight().track(deployment::commit_lane_change(&self.lane_changes.batch.one.0, scope, &change, key)).await,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -16,7 +16,7 @@ use fairway_domain::{
 
 #[async_trait]
 impl RolloutStore for Database {
-    async fn lane_record(
+    async fn soak_status(
         &self,
         scope: TenantScope,
         release: ReleaseId,
@@ -43,14 +43,14 @@ impl RolloutStore for Database {
             WHERE tenant_id = $1 AND release_id = $2 AND rollout_status = 'in_progress'";
         let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)];
         let Some(row) = self.read_one(SQL, &params).await? else { return Ok(None) };
-        let number = |name| known(name, u32::try_from(row.column::<i64>(name)?).ok());
+        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(Some(SoakStatus {
-            soak_left: known("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
+            soak_left: decode("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
             runs: EndedRuns { ended: number("ended")?, failed: number("failed")? },
         }))
     }
 
-    async fn soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
                 AND (tenant_id, release_id) > ($1, $2)
@@ -71,9 +71,9 @@ impl RolloutStore for Database {
             ")"
         );
         let Change { next, fact, .. } = change;
-        let told = next.rollout.as_ref().and_then(|rollout| Some((rollout.since.get(), rollout.held.last()?.as_str())));
+        let told = next.rollout.as_ref().and_then(|rollout| Some((rollout.since.get(), rollout.hold_reasons.last()?.as_str())));
         let Some((since, hold)) = told else { return Err(CommitError::Stale) };
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let own: [Param<'_>; 3] = [&next.release_id.uuid(), &since, &hold];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }

@@ -1,6 +1,6 @@
 //! Decodes rows into domain values. A value that the domain does not know is a broken store.
 
-use crate::failure;
+use crate::store_error;
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
     slug::Slug,
@@ -43,7 +43,7 @@ pub(crate) trait RowExt {
         Ok(self.column::<Option<Uuid>>(name)?.map(T::from))
     }
 
-    fn moment(&self, name: &'static str) -> Result<Timestamp, StoreError> {
+    fn timestamp(&self, name: &'static str) -> Result<Timestamp, StoreError> {
         self.column::<OffsetDateTime>(name).map(Timestamp::new)
     }
 
@@ -56,41 +56,41 @@ pub(crate) trait RowExt {
     }
 
     fn slug(&self, name: &'static str) -> Result<Slug, StoreError> {
-        known(name, Slug::parse(self.column(name)?).ok())
+        decode(name, Slug::parse(self.column(name)?).ok())
     }
 
     fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
-        known(name, ActorRef::parse(self.column(name)?).ok())
+        decode(name, ActorRef::parse(self.column(name)?).ok())
     }
 
     fn owner(&self, name: &'static str) -> Result<OwnerRef, StoreError> {
-        known(name, OwnerRef::parse(self.column(name)?).ok())
+        decode(name, OwnerRef::parse(self.column(name)?).ok())
     }
 
     /// Parses a text column with a parser of the domain.
-    fn spelled<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
-        known(name, parse(self.column(name)?))
+    fn parsed<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
+        decode(name, parse(self.column(name)?))
     }
 }
 
 impl RowExt for Row {
     fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
-        self.try_get(name).map_err(|error| failure::broken(Box::new(error)))
+        self.try_get(name).map_err(|error| store_error::broken(Box::new(error)))
     }
 }
 
 /// Unwraps a decoded value, or fails with the name of its column.
-pub(crate) fn known<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
-    value.ok_or_else(|| failure::broken(Box::new(UnknownValue(name))))
+pub(crate) fn decode<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| store_error::broken(Box::new(UnknownValue(name))))
 }
 
 /// Parses a stored JSON text.
-pub(crate) fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| failure::broken(Box::new(UnexpectedShape::from(error))))
+pub(crate) fn parse_json<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| store_error::broken(Box::new(UnexpectedShape::from(error))))
 }
 
 /// Reads column `count` of the first row.
 pub(crate) fn count(rows: &[Row]) -> Result<u64, StoreError> {
-    let first = known("count", rows.first())?;
-    known("count", u64::try_from(first.column::<i64>("count")?).ok())
+    let first = decode("count", rows.first())?;
+    decode("count", u64::try_from(first.column::<i64>("count")?).ok())
 }

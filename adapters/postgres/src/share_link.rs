@@ -2,9 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Tail, commit_tail},
-    listing::{Key, Listing, RowBytes, Values},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -26,28 +26,28 @@ const SNAPSHOT_COLUMNS: &str = "expires_at <= fairway_now() AS expired, token_ha
 
 fn link(row: &Row) -> Result<ShareLink, StoreError> {
     let lane = row.column::<Option<&str>>("lane")?;
-    let count = |name: &'static str| known(name, u32::try_from(row.column::<i32>(name)?).ok());
+    let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
     Ok(ShareLink {
         share_link_id: row.id("share_link_id")?,
         workload_id: row.id("workload_id")?,
         label: row.column("label")?,
-        lane: lane.map(|lane| known("lane", Lane::parse(lane))).transpose()?,
+        lane: lane.map(|lane| decode("lane", Lane::parse(lane))).transpose()?,
         max_uses: count("max_uses")?,
         use_count: count("use_count")?,
-        expires_at: row.moment("expires_at")?,
-        revoked: row.column("revoked")?,
-        created_at: row.moment("created_at")?,
+        expires_at: row.timestamp("expires_at")?,
+        is_revoked: row.column("revoked")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }
 
-fn seen(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {
+fn snapshot(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {
     Ok(ShareLinkSnapshot { link: link(row)?, expired: row.column("expired")?, hash: hash(row, "token_hash")? })
 }
 
 fn hash(row: &Row, name: &'static str) -> Result<TokenHash, StoreError> {
     let bytes: &[u8] = row.column(name)?;
-    known(name, bytes.try_into().ok()).map(TokenHash::new)
+    decode(name, bytes.try_into().ok()).map(TokenHash::new)
 }
 
 #[async_trait]
@@ -63,13 +63,13 @@ impl ShareLinkStore for Database {
              WHERE tenant_id = $1 AND share_link_id = $2 AND workload_id = $3"
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &workload.uuid()]).await?;
-        row.as_ref().map(seen).transpose()
+        row.as_ref().map(snapshot).transpose()
     }
 
     async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<ShareLinkSnapshot>, StoreError> {
         let sql = format!("SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &hash.bytes().as_slice()]).await?;
-        row.as_ref().map(seen).transpose()
+        row.as_ref().map(snapshot).transpose()
     }
 
     async fn list(
@@ -83,8 +83,8 @@ impl ShareLinkStore for Database {
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
             format!("workload_id = {}", values.bind(workload.uuid())),
         ];
-        let key = Key::Id("share_link_id", "share_link_id");
-        self.listed(Listing::plain(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values), page, link)
+        let key = SortKey::Id("share_link_id", "share_link_id");
+        self.fetch_page(ListQuery::single(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values), page, link)
             .await
     }
 
@@ -112,16 +112,16 @@ impl ShareLinkStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (id, workload, hash) = (next.share_link_id.uuid(), next.workload_id.uuid(), hash.bytes().as_slice());
         let (label, lane) = (&next.terms.label, next.terms.lane.map(Lane::as_str));
-        let bounded = |name, number| known(name, i32::try_from(number).ok());
+        let bounded = |name, number| decode(name, i32::try_from(number).ok());
         let uses = bounded("max_uses", next.terms.max_uses)?;
         let hours = bounded("ttl_hours", next.terms.ttl_hours)?;
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
         let own = tail.with(&[&id, &workload, &hash, label, &lane, &uses, &hours, &at, &by]);
         let rows = self.commit(SQL, &own).await?;
-        Ok(known("expires_at", rows.first())?.moment("expires_at")?)
+        Ok(decode("expires_at", rows.first())?.timestamp("expires_at")?)
     }
 
     async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError> {
@@ -135,7 +135,7 @@ impl ShareLinkStore for Database {
             commit_tail!(),
             ")"
         );
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let (id, by) = (seen.share_link_id.uuid(), fact.actor.to_string());
         self.commit(SQL, &tail.with(&[&id, &by])).await.map(|_| ())
     }

@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
-    listing::{Key, Listing, RowBytes, Values},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
+    row::{RowExt, decode},
     workload::WorkloadRow,
 };
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
             advanced_notifications_enabled: row.column("advanced_notifications_enabled")?,
             public_hosts: row.column("public_hosts")?,
         },
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
         revision: row.revision("revision")?,
     })
@@ -46,14 +46,14 @@ impl TenantStore for Database {
 
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError> {
         let all = vec!["true".to_owned()];
-        let key = Key::Id("tenant_id", "tenant_id");
-        self.listed(
-            Listing::plain(
+        let key = SortKey::Id("tenant_id", "tenant_id");
+        self.fetch_page(
+            ListQuery::single(
                 TENANT_COLUMNS,
                 key,
                 (
                     "FROM tenant",
-                    RowBytes::Weighed { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
+                    RowBytes::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
                 ),
                 all,
                 Values::default(),
@@ -83,10 +83,10 @@ impl TenantStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let id = next.tenant_id.uuid();
         let slug = next.slug.as_str();
-        let (revision, at, by) = (next.revision.get(), next.created_at.moment(), next.created_by.to_string());
+        let (revision, at, by) = (next.revision.get(), next.created_at.to_datetime(), next.created_by.to_string());
         let settings = &next.settings;
         self.commit(
             SQL,
@@ -105,7 +105,7 @@ impl TenantStore for Database {
         .map(|_| ())
     }
 
-    async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {
+    async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {
         const SQL: &str = "SELECT tenant_id FROM tenant_public_host WHERE host = $1";
         self.read_one(SQL, &[&host]).await?.map(|row| row.id("tenant_id")).transpose()
     }
@@ -135,7 +135,7 @@ impl TenantStore for Database {
             ")"
         );
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let seen = decided_on.unwrap_or(next.revision).get();
         let settings = &next.settings;
         let revision = next.revision.get();
@@ -164,7 +164,7 @@ fn workspace(row: &Row) -> Result<Workspace, StoreError> {
         name: row.column("name")?,
         namespace_id: row.id("namespace_id")?,
         namespace: row.slug("namespace")?,
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }
@@ -184,9 +184,9 @@ impl WorkspaceStore for Database {
         const FROM: &str = "FROM workspace JOIN namespace USING (tenant_id, namespace_id)";
         let mut values = Values::default();
         let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];
-        let key = Key::Id("workspace.workspace_id", "workspace_id");
-        self.listed(
-            Listing::plain(WORKSPACE_COLUMNS, key, (FROM, RowBytes::Small), conditions, values),
+        let key = SortKey::Id("workspace.workspace_id", "workspace_id");
+        self.fetch_page(
+            ListQuery::single(WORKSPACE_COLUMNS, key, (FROM, RowBytes::Small), conditions, values),
             page,
             workspace,
         )
@@ -226,15 +226,15 @@ impl WorkspaceStore for Database {
              SELECT namespace_id FROM done LEFT JOIN made ON true"
         );
         let Change { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (namespace_id, namespace) = (workspace.namespace_id.uuid(), workspace.namespace.as_str());
         let (id, slug) = (workspace.workspace_id.uuid(), workspace.slug.as_str());
-        let (at, by) = (workspace.created_at.moment(), workspace.created_by.to_string());
+        let (at, by) = (workspace.created_at.to_datetime(), workspace.created_by.to_string());
         let row = WorkloadRow::of(scope, &assistant);
         let mut own: Vec<Param<'_>> = vec![&namespace_id, &namespace, &id, &slug, &workspace.name, &at, &by];
-        own.extend(row.described());
+        own.extend(row.params());
         let rows = self.commit(SQL, &tail.with(&own)).await?;
-        let namespace_id = known("namespace_id", rows.first())?.id("namespace_id")?;
+        let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace { namespace_id, ..workspace })
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, Values, within},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{UnionArm, SortKey, ListQuery, RowBytes, Values, within},
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -37,32 +37,32 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         name: row.column("name")?,
         description: row.column("description")?,
         owner_ref: row.owner("owner_ref")?,
-        status: row.spelled("status", Status::parse)?,
-        invocation_mode: row.spelled("invocation_mode", InvocationMode::parse)?,
+        status: row.parsed("status", Status::parse)?,
+        invocation_mode: row.parsed("invocation_mode", InvocationMode::parse)?,
         interface_config: interface(row)?,
         management_source: row
             .column::<Option<&str>>("management_source")?
-            .map(|source| known("management_source", ManagementSource::parse(source)))
+            .map(|source| decode("management_source", ManagementSource::parse(source)))
             .transpose()?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-        updated_at: row.moment("updated_at")?,
+        updated_at: row.timestamp("updated_at")?,
         revision: row.revision("revision")?,
     })
 }
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
 /// may be larger.
-const ROW_BYTES: RowBytes = RowBytes::Weighed {
+const ROW_BYTES: RowBytes = RowBytes::Measured {
     sql: "(octet_length(description) + coalesce(octet_length(interface_config::text), 0))",
     largest: MAX_DESCRIPTION * 4 + MAX_INTERFACE_BYTES,
 };
 
 fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
     let document: Option<Value> = row.column("interface_config")?;
-    let read = |document| known("interface_config", serde_json::from_value(document).ok());
+    let read = |document| decode("interface_config", serde_json::from_value(document).ok());
     document.map(read).transpose()
 }
 
@@ -79,25 +79,25 @@ fn prefix_query(scope: TenantScope, words: &Words) -> String {
 }
 
 /// The list query of workloads that match the conditions and that the caller may see.
-fn list_query(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
+fn list_query(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, branches) = match reach {
-        None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+        None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
         Some(reach) => {
             let places = ("workload.workspace_id", "workload.workload_id");
             within(reach, FROM, places, &conditions, &mut values)
         }
     };
-    let key = Key::Id("workload.workload_id", "workload_id");
-    Listing {
+    let key = SortKey::Id("workload.workload_id", "workload_id");
+    ListQuery {
         with,
         columns: WORKLOAD_COLUMNS,
         key,
-        beside: None,
+        post_join: None,
         row_bytes: ROW_BYTES,
-        branches,
+        arms: branches,
         values,
-        only_grows: false,
+        is_append_only: false,
     }
 }
 
@@ -135,7 +135,7 @@ impl WorkloadStore for Database {
         if let Some(words) = &filter.words {
             conditions.push(format!("search @@ {}::text::tsquery", values.bind(prefix_query(scope, words))));
         }
-        self.listed(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
@@ -165,7 +165,7 @@ impl WorkloadStore for Database {
         if let Some(status) = filter.status {
             conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
         }
-        self.listed(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn commit_new(
@@ -188,10 +188,10 @@ impl WorkloadStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let row = WorkloadRow::of(scope, &next);
-        let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.moment(), next.created_by.to_string());
-        let mut own = row.described();
+        let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.to_datetime(), next.created_by.to_string());
+        let mut own = row.params();
         own.extend_from_slice(&[&workspace, &at, &by]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
@@ -214,12 +214,12 @@ impl WorkloadStore for Database {
             ")"
         );
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let (id, seen) = (next.workload_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (owner, status) = (next.owner_ref.as_str(), next.status.as_str());
-        let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.moment());
+        let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.to_datetime());
         let interface = next.interface_config.as_ref().map(InterfaceConfig::to_document);
-        let words = lexemes(scope, &next.words());
+        let words = lexemes(scope, &next.search_words());
         let own: [Param<'_>; 11] =
             [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at, &interface, &words];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
@@ -254,12 +254,12 @@ impl<'a> WorkloadRow<'a> {
             revision: workload.revision.get(),
             source: workload.management_source.map(ManagementSource::as_str),
             interface: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
-            words: lexemes(scope, &workload.words()),
+            words: lexemes(scope, &workload.search_words()),
         }
     }
 
     /// Identifier, slug, name, description, owner, status, mode, revision, management source, interface, words.
-    pub(crate) fn described(&self) -> Vec<Param<'_>> {
+    pub(crate) fn params(&self) -> Vec<Param<'_>> {
         vec![
             &self.id,
             &self.slug,

@@ -34,7 +34,7 @@ impl ModelPrice {
 pub struct Account {
     provider: Arc<dyn Provider>,
     residency: Option<String>,
-    places: Option<Semaphore>,
+    call_slots: Option<Semaphore>,
     prices: Vec<ModelPrice>,
 }
 
@@ -42,30 +42,30 @@ impl Account {
     /// An account without limit, prices and residency.
     #[must_use]
     pub fn new(provider: Arc<dyn Provider>) -> Self {
-        Self { provider, residency: None, places: None, prices: Vec::new() }
+        Self { provider, residency: None, call_slots: None, prices: Vec::new() }
     }
 
     /// Sets the region in which the provider keeps its data.
     #[must_use]
-    pub fn residing(self, residency: Option<String>) -> Self {
+    pub fn with_residency(self, residency: Option<String>) -> Self {
         Self { residency, ..self }
     }
 
     /// Limits the number of concurrent calls.
     #[must_use]
     pub fn with_max_calls(self, places: Option<usize>) -> Self {
-        Self { places: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
+        Self { call_slots: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
     }
 
     /// Sets the token prices.
     #[must_use]
-    pub fn priced(self, prices: Vec<ModelPrice>) -> Self {
+    pub fn with_prices(self, prices: Vec<ModelPrice>) -> Self {
         Self { prices, ..self }
     }
 
     /// Acquires a call slot without waiting, because another route may answer.
-    fn enter(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
-        match &self.places {
+    fn acquire_slot(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
+        match &self.call_slots {
             Some(places) => Ok(Some(places.try_acquire().map_err(|_| ProviderError::Busy)?)),
             None => Ok(None),
         }
@@ -86,14 +86,14 @@ impl Provider for Account {
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        let _place = self.enter()?;
+        let _place = self.acquire_slot()?;
         let completion = self.provider.complete(call, listener).await?;
         let cost_micros = self.cost(&call.route.model, completion.tokens_in, completion.tokens_out);
         Ok(Completion { cost_micros, ..completion })
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        let _place = self.enter()?;
+        let _place = self.acquire_slot()?;
         let embeddings = self.provider.embed(call).await?;
         let cost_micros = self.cost(&call.route.model, embeddings.tokens_in, 0);
         Ok(Embeddings { cost_micros, ..embeddings })
@@ -107,13 +107,13 @@ impl Provider for Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Local, local::tests::call};
+    use crate::{LocalProvider, local::tests::call};
     use tokio::sync::Notify;
 
     #[tokio::test]
     async fn prices_tokens_of_known_models() {
         let price = ModelPrice { model: "rules".to_owned(), input: 1_000_000, output: 2_000_001 };
-        let account = Account::new(Arc::new(Local)).priced(vec![price.clone()]);
+        let account = Account::new(Arc::new(LocalProvider)).with_prices(vec![price.clone()]);
         let completion = account.complete(&call("", "one two"), None).await.unwrap();
         assert_eq!((completion.tokens_in, completion.tokens_out, completion.cost_micros), (2, 2, Some(7)));
         let mut other = call("", "one two");
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn reports_its_residency() {
-        let account = Account::new(Arc::new(Local)).residing(Some("de".to_owned()));
+        let account = Account::new(Arc::new(LocalProvider)).with_residency(Some("de".to_owned()));
         assert_eq!(account.residency("any"), Some("de"));
     }
 

@@ -1,6 +1,6 @@
 //! The configured accounts: a call names an account slot, which determines its provider.
 
-use crate::Local;
+use crate::LocalProvider;
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -20,14 +20,14 @@ impl Accounts {
     /// The configured accounts, and `local` unless one of them has that name.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = (String, Arc<dyn Provider>)>) -> Self {
-        let built_in: Arc<dyn Provider> = Arc::new(Local);
+        let built_in: Arc<dyn Provider> = Arc::new(LocalProvider);
         let by_slot = std::iter::once((LOCAL.to_owned(), built_in)).chain(configured).collect();
         Self { by_slot }
     }
 }
 
 impl Accounts {
-    fn of(&self, account_slot: &str) -> Result<&Arc<dyn Provider>, ProviderFailure> {
+    fn account(&self, account_slot: &str) -> Result<&Arc<dyn Provider>, ProviderFailure> {
         self.by_slot.get(account_slot).ok_or_else(|| ProviderError::UnknownAccount.into())
     }
 }
@@ -39,7 +39,7 @@ impl Provider for Accounts {
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        let provider = self.of(&call.route.account_slot)?;
+        let provider = self.account(&call.route.account_slot)?;
         // The span contains account and model, and no content of the call.
         let span = tracing::debug_span!(
             "chat",
@@ -52,7 +52,7 @@ impl Provider for Accounts {
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        let provider = self.of(&call.route.account_slot)?;
+        let provider = self.account(&call.route.account_slot)?;
         let span = tracing::debug_span!(
             "embeddings",
             otel.kind = "client",
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test]
     async fn asks_the_account_of_the_slot() {
-        let accounts = Accounts::new([("second".to_owned(), Arc::new(Local) as Arc<dyn Provider>)]);
+        let accounts = Accounts::new([("second".to_owned(), Arc::new(LocalProvider) as Arc<dyn Provider>)]);
         for (slot, known) in [("local", true), ("second", true), ("third", false), ("", false)] {
             let mut call = call("", "Hello.");
             call.route.account_slot = slot.to_owned();

@@ -1,9 +1,9 @@
 //! Providers with Anthropic's API: `/v1/messages` below a base address such as `https://api.anthropic.com`.
 
-mod question;
-mod said;
+mod request;
+mod response;
 
-use crate::connection::{Connection, Told, read};
+use crate::connection::{Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -12,8 +12,8 @@ use fairway_egress::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
-use question::Question;
-use said::{Event, Reply, StreamedResponse};
+use request::Request;
+use response::{Event, MessageResponse, StreamedResponse};
 
 /// The header with the API key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -37,7 +37,7 @@ impl Anthropic {
     }
 
     async fn headers(&self) -> Result<HeaderMap, ProviderFailure> {
-        let mut headers = self.connection.key(KEY, "").await?;
+        let mut headers = self.connection.key_header(KEY, "").await?;
         headers.extend([VERSION]);
         Ok(headers)
     }
@@ -51,24 +51,24 @@ impl Provider for Anthropic {
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let headers = self.headers().await?;
-        let question = Question::of(call, listener.is_some());
+        let question = Request::of(call, listener.is_some());
         let Some(listener) = listener else {
-            let reply: Reply = self.connection.document(self.path, &question, headers).await?;
+            let reply: MessageResponse = self.connection.request_document(self.path, &question, headers).await?;
             return Ok(reply.completion(&call.route.provider));
         };
-        let mut events = match self.connection.stream(self.path, &question, headers).await? {
-            Told::Bit(events) => events,
-            Told::Whole(answer) => {
-                let completion = read::<Reply>(answer).await?.completion(&call.route.provider);
-                listener.said(&completion.text);
+        let mut events = match self.connection.request_stream(self.path, &question, headers).await? {
+            StreamResponse::Events(events) => events,
+            StreamResponse::Document(answer) => {
+                let completion = parse_document::<MessageResponse>(answer).await?.completion(&call.route.provider);
+                listener.on_delta(&completion.text);
                 return Ok(completion);
             }
         };
         let mut saying = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             let event: Event = serde_json::from_str(&data).map_err(|_| ProviderError::Malformed)?;
-            if let Some(part) = saying.hear(event)? {
-                listener.said(&part);
+            if let Some(part) = saying.apply(event)? {
+                listener.on_delta(&part);
             }
             if saying.is_done() {
                 break;

@@ -1,12 +1,12 @@
 //! The connection to an account's endpoint: its address, key and response handling.
 
-use crate::{events::Events, failure};
+use crate::{events::EventStream, failure};
 use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::{SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
-    Answer, Call, EgressError, Endpoint, Guard, Limits, Method, Url,
+    EgressResponse, EgressRequest, EgressError, Endpoint, Guard, Limits, Method, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -34,11 +34,11 @@ impl fmt::Debug for Connection {
 }
 
 /// The response to a streaming request.
-pub(crate) enum Told {
+pub(crate) enum StreamResponse {
     /// Server-sent events.
-    Bit(Events),
+    Events(EventStream),
     /// A complete document.
-    Whole(Answer),
+    Document(EgressResponse),
 }
 
 impl Connection {
@@ -53,13 +53,13 @@ impl Connection {
         key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
     ) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(base_url);
-        Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { time, body: MAX_RESPONSE_BYTES })?, key })
+        Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { timeout: time, max_body: MAX_RESPONSE_BYTES })?, key })
     }
 
     /// The header with the API key. The key is read for each call, so that a new key takes effect at once.
-    pub(crate) async fn key(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
+    pub(crate) async fn key_header(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
         let Some((secrets, reference)) = &self.key else { return Ok(HeaderMap::new()) };
-        let secret = secrets.read_own(reference).await.map_err(|error| {
+        let secret = secrets.read_server_secret(reference).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to read the key of a provider account; the call fails");
             ProviderError::Unavailable
         })?;
@@ -72,18 +72,18 @@ impl Connection {
     }
 
     /// Sends a request, and returns its response if the status is a success.
-    async fn ask(
+    async fn send(
         &self,
         path: &str,
         body: &impl Serialize,
         mut headers: HeaderMap,
         accept: &'static str,
-    ) -> Result<Answer, ProviderFailure> {
+    ) -> Result<EgressResponse, ProviderFailure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         // The serialized types always have a JSON form.
         let body = serde_json::to_vec(body).map_err(|_| ProviderError::Refused)?;
-        let call = Call { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
+        let call = EgressRequest { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
         let answer = self.endpoint.send(call).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to send a request to a provider");
             failure::of_sending(error)
@@ -98,34 +98,34 @@ impl Connection {
     }
 
     /// Requests a document.
-    pub(crate) async fn document<T: DeserializeOwned>(
+    pub(crate) async fn request_document<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
         headers: HeaderMap,
     ) -> Result<T, ProviderFailure> {
-        read(self.ask(path, body, headers, "application/json").await?).await
+        parse_document(self.send(path, body, headers, "application/json").await?).await
     }
 
     /// Requests an event stream. Servers without streaming return a document instead.
-    pub(crate) async fn stream(
+    pub(crate) async fn request_stream(
         &self,
         path: &str,
         body: &impl Serialize,
         headers: HeaderMap,
-    ) -> Result<Told, ProviderFailure> {
-        let answer = self.ask(path, body, headers, EVENT_STREAM).await?;
+    ) -> Result<StreamResponse, ProviderFailure> {
+        let answer = self.send(path, body, headers, EVENT_STREAM).await?;
         let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(EVENT_STREAM) {
-            Ok(Told::Bit(Events::of(answer.body())))
+            Ok(StreamResponse::Events(EventStream::of(answer.body())))
         } else {
-            Ok(Told::Whole(answer))
+            Ok(StreamResponse::Document(answer))
         }
     }
 }
 
 /// Parses a response document.
-pub(crate) async fn read<T: DeserializeOwned>(answer: Answer) -> Result<T, ProviderFailure> {
-    let body = answer.whole().await.map_err(failure::of_reading)?;
+pub(crate) async fn parse_document<T: DeserializeOwned>(answer: EgressResponse) -> Result<T, ProviderFailure> {
+    let body = answer.read_all().await.map_err(failure::of_reading)?;
     Ok(serde_json::from_slice(&body).map_err(|_| ProviderError::Malformed)?)
 }

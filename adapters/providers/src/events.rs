@@ -8,9 +8,9 @@ use sse_stream::{Error as SseError, Sse, SseStream};
 use std::{error::Error, pin::Pin};
 
 /// The events of a response, in order.
-pub(crate) struct Events(Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>);
+pub(crate) struct EventStream(Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>);
 
-impl Events {
+impl EventStream {
     pub(crate) fn of(body: Body) -> Self {
         Self(Box::pin(SseStream::from_bytes_stream(body)))
     }
@@ -18,7 +18,7 @@ impl Events {
     /// The data of the next event that has any; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, ProviderFailure> {
         while let Some(event) = self.0.next().await {
-            let event = event.map_err(|broken| of(&broken))?;
+            let event = event.map_err(|broken| stream_error(&broken))?;
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 return Ok(Some(data));
             }
@@ -28,7 +28,7 @@ impl Events {
 }
 
 /// Classifies a stream failure; the connection's error is among its causes.
-fn of(broken: &SseError) -> ProviderError {
+fn stream_error(broken: &SseError) -> ProviderError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(broken);
     while let Some(error) = cause {
         if let Some(told) = error.downcast_ref::<EgressError>() {

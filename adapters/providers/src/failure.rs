@@ -24,7 +24,7 @@ pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
         EgressError::Redirected | EgressError::TooLong | EgressError::Encoded => ProviderError::Malformed,
-        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Broken => {
+        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Incomplete => {
             ProviderError::Unavailable
         }
     }
@@ -40,7 +40,7 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
         | EgressError::Redirected
         | EgressError::TooLong
         | EgressError::Encoded
-        | EgressError::Broken => ProviderError::Malformed,
+        | EgressError::Incomplete => ProviderError::Malformed,
     }
 }
 

@@ -10,11 +10,11 @@ mod failure;
 mod local;
 mod metadata;
 mod openai;
-mod readable;
+mod sanitize;
 
 pub use account::{Account, ModelPrice};
 pub use accounts::Accounts;
 pub use anthropic::Anthropic;
 pub use connection::Connection;
-pub use local::Local;
+pub use local::LocalProvider;
 pub use openai::OpenAi;

@@ -38,21 +38,21 @@ const MAX_EXTRACT: usize = 280;
 
 /// Answers from the call alone, without a model. The metadata of the answer states that.
 #[derive(Clone, Copy, Debug)]
-pub struct Local;
+pub struct LocalProvider;
 
 #[async_trait]
-impl Provider for Local {
+impl Provider for LocalProvider {
     async fn complete(
         &self,
         call: &ProviderCall,
         _listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
-        let question = said(call);
-        let tool_calls = tools::wanted(call, question);
-        let chosen = if let Some(tool_result) = tools::told(call) {
-            Some(extract(tool_result))
-        } else if draft::is_asked_for(&call.system_prompt) {
+        let question = question_of(call);
+        let tool_calls = tools::requested_calls(call, question);
+        let chosen = if let Some(tool_result) = tools::last_result(call) {
+            Some(first_sentence(tool_result))
+        } else if draft::is_requested(&call.system_prompt) {
             // Options in the question belong to the draft.
             Some(draft::prompt_template(question))
         } else {
@@ -61,17 +61,17 @@ impl Provider for Local {
             chosen.or_else(|| call.messages.iter().find_map(cite_document))
         };
         let text = if tool_calls.is_empty() {
-            limit_words(chosen.unwrap_or_else(|| extract(question)), call.max_tokens)
+            limit_words(chosen.unwrap_or_else(|| first_sentence(question)), call.max_tokens)
         } else {
             String::new()
         };
         let mut metadata = Map::new();
         metadata.insert("provider".to_owned(), json!("local"));
         metadata.insert("notice".to_owned(), json!("deterministic development provider, no model was asked"));
-        let read = call.messages.iter().map(|message| words(&message.content)).sum::<u64>();
+        let read = call.messages.iter().map(|message| count_words(&message.content)).sum::<u64>();
         Ok(Completion {
-            tokens_in: words(&call.system_prompt).saturating_add(read),
-            tokens_out: words(&text),
+            tokens_in: count_words(&call.system_prompt).saturating_add(read),
+            tokens_out: count_words(&text),
             text,
             tool_calls,
             metadata,
@@ -81,8 +81,8 @@ impl Provider for Local {
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         Ok(Embeddings {
-            vectors: call.texts.iter().map(|text| embedding::of(text)).collect(),
-            tokens_in: call.texts.iter().map(|text| words(text)).sum(),
+            vectors: call.texts.iter().map(|text| embedding::embed(text)).collect(),
+            tokens_in: call.texts.iter().map(|text| count_words(text)).sum(),
             cost_micros: None,
         })
     }
@@ -93,7 +93,7 @@ impl Provider for Local {
 }
 
 /// The question of a call.
-fn said(call: &Conversation) -> &str {
+fn question_of(call: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
         MessageRole::Assistant | MessageRole::Tool => false,
@@ -115,7 +115,7 @@ fn cite_document(message: &Message) -> Option<String> {
     let (_, list) = message.content.strip_prefix(DOCUMENTS_PREFIX)?.split_once("\n\n[")?;
     let (name, rest) = list.split_once(']')?;
     let (_, text) = rest.split_once('\n')?;
-    Some(format!("{} [{name}]", extract(text)))
+    Some(format!("{} [{name}]", first_sentence(text)))
 }
 
 /// The option that shares most words with `question`; `None` if the line lists none.
@@ -167,7 +167,7 @@ fn singular(word: &str) -> String {
 }
 
 /// The first sentence: up to a full stop, question or exclamation mark before whitespace, or the end of the line.
-fn extract(text: &str) -> String {
+fn first_sentence(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
     for (count, letter) in line.chars().enumerate() {
@@ -189,19 +189,19 @@ fn limit_words(text: String, most: Option<u32>) -> String {
     text.split_whitespace().take(most).collect::<Vec<_>>().join(" ")
 }
 
-fn words(text: &str) -> u64 {
+fn count_words(text: &str) -> u64 {
     u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use fairway_domain::execution::provider::RoutePoint;
+    use fairway_domain::execution::provider::RouteTarget;
     use std::sync::Arc;
 
     /// A call with a system prompt and at most one message.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
-        let said = (!message.is_empty()).then(|| Message::of(MessageRole::User, message.to_owned()));
+        let said = (!message.is_empty()).then(|| Message::text(MessageRole::User, message.to_owned()));
         of(Conversation {
             system_prompt: system_prompt.to_owned(),
             messages: said.into_iter().collect(),
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     fn of(conversation: Conversation) -> ProviderCall {
-        let route = RoutePoint {
+        let route = RouteTarget {
             route_id: "primary".to_owned(),
             provider: "local".to_owned(),
             model: "rules".to_owned(),
@@ -220,7 +220,7 @@ pub(crate) mod tests {
     }
 
     async fn answer(system_prompt: &str, message: &str) -> String {
-        Local.complete(&call(system_prompt, message), None).await.unwrap().text
+        LocalProvider.complete(&call(system_prompt, message), None).await.unwrap().text
     }
 
     const TICKETS: &str =
@@ -263,10 +263,10 @@ pub(crate) mod tests {
         let list = "Documents to answer from. Cite them.\n\n[leave] Holidays\nThirty days. More later.\n\n[b]\nOther.";
         let asked = |list: &str, role| {
             let messages = [(role, list), (MessageRole::User, "How many days?")];
-            let messages = messages.map(|(role, text)| Message::of(role, text.to_owned())).into();
+            let messages = messages.map(|(role, text)| Message::text(role, text.to_owned())).into();
             of(Conversation { messages, ..Conversation::default() })
         };
-        let answer = async |list: &str, role| Local.complete(&asked(list, role), None).await.unwrap().text;
+        let answer = async |list: &str, role| LocalProvider.complete(&asked(list, role), None).await.unwrap().text;
         assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
         assert_eq!(answer("Documents to answer from. None.", MessageRole::User).await, "How many days?");
         assert_eq!(
@@ -288,16 +288,16 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn uses_the_last_user_message() {
         let said = [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
-        let messages = said.map(|(role, text)| Message::of(role, text.to_owned())).into();
+        let messages = said.map(|(role, text)| Message::text(role, text.to_owned())).into();
         let call = of(Conversation { messages, ..Conversation::default() });
-        assert_eq!(Local.complete(&call, None).await.unwrap().text, "Second.");
+        assert_eq!(LocalProvider.complete(&call, None).await.unwrap().text, "Second.");
     }
 
     #[tokio::test]
     async fn counts_words_as_tokens_and_identifies_itself() {
         let conversation = (*call("two words", "one two three four").conversation).clone();
         let call = of(Conversation { max_tokens: Some(2), ..conversation });
-        let completion = Local.complete(&call, None).await.unwrap();
+        let completion = LocalProvider.complete(&call, None).await.unwrap();
         assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
         assert_eq!(
             serde_json::Value::Object(completion.metadata),

@@ -1,10 +1,10 @@
 //! Providers with OpenAI's API: `/chat/completions` and `/embeddings` below a base address such as
 //! `https://api.openai.com/v1`.
 
-mod question;
-mod said;
+mod request;
+mod response;
 
-use crate::connection::{Connection, Told, read};
+use crate::connection::{Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -13,8 +13,8 @@ use fairway_egress::{
     Url,
     header::{AUTHORIZATION, HeaderMap},
 };
-use question::{Limit, Question, Texts};
-use said::{Chunk, Reply, StreamedResponse, Vectors};
+use request::{TokenLimitName, ChatRequest, EmbeddingRequest};
+use response::{Chunk, ChatResponse, StreamedResponse, EmbeddingResponse};
 
 /// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
 /// limit.
@@ -28,7 +28,7 @@ const OPENAI_HOST: &str = "api.openai.com";
 #[derive(Debug)]
 pub struct OpenAi {
     connection: Connection,
-    limit: Limit,
+    limit: TokenLimitName,
 }
 
 impl OpenAi {
@@ -36,12 +36,12 @@ impl OpenAi {
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
         // OpenAI's newer models refuse the old name, and older servers of other vendors do not know the new one.
-        let limit = if base_url.host_str() == Some(OPENAI_HOST) { Limit::MaxCompletionTokens } else { Limit::MaxTokens };
+        let limit = if base_url.host_str() == Some(OPENAI_HOST) { TokenLimitName::MaxCompletionTokens } else { TokenLimitName::MaxTokens };
         Self { connection, limit }
     }
 
-    async fn key(&self) -> Result<HeaderMap, ProviderFailure> {
-        self.connection.key(AUTHORIZATION, "Bearer ").await
+    async fn key_header(&self) -> Result<HeaderMap, ProviderFailure> {
+        self.connection.key_header(AUTHORIZATION, "Bearer ").await
     }
 }
 
@@ -53,29 +53,29 @@ impl Provider for OpenAi {
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         const PATH: &str = "chat/completions";
-        let headers = self.key().await?;
-        let question = Question::of(call, self.limit, listener.is_some());
+        let headers = self.key_header().await?;
+        let question = ChatRequest::of(call, self.limit, listener.is_some());
         let Some(listener) = listener else {
-            let reply: Reply = self.connection.document(PATH, &question, headers).await?;
+            let reply: ChatResponse = self.connection.request_document(PATH, &question, headers).await?;
             return reply.completion(&call.route.provider);
         };
-        let mut events = match self.connection.stream(PATH, &question, headers).await? {
-            Told::Bit(events) => events,
-            Told::Whole(answer) => {
-                let completion = read::<Reply>(answer).await?.completion(&call.route.provider)?;
-                listener.said(&completion.text);
+        let mut events = match self.connection.request_stream(PATH, &question, headers).await? {
+            StreamResponse::Events(events) => events,
+            StreamResponse::Document(answer) => {
+                let completion = parse_document::<ChatResponse>(answer).await?.completion(&call.route.provider)?;
+                listener.on_delta(&completion.text);
                 return Ok(completion);
             }
         };
         let mut saying = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             if data.trim() == DONE {
-                saying.done();
+                saying.finish();
                 break;
             }
             let chunk: Chunk = serde_json::from_str(&data).map_err(|_| ProviderError::Malformed)?;
-            if let Some(part) = saying.hear(chunk)? {
-                listener.said(&part);
+            if let Some(part) = saying.apply(chunk)? {
+                listener.on_delta(&part);
             }
         }
         saying.completion(&call.route.provider)
@@ -84,8 +84,8 @@ impl Provider for OpenAi {
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         let mut embeddings = Embeddings::default();
         for texts in call.texts.chunks(MAX_TEXTS) {
-            let question = Texts::of(&call.route.model, texts);
-            let vectors: Vectors = self.connection.document("embeddings", &question, self.key().await?).await?;
+            let question = EmbeddingRequest::of(&call.route.model, texts);
+            let vectors: EmbeddingResponse = self.connection.request_document("embeddings", &question, self.key_header().await?).await?;
             vectors.add_to(&mut embeddings, texts.len())?;
         }
         Ok(embeddings)

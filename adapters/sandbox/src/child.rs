@@ -1,11 +1,11 @@
 //! The sandbox child: prepares its engine, confines itself, reads one script, runs it, writes the result, and exits.
 
 use crate::{
-    confine::{ConfineError, give_up, shut},
+    confine::{ConfineError, detach, lock_down},
     javascript, starlark,
-    wire::{Answer, Order, bounded, limits},
+    ipc::{Response, Request, validate_result, limits},
 };
-use fairway_domain::execution::code::{CodeResult, Language, ScriptFailure, ScriptLimits};
+use fairway_domain::execution::script::{ScriptResult, Language, ScriptFailure, ScriptLimits};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -30,15 +30,15 @@ const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runs one script of this language from the standard input within these limits, and writes its result to the
 /// standard output.
 #[must_use]
-pub fn serve(language: &str, limited: &str) -> ExitCode {
-    let (Some(language), Some(limits)) = (Language::parse(language), limits::read(limited)) else {
+pub fn run_child(language: &str, limited: &str) -> ExitCode {
+    let (Some(language), Some(limits)) = (Language::parse(language), limits::parse(limited)) else {
         return ExitCode::from(INVALID_INPUT);
     };
     // The engine queries the machine while it is created; later the filter blocks those calls.
     let engine = Engine::of(language, &limits);
     // Allocated before the memory limit, so that it does not count against the script.
     let mut order = Vec::with_capacity(64 << 10);
-    if let Err(error) = give_up() {
+    if let Err(error) = detach() {
         return exit_unconfined(&error);
     }
     // The script's time starts with its arrival, and no byte is read before the confinement is complete.
@@ -47,15 +47,15 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
         Ok(InputState::Nothing) => return ExitCode::from(NO_INPUT),
         Err(_) => return ExitCode::from(INVALID_INPUT),
     }
-    if let Err(error) = shut(&limits) {
+    if let Err(error) = lock_down(&limits) {
         return exit_unconfined(&error);
     }
     if io::stdin().read_to_end(&mut order).is_err() {
         return ExitCode::from(INVALID_INPUT);
     }
-    let Ok(Order { code }) = serde_json::from_slice::<Order>(&order) else { return ExitCode::from(INVALID_INPUT) };
+    let Ok(Request { code }) = serde_json::from_slice::<Request>(&order) else { return ExitCode::from(INVALID_INPUT) };
     drop(order);
-    let Ok(answer) = serde_json::to_vec(&Answer::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
+    let Ok(answer) = serde_json::to_vec(&Response::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
     let mut out = io::stdout().lock();
     match out.write_all(&answer).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
 /// text.
 fn exit_unconfined(error: &ConfineError) -> ExitCode {
     let _unread = writeln!(io::stderr(), "{error}");
-    ExitCode::from(error.unconfined().exit_code())
+    ExitCode::from(error.failure().exit_code())
 }
 
 /// The result of waiting for input.
@@ -101,15 +101,15 @@ impl Engine {
     }
 }
 
-fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
-    let nothing = |failure| CodeResult { result: Err(failure), stdout: String::new() };
+fn run(engine: Engine, code: String, limits: &ScriptLimits) -> ScriptResult {
+    let nothing = |failure| ScriptResult { result: Err(failure), stdout: String::new() };
     // A panicked engine is never used again.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
-        Engine::Starlark(engine) => engine.run(code, limits.output),
+        Engine::Starlark(engine) => engine.run(code, limits.output_bytes),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
         Engine::JavaScript(Err(failure)) => nothing(failure),
     }));
-    bounded(outcome.unwrap_or_else(|panicked| nothing(panic_failure(&*panicked))), limits.output)
+    validate_result(outcome.unwrap_or_else(|panicked| nothing(panic_failure(&*panicked))), limits.output_bytes)
 }
 
 /// Parts of engine panic messages about missing memory; no script can produce them.

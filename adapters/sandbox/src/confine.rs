@@ -3,7 +3,7 @@
 //! It has two phases, because a child may have to wait for its script. The first drops resources that others need;
 //! the second, with the time limit, follows when the script arrives.
 
-use fairway_domain::execution::code::ScriptLimits;
+use fairway_domain::execution::script::ScriptLimits;
 
 /// Reason why a child cannot be confined; it then runs no script.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum ConfineError {
 
 impl ConfineError {
     /// The exit code of a child that cannot be confined.
-    pub(crate) const fn unconfined(&self) -> ConfinementFailure {
+    pub(crate) const fn failure(&self) -> ConfinementFailure {
         match self {
             Self::Limit(_) => ConfinementFailure::Limit,
             Self::Descriptors => ConfinementFailure::Descriptors,
@@ -94,32 +94,32 @@ impl ConfinementFailure {
 /// # Errors
 /// When any part of the confinement fails.
 pub fn confine() -> Result<(), ConfineError> {
-    give_up()?;
-    shut(&ScriptLimits::GREATEST)
+    detach()?;
+    lock_down(&ScriptLimits::MAXIMUM)
 }
 
 /// The first phase: lowers the priority, closes files, and binds the process to the thread that started it.
-pub(crate) fn give_up() -> Result<(), ConfineError> {
+pub(crate) fn detach() -> Result<(), ConfineError> {
     imp::lower_priority();
     imp::close()?;
     imp::die_with_parent()
 }
 
 /// The second phase: limits memory, time and system calls.
-pub(crate) fn shut(limits: &ScriptLimits) -> Result<(), ConfineError> {
+pub(crate) fn lock_down(limits: &ScriptLimits) -> Result<(), ConfineError> {
     imp::limit(limits)?;
     imp::filter()
 }
 
 /// Seconds after which the kernel kills an orphaned child: slightly later than its parent would.
-fn last(limits: &ScriptLimits) -> u64 {
-    limits.wall.as_secs().saturating_add(1)
+fn max_seconds(limits: &ScriptLimits) -> u64 {
+    limits.wall_time.as_secs().saturating_add(1)
 }
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use super::{ConfineError, last};
-    use fairway_domain::execution::code::ScriptLimits;
+    use super::{ConfineError, max_seconds};
+    use fairway_domain::execution::script::ScriptLimits;
     use nix::{
         libc,
         sys::{
@@ -171,8 +171,8 @@ mod imp {
     }
 
     pub(super) fn limit(limits: &ScriptLimits) -> Result<(), ConfineError> {
-        let memory = memory_in_use()?.saturating_add(limits.memory as u64).saturating_add(SLACK);
-        let last = last(limits);
+        let memory = memory_in_use()?.saturating_add(limits.memory_bytes as u64).saturating_add(SLACK);
+        let last = max_seconds(limits);
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
             (Resource::RLIMIT_DATA, memory),
@@ -189,7 +189,7 @@ mod imp {
             setrlimit(resource, most, most)?;
         }
         alarm::set(u32::try_from(last).unwrap_or(u32::MAX));
-        if limits.cpu < limits.wall {
+        if limits.cpu_time < limits.wall_time {
             set_cpu_timer(limits)?;
         }
         Ok(())
@@ -201,7 +201,7 @@ mod imp {
         let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
         // A timer of zero would be disarmed.
-        let time = limits.cpu.max(std::time::Duration::from_millis(1));
+        let time = limits.cpu_time.max(std::time::Duration::from_millis(1));
         timer.set(Expiration::OneShot(time.into()), TimerSetTimeFlags::empty())?;
         // The timer stays armed: the system call filter forbids its removal.
         std::mem::forget(timer);
@@ -289,7 +289,7 @@ mod imp {
 #[cfg(not(target_os = "linux"))]
 mod imp {
     use super::ConfineError;
-    use fairway_domain::execution::code::ScriptLimits;
+    use fairway_domain::execution::script::ScriptLimits;
 
     pub(super) const fn lower_priority() {}
 

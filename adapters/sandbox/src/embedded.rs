@@ -4,11 +4,11 @@
 use crate::{
     child::NO_INPUT,
     confine::ConfinementFailure,
-    wire::{Answer, MAX_RESPONSE, Order, limits},
+    ipc::{Response, MAX_RESPONSE, Request, limits},
 };
 use async_trait::async_trait;
-use fairway_domain::execution::code::{
-    CodeGateway, ScriptRequest, CodeResult, GatewayFailure, AbandonBehavior, LONGEST, Language, MAX_CONCURRENT_PER_TENANT, PreparedGateway,
+use fairway_domain::execution::script::{
+    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, MAX_DURATION, Language, MAX_CONCURRENT_PER_TENANT, PreparedGateway,
     ScriptFailure, ScriptLimits,
 };
 use nix::{
@@ -45,33 +45,33 @@ const CHILDREN_PER_PROCESSOR: usize = 2;
 /// Runs scripts in children of this program: at most two per processor, at least four in total, for all tenants.
 /// Further scripts wait up to the maximum run time, and are refused without a free slot. Clones share the slots.
 #[derive(Clone, Debug)]
-pub struct Embedded {
+pub struct EmbeddedGateway {
     program: PathBuf,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 /// Maximum number of concurrent children for a number of processors: at least the limit of one tenant.
-fn most_at_once(processors: usize) -> usize {
+fn max_children(processors: usize) -> usize {
     processors.saturating_mul(CHILDREN_PER_PROCESSOR).max(MAX_CONCURRENT_PER_TENANT)
 }
 
-impl Embedded {
+impl EmbeddedGateway {
     /// A gateway with children of the running program.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(PathBuf::from(THIS_PROGRAM))
+        Self::with_program(PathBuf::from(THIS_PROGRAM))
     }
 
     /// A gateway with children of another compatible program.
     #[must_use]
-    pub fn of(program: PathBuf) -> Self {
-        let places = most_at_once(available_parallelism().map_or(1, NonZero::get));
-        Self { program, places: Arc::new(Semaphore::new(places)) }
+    pub fn with_program(program: PathBuf) -> Self {
+        let places = max_children(available_parallelism().map_or(1, NonZero::get));
+        Self { program, slots: Arc::new(Semaphore::new(places)) }
     }
 
     /// Acquires a slot for a child, in the order of requests.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
-        match timeout(LONGEST, Arc::clone(&self.places).acquire_owned()).await {
+    async fn acquire_slot(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
+        match timeout(MAX_DURATION, Arc::clone(&self.slots).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
             // The semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
@@ -89,7 +89,7 @@ impl Embedded {
         place: OwnedSemaphorePermit,
     ) -> Result<RunningChild, GatewayFailure> {
         let child = Command::new(&self.program)
-            .args([SUBCOMMAND, language.as_str(), &limits::written(limits)])
+            .args([SUBCOMMAND, language.as_str(), &limits::to_argument(limits)])
             .env_clear()
             .env(ALLOCATOR.0, ALLOCATOR.1)
             .current_dir("/")
@@ -108,25 +108,25 @@ impl Embedded {
     }
 }
 
-impl Default for Embedded {
+impl Default for EmbeddedGateway {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl CodeGateway for Embedded {
+impl ScriptGateway for EmbeddedGateway {
     fn name(&self) -> &'static str {
         "embedded"
     }
 
     /// Dropping the future kills the child.
-    fn when_given_up(&self) -> AbandonBehavior {
+    fn abandon_behavior(&self) -> AbandonBehavior {
         AbandonBehavior::Ends
     }
 
     /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        let place = Arc::clone(&self.slots).try_acquire_owned().ok();
         let early = place.map(|place| self.start(language, &limits, place));
         Box::new(PreparedChild { of: self.clone(), language, limits, early })
     }
@@ -134,14 +134,14 @@ impl CodeGateway for Embedded {
 
 /// A child that waits for its script; `None` if no slot was free.
 struct PreparedChild {
-    of: Embedded,
+    of: EmbeddedGateway,
     language: Language,
     limits: ScriptLimits,
     early: Option<Result<RunningChild, GatewayFailure>>,
 }
 
 impl PreparedChild {
-    async fn started(self, language: Language, limits: &ScriptLimits) -> Result<RunningChild, GatewayFailure> {
+    async fn into_child(self, language: Language, limits: &ScriptLimits) -> Result<RunningChild, GatewayFailure> {
         let fits = self.language == language && self.limits == *limits;
         let early = self.early.filter(|_| fits).transpose()?;
         if let Some(mut started) = early
@@ -150,17 +150,17 @@ impl PreparedChild {
             return Ok(started);
         }
         // No child was started, or it has ended without a script.
-        self.of.start(language, limits, self.of.place().await?)
+        self.of.start(language, limits, self.of.acquire_slot().await?)
     }
 }
 
 #[async_trait]
 impl PreparedGateway for PreparedChild {
-    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
-        let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
-        let mut started = self.started(request.script.language, &request.limits).await?;
-        match timeout(request.limits.wall, started.talk(&order)).await {
-            Ok(Ok(ChildExit { answer, status })) => heard(&answer, status, request.limits.output),
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
+        let order = serde_json::to_vec(&Request::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
+        let mut started = self.into_child(request.script.language, &request.limits).await?;
+        match timeout(request.limits.wall_time, started.exchange(&order)).await {
+            Ok(Ok(ChildExit { answer, status })) => evaluate_exit(&answer, status, request.limits.output_bytes),
             Ok(Err(error)) => {
                 tracing::error!(%error, "failed to communicate with a sandbox; its outcome is unknown");
                 Err(GatewayFailure::Lost)
@@ -185,7 +185,7 @@ struct ChildExit {
 
 impl RunningChild {
     /// Sends the script, reads the response, and waits for the exit.
-    async fn talk(&mut self, order: &[u8]) -> std::io::Result<ChildExit> {
+    async fn exchange(&mut self, order: &[u8]) -> std::io::Result<ChildExit> {
         let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
         if let Some(mut stdin) = stdin {
             // The exit code tells why a child ended before it read everything.
@@ -220,12 +220,12 @@ impl Drop for RunningChild {
 
 /// Evaluates the response and exit status of a child. A successful exit has a response; any other status tells the
 /// reason.
-fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult, GatewayFailure> {
+fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<ScriptResult, GatewayFailure> {
     if answer.len() > MAX_RESPONSE {
         return Ok(failed(ScriptFailure::TooMuchOutput));
     }
     if status.success() {
-        return Answer::read(answer, output);
+        return Response::read(answer, output);
     }
     if status.code() == Some(i32::from(NO_INPUT)) {
         tracing::error!("a sandbox exited because no script arrived in time");
@@ -245,8 +245,8 @@ fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult,
     }))
 }
 
-const fn failed(failure: ScriptFailure) -> CodeResult {
-    CodeResult { result: Err(failure), stdout: String::new() }
+const fn failed(failure: ScriptFailure) -> ScriptResult {
+    ScriptResult { result: Err(failure), stdout: String::new() }
 }
 
 #[cfg(test)]

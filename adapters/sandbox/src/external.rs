@@ -1,14 +1,14 @@
 //! An external runtime gateway over HTTP. No request is sent twice; `docs/operations/gateway.md` specifies the wire
 //! format.
 
-use crate::wire::{Answer, MAX_RESPONSE};
+use crate::ipc::{Response, MAX_RESPONSE};
 use async_trait::async_trait;
-use fairway_domain::execution::code::{
-    CodeGateway, ScriptRequest, CodeResult, GatewayFailure, AbandonBehavior, LONGEST, Language, PreparedGateway, ScriptLimits,
+use fairway_domain::execution::script::{
+    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, MAX_DURATION, Language, PreparedGateway, ScriptLimits,
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    Call, EgressError, EgressRefusal, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressRequest, EgressError, EgressRefusal, Endpoint, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -42,8 +42,8 @@ impl ExternalGateway {
     /// # Errors
     /// When requests cannot be sent to the address.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
-        let limits = Limits { time: LONGEST + GATEWAY_MARGIN, body: MAX_RESPONSE };
-        let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
+        let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE };
+        let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let guard = guard.clone().with_allowed_origin(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
     }
@@ -58,7 +58,7 @@ impl ExternalGateway {
         Ok(Self { opens: Some(opens), ..self })
     }
 
-    async fn answer(&self, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    async fn send_script(&self, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -72,8 +72,8 @@ impl ExternalGateway {
             "code": request.script.code,
             "limits": request.limits.as_json(),
         });
-        let call = Call { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
-        let answer = self.endpoint.send(call).await.map_err(told)?;
+        let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
+        let answer = self.endpoint.send(call).await.map_err(gateway_failure)?;
         if answer.status() != StatusCode::OK {
             tracing::info!(
                 status = answer.status().as_u16(),
@@ -81,16 +81,16 @@ impl ExternalGateway {
             );
             return Err(GatewayFailure::Lost);
         }
-        Answer::read(&answer.whole().await.map_err(told)?, request.limits.output)
+        Response::read(&answer.read_all().await.map_err(gateway_failure)?, request.limits.output_bytes)
     }
 }
 
-impl CodeGateway for ExternalGateway {
+impl ScriptGateway for ExternalGateway {
     fn name(&self) -> &'static str {
         "external"
     }
 
-    fn when_given_up(&self) -> AbandonBehavior {
+    fn abandon_behavior(&self) -> AbandonBehavior {
         AbandonBehavior::MayGoOn
     }
 
@@ -101,8 +101,8 @@ impl CodeGateway for ExternalGateway {
 
 #[async_trait]
 impl PreparedGateway for ExternalGateway {
-    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
-        tokio::time::timeout(request.limits.wall + GATEWAY_MARGIN, self.answer(request))
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
+        tokio::time::timeout(request.limits.wall_time + GATEWAY_MARGIN, self.send_script(request))
             .await
             .map_err(|_| GatewayFailure::TimedOut)?
     }
@@ -110,12 +110,12 @@ impl PreparedGateway for ExternalGateway {
 
 /// Converts a failure for the caller; the log gets its cause. A script that was not sent did not run; otherwise its
 /// outcome is unknown.
-fn told(error: EgressError) -> GatewayFailure {
+fn gateway_failure(error: EgressError) -> GatewayFailure {
     tracing::info!(error = &error as &dyn std::error::Error, "a call of the runtime gateway failed");
     match error {
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
         EgressError::TimedOut => GatewayFailure::TimedOut,
-        EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Broken => {
+        EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Incomplete => {
             GatewayFailure::Lost
         }
     }

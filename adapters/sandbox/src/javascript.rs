@@ -1,7 +1,7 @@
 //! JavaScript by QuickJS, without clocks and randomness. The result is the last expression; a promise is awaited.
 
-use crate::said::Said;
-use fairway_domain::execution::code::{CodeResult, ScriptFailure, ScriptLimits};
+use crate::output::Output;
+use fairway_domain::execution::script::{ScriptResult, ScriptFailure, ScriptLimits};
 use rquickjs::{
     CatchResultExt as _, CaughtError, Context, Ctx, Error, Exception, Function, Object, Runtime, Value as JsValue,
     context::{EvalOptions, intrinsic},
@@ -29,38 +29,38 @@ type Intrinsics = (
 /// An engine that is ready for a script.
 pub(crate) struct Engine {
     context: Context,
-    said: Rc<Said>,
-    memory: usize,
+    output: Rc<Output>,
+    max_memory: usize,
 }
 
 impl Engine {
     /// Creates an engine with these limits.
     pub(crate) fn new(limits: &ScriptLimits) -> Result<Self, ScriptFailure> {
         let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
-        engine.set_memory_limit(limits.memory);
+        engine.set_memory_limit(limits.memory_bytes);
         engine.set_max_stack_size(STACK);
         let context = Context::custom::<Intrinsics>(&engine).map_err(|_| ScriptFailure::Memory)?;
-        let said = Rc::new(Said::within(limits.output));
+        let said = Rc::new(Output::with_limit(limits.output_bytes));
         context.with(|ctx| install_output(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
-        Ok(Self { context, said, memory: limits.memory })
+        Ok(Self { context, output: said, max_memory: limits.memory_bytes })
     }
 
     /// Runs a script.
-    pub(crate) fn run(self, code: &str) -> CodeResult {
-        let result = self.evaluated(code);
-        let result = if self.said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
-        CodeResult { result, stdout: self.said.take() }
+    pub(crate) fn run(self, code: &str) -> ScriptResult {
+        let result = self.evaluate(code);
+        let result = if self.output.is_exceeded() { Err(ScriptFailure::TooMuchOutput) } else { result };
+        ScriptResult { result, stdout: self.output.take() }
     }
 
-    fn evaluated(&self, code: &str) -> Result<Value, ScriptFailure> {
+    fn evaluate(&self, code: &str) -> Result<Value, ScriptFailure> {
         let outcome = self.context.with(|ctx| {
-            let own = EngineErrors::of(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
-            let said = &self.said;
+            let own = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
+            let said = &self.output;
             let result = result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Script, &own, said))?;
             let text = text_of(&ctx, result).catch(&ctx).map_err(|error| report_error(&error, Phase::Result, &own, said))?;
             match text {
-                Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::NoJson)),
-                None => Err(Thrown::Known(ScriptFailure::NoJson)),
+                Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::ResultNotJson)),
+                None => Err(Thrown::Known(ScriptFailure::ResultNotJson)),
             }
         });
         outcome.map_err(|thrown| match thrown {
@@ -73,7 +73,7 @@ impl Engine {
     fn is_almost_full(&self) -> bool {
         let taken = self.context.runtime().memory_usage().malloc_size;
         // An engine that throws null above three quarters of its memory limit is out of memory.
-        usize::try_from(taken).is_ok_and(|taken| taken > self.memory / 4 * 3)
+        usize::try_from(taken).is_ok_and(|taken| taken > self.max_memory / 4 * 3)
     }
 }
 
@@ -84,7 +84,7 @@ impl<'js> EngineErrors<'js> {
     const NAME: &'static str = "InternalError";
 
     /// Removes the type from the global scope before the script runs.
-    fn of(ctx: &Ctx<'js>) -> Result<Self, Error> {
+    fn take_from(ctx: &Ctx<'js>) -> Result<Self, Error> {
         let globals = ctx.globals();
         let prototype: Object<'js> = globals.get::<_, Object<'js>>(Self::NAME)?.get("prototype")?;
         globals.remove(Self::NAME)?;
@@ -92,7 +92,7 @@ impl<'js> EngineErrors<'js> {
         Ok(Self(prototype))
     }
 
-    fn is_one(&self, exception: &Exception<'js>) -> bool {
+    fn contains(&self, exception: &Exception<'js>) -> bool {
         exception.as_object().get_prototype().as_ref() == Some(&self.0)
     }
 }
@@ -132,7 +132,7 @@ fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, 
 }
 
 /// Adds the output functions, and removes randomness.
-fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
+fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Output>) -> Result<(), Error> {
     let globals = ctx.globals();
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
     let log = || {
@@ -147,7 +147,7 @@ fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
     globals.set("print", log()?)
 }
 
-fn write_line<'js>(ctx: &Ctx<'js>, said: &Said, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
+fn write_line<'js>(ctx: &Ctx<'js>, said: &Output, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
     let mut line = String::new();
     for (index, word) in arguments.into_iter().enumerate() {
         if index > 0 {
@@ -155,7 +155,7 @@ fn write_line<'js>(ctx: &Ctx<'js>, said: &Said, arguments: Vec<JsValue<'js>>) ->
         }
         line.push_str(&text_of_argument(ctx, word)?);
     }
-    said.line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
+    said.append_line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
 /// The text of an argument: strings as they are, errors as their message, JSON for JSON values, `String()`
@@ -169,7 +169,7 @@ fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, E
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, said: &Said) -> Thrown {
+fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, said: &Output) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -185,16 +185,16 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
         }
         CaughtError::Error(_) => (String::new(), error.to_string()),
     };
-    said.end(line.trim_end());
+    said.append_error(line.trim_end());
     if matches!(error, CaughtError::Value(value) if value.is_null()) {
         return Thrown::Null;
     }
-    let is_own = matches!(error, CaughtError::Exception(exception) if own.is_one(exception));
+    let is_own = matches!(error, CaughtError::Exception(exception) if own.contains(exception));
     Thrown::Known(match message.as_str() {
         // A script may throw the same text, but not this error type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
-        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => ScriptFailure::NoJson,
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => ScriptFailure::ResultNotJson,
         _ => ScriptFailure::Error,
     })
 }

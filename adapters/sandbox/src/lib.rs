@@ -10,11 +10,11 @@ mod confine;
 mod embedded;
 mod external;
 mod javascript;
-mod said;
+mod output;
 mod starlark;
-mod wire;
+mod ipc;
 
-pub use child::serve;
+pub use child::run_child;
 pub use confine::{ConfineError, confine};
-pub use embedded::Embedded;
+pub use embedded::EmbeddedGateway;
 pub use external::{ExternalGateway, UnusableToken};

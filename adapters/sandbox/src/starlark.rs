@@ -1,7 +1,7 @@
 //! Starlark, which has no clocks, randomness or I/O. The result is the global `result`.
 
-use crate::said::Said;
-use fairway_domain::execution::code::{CodeResult, ScriptFailure};
+use crate::output::Output;
+use fairway_domain::execution::script::{ScriptResult, ScriptFailure};
 use serde_json::Value;
 use starlark::{
     Error, ErrorKind, PrintHandler,
@@ -35,20 +35,20 @@ impl Engine {
     /// Creates the engine, including the interpreter's lazy initialization.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
-        let _nothing = evaluate(&engine.globals, "result = None".to_owned(), &Said::within(0));
+        let _nothing = evaluate(&engine.globals, "result = None".to_owned(), &Output::with_limit(0));
         engine
     }
 
     /// Runs a script with an output limit in bytes.
-    pub(crate) fn run(self, code: String, output: usize) -> CodeResult {
-        let said = Said::within(output);
+    pub(crate) fn run(self, code: String, output: usize) -> ScriptResult {
+        let said = Output::with_limit(output);
         let result = evaluate(&self.globals, code, &said);
-        let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
-        CodeResult { result, stdout: said.take() }
+        let result = if said.is_exceeded() { Err(ScriptFailure::TooMuchOutput) } else { result };
+        ScriptResult { result, stdout: said.take() }
     }
 }
 
-fn evaluate(globals: &Globals, code: String, said: &Said) -> Result<Value, ScriptFailure> {
+fn evaluate(globals: &Globals, code: String, said: &Output) -> Result<Value, ScriptFailure> {
     let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
     let read = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, said))?;
     let speaker = PrintCapture(said);
@@ -62,22 +62,22 @@ fn evaluate(globals: &Globals, code: String, said: &Said) -> Result<Value, Scrip
     }
     match module.get("result") {
         None => Ok(Value::Null),
-        Some(result) => result.to_json_value().map_err(|_| ScriptFailure::NoJson),
+        Some(result) => result.to_json_value().map_err(|_| ScriptFailure::ResultNotJson),
     }
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn report_error(error: &Error, said: &Said) -> ScriptFailure {
+fn report_error(error: &Error, said: &Output) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
-    said.end(&error.to_string());
+    said.append_error(&error.to_string());
     failure
 }
 
-struct PrintCapture<'s>(&'s Said);
+struct PrintCapture<'s>(&'s Output);
 
 impl PrintHandler for PrintCapture<'_> {
     fn println(&self, text: &str) -> starlark::Result<()> {
-        self.0.line(text).map_err(|_| Error::new_other(std::fmt::Error))
+        self.0.append_line(text).map_err(|_| Error::new_other(std::fmt::Error))
     }
 }

@@ -1,6 +1,6 @@
 //! Secrets in files.
 
-use crate::{LONGEST, secret};
+use crate::{MAX_BYTES, secret};
 use fairway_domain::{
     secret::{Secret, SecretError},
     slug::Slug,
@@ -25,7 +25,7 @@ pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Resu
     // The tenant's folder must not be a link either: it could lead to another tenant's folder.
     if !place.starts_with(&own) {
         tracing::warn!(tenant = tenant.as_str(), "a secret links out of its tenant's folder; refusing to read it");
-        return Err(SecretError::Foreign);
+        return Err(SecretError::OtherTenant);
     }
     read(&place).await
 }
@@ -38,7 +38,7 @@ pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
     }
     let file = File::open(place).await.map_err(|failure| read_error(&failure))?;
     // One buffer of the maximum size: growing would leave copies of the secret in memory.
-    let max_bytes = LONGEST.saturating_add(2);
+    let max_bytes = MAX_BYTES.saturating_add(2);
     let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes));
     file.take(u64::try_from(max_bytes).unwrap_or(u64::MAX))
         .read_to_end(&mut bytes)

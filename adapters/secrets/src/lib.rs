@@ -21,13 +21,13 @@ use std::{
 };
 
 /// Maximum size of a secret, in bytes: a certificate with its key and chain fits.
-pub(crate) const LONGEST: usize = 64 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
 /// The prefix of tenants' variables.
 const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 
 /// The sources of secrets of this server.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Sources {
     /// The folder that contains one folder per tenant.
     pub folder: Option<PathBuf>,
     /// The vault.
@@ -36,7 +36,7 @@ pub struct Places {
     variables: fn(&str) -> Option<OsString>,
 }
 
-impl Places {
+impl Sources {
     /// Sources with the variables of this process.
     #[must_use]
     pub fn new(folder: Option<PathBuf>, vault: Option<Vault>) -> Self {
@@ -60,7 +60,7 @@ impl Places {
 }
 
 #[async_trait]
-impl SecretReader for Places {
+impl SecretReader for Sources {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
         match reference {
             SecretRef::Env(name) => {
@@ -75,7 +75,7 @@ impl SecretReader for Places {
         }
     }
 
-    async fn read_own(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError> {
+    async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError> {
         match reference {
             ServerSecretRef::Env(name) => self.variable(name),
             ServerSecretRef::File(path) => file::read(Path::new(path)).await,
@@ -88,5 +88,5 @@ impl SecretReader for Places {
 pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
     // Wrapped first, so that a refused value is wiped too.
     let secret = Secret::new(value);
-    if secret.expose().is_empty() || secret.expose().len() > LONGEST { Err(SecretError::Malformed) } else { Ok(secret) }
+    if secret.expose().is_empty() || secret.expose().len() > MAX_BYTES { Err(SecretError::Malformed) } else { Ok(secret) }
 }

@@ -3,7 +3,7 @@
 use crate::secret;
 use fairway_domain::secret::{Secret, SecretError};
 use fairway_egress::{
-    Call, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::Value;
@@ -65,7 +65,7 @@ impl Vault {
 
     /// Reads a member of the entry at a path.
     pub(crate) async fn read(&self, path: &str, key: &str) -> Result<Secret, SecretError> {
-        let call = Call {
+        let call = EgressRequest {
             method: Method::GET,
             path: format!("{MOUNT}/{path}"),
             headers: HeaderMap::from_iter([(TOKEN, self.token.clone())]),
@@ -77,7 +77,7 @@ impl Vault {
             StatusCode::NOT_FOUND => return Err(SecretError::Missing),
             status => return Err(unavailable(status.as_str())),
         }
-        let body = answer.whole().await.map_err(|error| unavailable(error.code()))?;
+        let body = answer.read_all().await.map_err(|error| unavailable(error.code()))?;
         let mut entry: Value = serde_json::from_slice(&body).map_err(|_| SecretError::Malformed)?;
         // `null` if the last version of the entry is deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {

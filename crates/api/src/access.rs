@@ -3,16 +3,16 @@
 pub(crate) mod principal_binding;
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
-        idempotency::Keyed,
-        paging::List,
-        path::{PathId, identifier},
+        idempotency::IdempotencyHeader,
+        paging::ListRequest,
+        path::{PathId, parse_uuid},
     },
 };
 use actix_web::{HttpResponse, delete, get, post, web};
@@ -101,7 +101,7 @@ pub(crate) async fn list_roles(api: web::Data<Api>, caller: IdentifiedCaller) ->
             permissions: role.permissions().iter().map(Permission::as_str).collect(),
         })
         .collect();
-    Ok(Answer::ok(&views).send())
+    Ok(ResourceResponse::ok(&views).into_response())
 }
 
 /// Lists role bindings, newest first.
@@ -115,26 +115,26 @@ pub(crate) async fn list_roles(api: web::Data<Api>, caller: IdentifiedCaller) ->
 pub(crate) async fn list_role_bindings(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<RoleBindingQuery>,
+    list: ListRequest<RoleBindingQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);
     let bindings = api.services.list_role_bindings(&caller, workspace, list.paging()).await?;
-    Ok(list.answer(&bindings.map(|binding| RoleBindingView::of(&binding))))
+    Ok(list.respond(&bindings.map(|binding| RoleBindingView::of(&binding))))
 }
 
-fn principal(text: &str) -> Result<ActorRef, FieldProblem> {
+fn parse_principal(text: &str) -> Result<ActorRef, FieldProblem> {
     ActorRef::parse(text).map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))
 }
 
 /// Parses the scope of a role binding. Kind and reference are validated separately, and together if both are valid.
-fn scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
+fn parse_scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
     let known = GrantScope::KINDS.contains(&kind);
     if !known {
-        fields.note([FieldProblem::invalid("scope_kind")]);
+        fields.extend([FieldProblem::invalid("scope_kind")]);
     }
     let reference = match reference {
         None => None,
-        Some(text) => Some(fields.read(identifier(text).ok_or_else(|| FieldProblem::invalid("scope_ref")))?),
+        Some(text) => Some(fields.check(parse_uuid(text).ok_or_else(|| FieldProblem::invalid("scope_ref")))?),
     };
     if !known {
         return None;
@@ -143,7 +143,7 @@ fn scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Optio
         None => FieldProblem::missing("scope_ref"),
         Some(_) => FieldProblem::new("scope_ref", "invalid", "the scope `platform` has no `scope_ref`"),
     };
-    fields.read(GrantScope::from_parts(kind, reference).ok_or_else(unfit))
+    fields.check(GrantScope::from_parts(kind, reference).ok_or_else(unfit))
 }
 
 /// Grants a role to a principal.
@@ -158,20 +158,20 @@ fn scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Optio
 pub(crate) async fn create_role_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewRoleBinding>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let principal = fields.read(principal(&new.principal));
-    let role = fields.read(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
-    let scope = scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
-    let grant = fields.whole(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
+    let principal = fields.check(parse_principal(&new.principal));
+    let role = fields.check(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
+    let scope = parse_scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
+    let grant = fields.finish(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
     let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Revokes a role binding.

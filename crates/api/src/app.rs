@@ -2,18 +2,18 @@
 
 use crate::{
     access, asset, asset_kind, audit,
-    caller::admitted,
+    caller::shed_load,
     compose::Api,
-    document::{BaseDocument, document},
+    openapi::{BaseDocument, document},
     embed, environment, evidence, execution, flow, health,
     http::{
         HttpBase,
-        answer_memory::answer_memory,
+        response_memory::response_memory,
         fallback::{KnownMethods, fallback},
         request_context::request_context,
         site_guard::site_guard,
         strict_query::{KnownQueries, strict_query},
-        unread::unread,
+        body_drain::body_drain,
     },
     knowledge, mcp, memory, release, rollout, share_link, tenant, tool, workload,
 };
@@ -83,9 +83,9 @@ fn routes(config: &mut impl RouteConfig) {
         .service(asset_kind::read_asset_kind_schema)
         .service(asset::diff::diff_asset_versions)
         .service(asset::impact::read_blast_radius)
-        .service(asset::life::activate_asset)
-        .service(asset::life::retire_asset)
-        .service(asset::life::archive_asset)
+        .service(asset::lifecycle::activate_asset)
+        .service(asset::lifecycle::retire_asset)
+        .service(asset::lifecycle::archive_asset)
         .service(asset::grant::list_asset_grants)
         .service(asset::grant::create_asset_grant)
         .service(asset::grant::delete_asset_grant)
@@ -135,7 +135,7 @@ fn routes(config: &mut impl RouteConfig) {
         .service(execution::cancel::cancel_execution)
         .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
-        .service(execution::settle::settle_execution)
+        .service(execution::resolve_unknown::settle_execution)
         .service(execution::code::run_code)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
@@ -149,7 +149,7 @@ fn routes(config: &mut impl RouteConfig) {
 }
 
 /// The OpenAPI document that the handlers' attributes describe, without later additions.
-pub(crate) fn collected() -> OpenApi {
+pub(crate) fn collect_openapi() -> OpenApi {
     let routes = |config: &mut ServiceConfig<'_>| routes(config);
     let (_, document) = App::new().into_utoipa_app().openapi(BaseDocument::openapi()).configure(routes).split_for_parts();
     document
@@ -159,7 +159,7 @@ pub(crate) fn collected() -> OpenApi {
 pub fn app(
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    documents: web::Data<Documents>,
+    documents: web::Data<OpenApiData>,
 ) -> App<
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
@@ -173,13 +173,13 @@ pub fn app(
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
-        .service(embed::page())
+        .service(embed::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
-        .wrap(from_fn(admitted))
+        .wrap(from_fn(shed_load))
         .wrap(from_fn(site_guard))
-        .wrap(from_fn(unread))
-        .wrap(from_fn(answer_memory))
+        .wrap(from_fn(body_drain))
+        .wrap(from_fn(response_memory))
         .wrap(from_fn(request_context))
 }
 
@@ -189,21 +189,21 @@ async fn redirect_to_docs() -> HttpResponse {
 }
 
 /// Serves the OpenAPI document.
-async fn serve_openapi(documents: web::Data<Documents>) -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::json()).body(documents.text.clone())
+async fn serve_openapi(documents: web::Data<OpenApiData>) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(documents.json.clone())
 }
 
 /// Data derived from the OpenAPI document once per process. The document itself takes ten times as much memory.
 #[derive(Clone)]
-pub struct Documents {
-    text: Bytes,
+pub struct OpenApiData {
+    json: Bytes,
     /// The methods of each path.
     pub(crate) known_methods: KnownMethods,
     /// The query parameters of each operation.
     pub(crate) known_queries: KnownQueries,
 }
 
-impl Documents {
+impl OpenApiData {
     /// Builds the document and derives the data.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl Documents {
     pub fn new() -> Result<Self, serde_json::Error> {
         let document = document();
         Ok(Self {
-            text: serde_json::to_vec(&document)?.into(),
+            json: serde_json::to_vec(&document)?.into(),
             known_methods: KnownMethods::of(&document),
             known_queries: KnownQueries::of(&document),
         })

@@ -4,21 +4,21 @@ pub(crate) mod diff;
 pub(crate) mod draft;
 pub(crate) mod grant;
 pub(crate) mod impact;
-pub(crate) mod life;
+pub(crate) mod lifecycle;
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, DeferredBody, DeferredMember},
-        idempotency::Keyed,
-        paging::List,
+        idempotency::IdempotencyHeader,
+        paging::ListRequest,
         path::{Path, PathId},
         query::Query,
-        shape::echoed,
+        deserialize_error::truncate_path,
     },
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
@@ -123,8 +123,8 @@ pub(crate) struct VersionWarning {
 impl VersionWarning {
     fn of(warning: ContentWarning) -> Self {
         let ContentWarning { pointer, code, message, conversion } = warning;
-        let path = echoed(field_path::from_pointer("content", &pointer));
-        Self { code, path, pointer: echoed(pointer), message, conversion }
+        let path = truncate_path(field_path::from_pointer("content", &pointer));
+        Self { code, path, pointer: truncate_path(pointer), message, conversion }
     }
 }
 
@@ -148,12 +148,12 @@ impl VersionView {
     }
 
     /// Sets the original YAML.
-    pub(crate) fn with_text(self, content_yaml: Option<String>) -> Self {
+    pub(crate) fn with_yaml(self, content_yaml: Option<String>) -> Self {
         Self { content_yaml, ..self }
     }
 
     /// Length of the content, the only large part, in bytes.
-    fn long(&self) -> usize {
+    fn content_bytes(&self) -> usize {
         self.content.get().len()
     }
 
@@ -164,7 +164,7 @@ impl VersionView {
     }
 
     /// Converts a version of an asset of this kind, with its warnings.
-    pub(crate) fn warned(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
+    pub(crate) fn with_warnings(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
         let warnings = {
             let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
             content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect()
@@ -221,12 +221,12 @@ pub(crate) struct AssetListQuery {
 /// The workspace that determines visibility.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct FromWorkspace {
+pub(crate) struct VisibleFromQuery {
     /// The asset must be visible from this workspace.
     workspace_id: Uuid,
 }
 
-impl FromWorkspace {
+impl VisibleFromQuery {
     pub(crate) fn id(&self) -> WorkspaceId {
         self.workspace_id.into()
     }
@@ -252,7 +252,7 @@ impl WorkspaceQuery {
     }
 
     /// The workspace that the query names.
-    pub(crate) fn named(&self) -> Option<WorkspaceId> {
+    pub(crate) fn query_workspace(&self) -> Option<WorkspaceId> {
         self.workspace_id.map(Into::into)
     }
 
@@ -262,22 +262,22 @@ impl WorkspaceQuery {
     }
 }
 
-pub(crate) fn slug(text: &str) -> Result<Slug, FieldProblem> {
+pub(crate) fn parse_slug(text: &str) -> Result<Slug, FieldProblem> {
     Slug::parse(text).map_err(|refusal| FieldProblem::new("slug", refusal.code(), refusal.to_string()))
 }
 
-pub(crate) fn owner(text: &str) -> Result<OwnerRef, FieldProblem> {
+pub(crate) fn parse_owner(text: &str) -> Result<OwnerRef, FieldProblem> {
     let rule = "expected `team:<name>` or `user:<name>`";
     OwnerRef::parse(text).map_err(|_| FieldProblem::new("owner_ref", "invalid", rule))
 }
 
-pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldProblem> {
+pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldProblem> {
     let rule = "a label has 1 to 64 letters, digits, dots, hyphens and underscores";
     text.map(|text| VersionLabel::parse(text).ok_or_else(|| FieldProblem::new("version_label", "invalid", rule)))
         .transpose()
 }
 
-pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
+pub(crate) fn parse_change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
     let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
     text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid_text", rule)))
         .transpose()
@@ -295,23 +295,23 @@ pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, Fiel
 pub(crate) async fn create_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewAsset>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
-    let workspace_id = fields.read(query.with_body(new.workspace_id));
-    let (slug, owner_ref, workspace_id) = fields.whole(|| Some((slug?, owner_ref?, workspace_id?)))?;
+    let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
+    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let (slug, owner_ref, workspace_id) = fields.finish(|| Some((slug?, owner_ref?, workspace_id?)))?;
     let kind = AssetKind::parse(&new.asset_kind)
         .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
     let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
     let done = api.services.create_asset(&caller, draft, key.as_ref()).await?;
     let view = AssetView::of(&done.value);
     let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
 }
 
 /// Lists assets, newest first.
@@ -325,7 +325,7 @@ pub(crate) async fn create_asset(
 pub(crate) async fn list_assets(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<AssetListQuery>,
+    list: ListRequest<AssetListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let kind = list.filter.asset_kind.as_deref();
     let state = list.filter.lifecycle_state.as_deref();
@@ -333,11 +333,11 @@ pub(crate) async fn list_assets(
     let state =
         state.map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state"))).transpose();
     let mut fields = FieldErrors::default();
-    let (kind, state) = (fields.read(kind), fields.read(state));
-    let (kind, lifecycle) = fields.whole(|| Some((kind?, state?)))?;
+    let (kind, state) = (fields.check(kind), fields.check(state));
+    let (kind, lifecycle) = fields.finish(|| Some((kind?, state?)))?;
     let filter = AssetQuery { workspace_id: list.filter.workspace_id.map(Into::into), kind, lifecycle };
     let assets = api.services.list_assets(&caller, Operation::ListAssets, &filter, list.paging()).await?;
-    Ok(list.answer(&assets.map(|asset| AssetView::of(&asset))))
+    Ok(list.respond(&assets.map(|asset| AssetView::of(&asset))))
 }
 
 /// Reads an asset.
@@ -352,10 +352,10 @@ pub(crate) async fn read_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    from: Query<FromWorkspace>,
+    from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let asset = api.services.read_asset(&caller, *asset, from.id()).await?;
-    Ok(Answer::ok(&AssetView::of(&asset)).tagged(asset.revision).send())
+    Ok(ResourceResponse::ok(&AssetView::of(&asset)).with_etag(asset.revision).into_response())
 }
 
 /// Adds a version to an asset.
@@ -372,34 +372,34 @@ pub(crate) async fn create_asset_version(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.named());
+    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
     let mut fields = FieldErrors::default();
     if !content.is_object() {
-        fields.note([FieldProblem::new("content", "invalid", "content must be an object")]);
+        fields.extend([FieldProblem::new("content", "invalid", "content must be an object")]);
     }
-    let label = fields.read(label(new.version_label.as_deref()));
-    let change_note = fields.read(change_note(new.change_note.as_deref()));
-    let from = fields.read(query.with_body(new.workspace_id));
+    let label = fields.check(parse_label(new.version_label.as_deref()));
+    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let from = fields.check(query.with_body(new.workspace_id));
     let (draft, from) =
-        fields.whole(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
+        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
     let (asset, done) = api.services.create_asset_version(&caller, (*asset, from), draft, key.as_ref()).await?;
-    let (version, done) = done.apart();
-    let view = VersionView::warned(asset.kind, version)?;
+    let (version, done) = done.into_parts();
+    let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
-    Ok(Answer::made(&done, &view, location)?.with_capacity(view.long()).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_capacity(view.content_bytes()).into_response())
 }
 
 /// Lists the versions of an asset, newest first.
 #[utoipa::path(
     operation_id = "list_asset_versions",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace, PageParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), VisibleFromQuery, PageParams),
     responses((status = 200, description = "A page of versions", body = Vec<VersionView>), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/versions")]
@@ -407,10 +407,10 @@ pub(crate) async fn list_asset_versions(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    list: List<FromWorkspace>,
+    list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let versions = api.services.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
-    Ok(list.answer(&versions.try_map(VersionView::of)?))
+    Ok(list.respond(&versions.try_map(VersionView::of)?))
 }
 
 /// Reads a version.
@@ -429,10 +429,10 @@ pub(crate) async fn read_asset_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>)>,
-    from: Query<FromWorkspace>,
+    from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
     let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    let view = VersionView::warned(kind, version)?.with_text(source);
-    Ok(Answer::ok(&view).with_capacity(view.long()).send())
+    let view = VersionView::with_warnings(kind, version)?.with_yaml(source);
+    Ok(ResourceResponse::ok(&view).with_capacity(view.content_bytes()).into_response())
 }

@@ -1,7 +1,7 @@
 //! Routes of asset kinds and their schemas.
 
 use crate::{
-    answer::Answer, caller::IdentifiedCaller, compose::Api, document::ReadRefusals, error::ApiError, http::path::Path,
+    response::ResourceResponse, caller::IdentifiedCaller, compose::Api, openapi::ReadRefusals, error::ApiError, http::path::Path,
 };
 use actix_web::{HttpResponse, get, http::header::ContentType, web};
 use fairway_domain::asset::{content, kind::AssetKind};
@@ -51,7 +51,7 @@ impl KindView {
 pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
     let kinds = api.services.list_asset_kinds(&caller)?;
     let views: Vec<KindView> = kinds.into_iter().map(KindView::of).collect();
-    Ok(Answer::ok(&views).send())
+    Ok(ResourceResponse::ok(&views).into_response())
 }
 
 /// Reads the JSON Schema (2020-12) of a kind.

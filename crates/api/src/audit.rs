@@ -3,9 +3,9 @@
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    document::{PageParams, ReadRefusals},
+    openapi::{PageParams, ReadRefusals},
     error::ApiError,
-    http::paging::List,
+    http::paging::ListRequest,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::audit::AuditEvent;
@@ -84,9 +84,9 @@ pub(crate) struct AuditQuery {
 pub(crate) async fn list_audit_events(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<AuditQuery>,
+    list: ListRequest<AuditQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);
     let events = api.services.list_audit_events(&caller, workspace, list.paging()).await?;
-    Ok(list.answer(&events.map(AuditEventView::of)))
+    Ok(list.respond(&events.map(AuditEventView::of)))
 }

@@ -4,7 +4,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        admission::{Arriving, ClientKey},
+        load_shedding::{Arriving, ClientKey},
         client_address::client_of,
         forwarding::is_forwarded,
         path, query,
@@ -31,7 +31,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure,
     access::Claims,
-    share_link::{Arrival, PresentedToken},
+    share_link::{RuntimeRequest, PresentedToken},
 };
 use fairway_postgres::{CallerKey, with_caller_key};
 use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
@@ -54,11 +54,11 @@ const TOKEN_PARAMETER: &str = "token";
 
 /// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
-pub(crate) struct Claimed(pub(crate) Claims);
+pub(crate) struct UnverifiedClaims(pub(crate) Claims);
 
 /// The client of a runtime interface, by name or by share link, before any lookup.
 #[derive(Clone, Debug)]
-pub(crate) struct RuntimeClient(pub(crate) Arrival);
+pub(crate) struct RuntimeClient(pub(crate) RuntimeRequest);
 
 /// The caller, with the rights read for this request.
 #[derive(Clone, Debug)]
@@ -72,12 +72,12 @@ impl Deref for IdentifiedCaller {
     }
 }
 
-impl FromRequest for Claimed {
+impl FromRequest for UnverifiedClaims {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let claims = named(request);
+        let claims = api_claims(request);
         let api = request.app_data::<web::Data<Api>>().cloned();
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
@@ -101,7 +101,7 @@ impl FromRequest for IdentifiedCaller {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let claims = named(request);
+        let claims = api_claims(request);
         let api = request.app_data::<web::Data<Api>>().cloned();
         Box::pin(async move {
             let claims = claims?;
@@ -140,7 +140,7 @@ const SHEDDABLE_PREFIXES: [&str; 2] = ["/v1/", "/mcp"];
 ///
 /// # Errors
 /// The errors of the inner service.
-pub(crate) async fn admitted<B: MessageBody + 'static>(
+pub(crate) async fn shed_load<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
@@ -148,7 +148,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let Some(api) = request
         .app_data::<web::Data<Api>>()
         .cloned()
-        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| path::routed(request.request()).starts_with(place)))
+        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| path::routed_path(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
@@ -157,7 +157,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(mut place) = api.admission.admit(client_key(request.request(), claims), has_body, Instant::now()) {
+    if let Some(mut place) = api.load_shedder.admit(client_key(request.request(), claims), has_body, Instant::now()) {
         if let Some(arriving) = place.take_arriving() {
             hold_until_arrived(&mut request, arriving);
         }
@@ -165,7 +165,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     }
     // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
     let now = Instant::now();
-    let due = api.admission.refusal_due(now);
+    let due = api.load_shedder.refusal_due(now);
     api.metrics.refused_for_load(due > now);
     if due > now {
         sleep_until(due.into()).await;
@@ -228,13 +228,13 @@ fn respells_workload(path: &str) -> bool {
     path.split_once("/sessions/").map_or(path, |(workload, _)| workload).contains('%')
 }
 
-fn runtime_request(request: &HttpRequest) -> Result<Arrival, ApiError> {
+fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
-    let brought = brought(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
-    Ok(Arrival {
+    let brought = presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
+    Ok(RuntimeRequest {
         claims: claims(request)?,
-        named: names_actor(request),
-        brought,
+        has_identity: names_actor(request),
+        token: brought,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
     })
@@ -242,21 +242,21 @@ fn runtime_request(request: &HttpRequest) -> Result<Arrival, ApiError> {
 
 /// The claims of a request to any route except a runtime interface. A request with only a share token is refused: share
 /// links open runtime interfaces only.
-fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
+fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request)?;
     // An anonymous caller has no roles, so it cannot select a tenant.
     if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
         return Err(ApiError::not_found());
     }
-    if names_actor(request) || brought(request)?.is_none() {
+    if names_actor(request) || presented_token(request)?.is_none() {
         return Ok(claims);
     }
-    Err(Failure::Token(TokenRefusal::Invalid).into())
+    Err(Failure::ShareToken(TokenRefusal::Invalid).into())
 }
 
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
 /// counts.
-fn brought(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
+fn presented_token(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
     let in_header = single_header(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
     let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN_PARAMETER) };
@@ -308,7 +308,7 @@ fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let tenant = match single_header(headers, &TENANT, "X-Tenant-Id")? {
         None => None,
         // No tenant has a malformed identifier.
-        Some(text) => Some(path::identifier(text).ok_or_else(ApiError::not_found)?.into()),
+        Some(text) => Some(path::parse_uuid(text).ok_or_else(ApiError::not_found)?.into()),
     };
     Ok(Claims { actor, groups: Vec::new(), tenant })
 }
@@ -343,7 +343,7 @@ mod tests {
             let request = request.to_http_request();
             client_key(&request, claims(&request).unwrap())
         };
-        let holder = ClientKey::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
+        let holder = ClientKey::Holder(fairway_domain::rate_limit::ClientAddress::from_ip(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
         assert_eq!(of("/v1/x", &[]), caller("user:local"));
         assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
@@ -389,7 +389,7 @@ mod tests {
         }
         let named = |tenant| of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
         let [first, second] = TENANTS.map(named);
-        assert_eq!(first.1, ClientKey::Tenant(path::identifier(TENANTS[0]).unwrap().into()));
+        assert_eq!(first.1, ClientKey::Tenant(path::parse_uuid(TENANTS[0]).unwrap().into()));
         assert_ne!(first, second);
     }
 }

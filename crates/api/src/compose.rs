@@ -1,11 +1,11 @@
 //! The composition root: binds an adapter to each port.
 
 use crate::{
-    app::Documents,
+    app::OpenApiData,
     config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
-    execution::crowd::StreamLimiter,
+    execution::stream_limit::StreamLimiter,
     http::{
-        HttpBase, admission::Admission, deprecation::DEPRECATIONS, leaving::ShutdownSignal, memory::MemoryBudgets,
+        HttpBase, load_shedding::LoadShedder, deprecation::DEPRECATIONS, shutdown::ShutdownSignal, memory_budget::MemoryBudgets,
         paging::CursorKey,
     },
     metrics::Metrics,
@@ -14,29 +14,29 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
-use fairway_calling::ToolClient;
+use fairway_tool_client::ToolClient;
 use fairway_domain::{
     access::AccessStore,
     asset::ports::ArtifactStore,
-    execution::{code::CodeGateway, dispatch::DispatchPolicy, outward::HttpCaller, provider::Provider},
-    id::Ids,
+    execution::{script::ScriptGateway, dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider},
+    id::IdSource,
     redaction::Redactor,
     secret::{Secret, SecretReader},
     time::Clock,
 };
 use fairway_egress::{Allowance, Guard, Reach};
-use fairway_fetching::GuardedFetcher;
+use fairway_document_fetcher::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{run_review_expiry, recover_forever, run_worker},
+    execution::{run_review_expiry, run_recovery, run_worker},
     knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
-use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
-use fairway_sandbox::{Embedded, ExternalGateway};
-use fairway_secrets::{Places, Vault};
-use fairway_splitting::TextSplitter;
+use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
+use fairway_sandbox::{EmbeddedGateway, ExternalGateway};
+use fairway_secrets::{Sources, Vault};
+use fairway_chunking::TextSplitter;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -52,9 +52,9 @@ pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
     pub(crate) metrics: Metrics,
-    pub(crate) admission: Admission,
+    pub(crate) load_shedder: LoadShedder,
     /// The provider accounts, without credentials.
-    pub(crate) providers: Arc<[ProviderPlugin]>,
+    pub(crate) provider_plugins: Arc<[ProviderPlugin]>,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -88,30 +88,30 @@ impl Api {
 
 /// Whether a process executes queued runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Works {
+pub enum RunWorkers {
     /// The process executes queued runs.
-    Yes,
+    Enabled,
     /// Other processes execute them.
-    No,
+    Disabled,
 }
 
 /// The parts of a process that all worker threads share.
 #[derive(Clone)]
 pub struct Process {
     url: String,
-    access: Option<AccessStoreDecorator>,
+    access_decorator: Option<AccessStoreDecorator>,
     services: Services,
-    relays: Database,
+    background_database: Database,
     result_retention: Duration,
-    waiting_line: usize,
+    max_waiting: usize,
     mode: IdentityMode,
     dispatch: DispatchPolicy,
     metrics: Metrics,
-    providers: Arc<[ProviderPlugin]>,
+    provider_plugins: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,
-    leaving: ShutdownSignal,
+    shutdown: ShutdownSignal,
     /// Data derived from the OpenAPI document.
-    pub documents: Documents,
+    pub openapi: OpenApiData,
 }
 
 /// A decorator around the store of role bindings.
@@ -119,30 +119,30 @@ pub type AccessStoreDecorator = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn Acce
 
 /// The adapters behind the ports; tests replace them.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Adapters {
     /// Decorates the store of role bindings; `None` outside tests.
-    pub access: Option<AccessStoreDecorator>,
+    pub access_decorator: Option<AccessStoreDecorator>,
     /// Stores artifacts.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
     /// Calls the URLs of tools and hooks.
-    pub outward: Arc<dyn HttpCaller>,
+    pub http_caller: Arc<dyn HttpCaller>,
     /// Executes scripts.
-    pub gateway: Arc<dyn CodeGateway>,
+    pub code_gateway: Arc<dyn ScriptGateway>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// The source of identifiers.
-    pub ids: Arc<dyn Ids>,
+    pub ids: Arc<dyn IdSource>,
 }
 
-impl Parts {
+impl Adapters {
     /// Creates the adapters that the settings select.
     ///
     /// # Errors
     /// When the artifact store, a provider account, the vault or the runtime gateway cannot be set up.
     pub fn of(settings: &Settings) -> anyhow::Result<Self> {
-        let guard = guard(settings);
+        let guard = egress_guard(settings);
         warn_of_open_ports(&settings.egress_allow);
         let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
         let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
@@ -152,11 +152,11 @@ impl Parts {
             accounts.push((account.account_slot.clone(), provider));
         }
         Ok(Self {
-            access: None,
+            access_decorator: None,
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
-            gateway: gateway(settings, &guard)?,
-            outward: Arc::new(ToolClient::new(guard, secrets)),
+            code_gateway: gateway(settings, &guard)?,
+            http_caller: Arc::new(ToolClient::new(guard, secrets)),
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
@@ -164,9 +164,9 @@ impl Parts {
 }
 
 /// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.
-fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGateway>> {
+fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptGateway>> {
     match &settings.runtime_gateway {
-        None => Ok(Arc::new(Embedded::new())),
+        None => Ok(Arc::new(EmbeddedGateway::new())),
         Some(GatewaySettings { address, token }) => {
             let external = ExternalGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
             let external = match token {
@@ -193,7 +193,7 @@ fn warn_of_open_ports(allowances: &[Allowance]) {
 }
 
 /// The egress guard: the targets that requests of this server may reach.
-fn guard(settings: &Settings) -> Guard {
+fn egress_guard(settings: &Settings) -> Guard {
     let reach = match settings.auth_mode {
         AuthMode::Local => Reach::Local,
     };
@@ -205,7 +205,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretR
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
     });
-    Ok(Arc::new(Places::new(settings.secrets_dir.clone(), vault.transpose()?)))
+    Ok(Arc::new(Sources::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
 fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn SecretReader>) -> anyhow::Result<Arc<dyn Provider>> {
@@ -214,14 +214,14 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn SecretRe
         Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
     };
     let provider: Arc<dyn Provider> = match &account.kind {
-        ProviderKind::Local => Arc::new(Local),
+        ProviderKind::Local => Arc::new(LocalProvider),
         ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
         ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
     };
     let account = Account::new(provider)
-        .residing(account.residency.clone())
+        .with_residency(account.residency.clone())
         .with_max_calls(account.concurrency)
-        .priced(account.prices.clone());
+        .with_prices(account.prices.clone());
     Ok(Arc::new(account))
 }
 
@@ -256,15 +256,15 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         impact: shared.clone(),
         knowledge: shared.clone(),
         memory: shared.clone(),
-        ledger: shared.clone(),
+        artifact_index: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
-        throttle: shared.clone(),
+        rate_limits: shared.clone(),
         releases: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
         reviews: shared.clone(),
-        settlements: shared.clone(),
+        resolutions: shared.clone(),
         audit: shared.clone(),
         idempotency: shared,
     }
@@ -275,7 +275,7 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn new(settings: &Settings, url: String, parts: Parts) -> anyhow::Result<Self> {
+    pub fn new(settings: &Settings, url: String, parts: Adapters) -> anyhow::Result<Self> {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: BACKGROUND_CONNECTIONS, result_retention };
         let relays = Database::new(&options)?;
@@ -291,17 +291,17 @@ impl Process {
             review_deadline: settings.review_deadline,
             generator: settings.generator,
             identity: mode,
-            internal_clients: settings.internal_clients.clone(),
+            delegating_clients: settings.internal_clients.clone(),
             operator_hosts: settings.operator_hosts(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
             knowledge: KnowledgeSettings {
                 splitter: Arc::new(TextSplitter),
-                fetcher: Arc::new(GuardedFetcher::new(guard(settings))),
+                fetcher: Arc::new(GuardedFetcher::new(egress_guard(settings))),
                 embedding: settings.embedding_model.clone(),
             },
         };
-        let Parts { access, artifacts, provider, outward, gateway, clock, ids } = parts;
+        let Adapters { access_decorator: access, artifacts, provider, http_caller: outward, code_gateway: gateway, clock, ids } = parts;
         let services = Services::new(
             stores(&relays, access.as_ref()),
             artifacts,
@@ -311,37 +311,37 @@ impl Process {
         );
         Ok(Self {
             url,
-            access,
+            access_decorator: access,
             services,
-            relays,
+            background_database: relays,
             result_retention,
-            waiting_line: settings.waiting_line,
+            max_waiting: settings.waiting_line,
             mode,
             dispatch: settings.dispatch,
             metrics: Metrics::new()?,
-            providers: provider_plugins(&settings.providers),
+            provider_plugins: provider_plugins(&settings.providers),
             cursor_key: Arc::default(),
-            leaving: ShutdownSignal::default(),
-            documents: Documents::new()?,
+            shutdown: ShutdownSignal::default(),
+            openapi: OpenApiData::new()?,
         })
     }
 
     /// The shared data of the middlewares.
     #[must_use]
-    pub fn base(&self, settings: &Settings) -> HttpBase {
+    pub fn http_base(&self, settings: &Settings) -> HttpBase {
         HttpBase {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
             public_scheme: settings.public_scheme,
             trusted_proxies: settings.trusted_proxies.clone(),
-            embedding: settings.embedding.clone(),
-            memory: MemoryBudgets::default(),
+            embed_policy: settings.embed_policy.clone(),
+            memory_budgets: MemoryBudgets::default(),
             body_timeout: settings.body_timeout,
-            known_methods: self.documents.known_methods.clone(),
-            known_queries: self.documents.known_queries.clone(),
+            known_methods: self.openapi.known_methods.clone(),
+            known_queries: self.openapi.known_queries.clone(),
             deprecations: DEPRECATIONS,
-            crowd: StreamLimiter::default(),
-            leaving: self.leaving.clone(),
+            stream_limiter: StreamLimiter::default(),
+            shutdown: self.shutdown.clone(),
         }
     }
 
@@ -349,20 +349,20 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn worker(&self) -> anyhow::Result<Api> {
+    pub fn worker_api(&self) -> anyhow::Result<Api> {
         let options = DatabaseOptions {
             url: self.url.clone(),
             connections: CONNECTIONS_PER_WORKER,
             result_retention: self.result_retention,
         };
         let database = Database::new(&options)?;
-        self.metrics.watch(database.waiting().clone());
+        self.metrics.watch_database(database.in_flight().clone());
         Ok(Api {
-            services: self.services.over(stores(&database, self.access.as_ref())),
+            services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
             metrics: self.metrics.clone(),
-            admission: Admission::new(database.waiting().clone(), self.waiting_line),
-            providers: Arc::clone(&self.providers),
+            load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
+            provider_plugins: Arc::clone(&self.provider_plugins),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })
@@ -372,10 +372,10 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_background_tasks(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
+    pub fn start_background_tasks(&self, works: RunWorkers) -> anyhow::Result<JoinSet<()>> {
         let mut relays = self.start_worker(works)?;
-        let log = Arc::new(self.relays.clone());
-        relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.wake()));
+        let log = Arc::new(self.background_database.clone());
+        relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
         relays.spawn(fairway_operations::release::run_rollback_advisor(self.services.clone()));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(self.services.clone()));
@@ -386,30 +386,30 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_worker(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
+    pub fn start_worker(&self, works: RunWorkers) -> anyhow::Result<JoinSet<()>> {
         let mut relays = JoinSet::new();
         let line = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
         relays.spawn(async move { services.exchange_wakeups(line).await });
         // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
-        relays.spawn(recover_forever(self.services.clone()));
-        if self.dispatch.has_workers() && works == Works::Yes {
+        relays.spawn(run_recovery(self.services.clone()));
+        if self.dispatch.has_workers() && works == RunWorkers::Enabled {
             let options = DatabaseOptions {
                 url: self.url.clone(),
                 connections: CONNECTIONS_PER_WORKER,
                 result_retention: self.result_retention,
             };
             let database = Database::new(&options)?;
-            self.metrics.watch(database.waiting().clone());
-            relays.spawn(run_worker(self.services.over(stores(&database, self.access.as_ref()))));
+            self.metrics.watch_database(database.in_flight().clone());
+            relays.spawn(run_worker(self.services.with_stores(stores(&database, self.access_decorator.as_ref()))));
         }
         Ok(relays)
     }
 
     /// The signal that announces the shutdown to all responding tasks.
     #[must_use]
-    pub const fn leaving(&self) -> &ShutdownSignal {
-        &self.leaving
+    pub const fn shutdown_signal(&self) -> &ShutdownSignal {
+        &self.shutdown
     }
 
     /// The operations over the connections of the background tasks.
@@ -424,14 +424,14 @@ mod tests {
     use super::*;
 
     /// The maximum connections of a pool with this size.
-    fn most(connections: usize) -> usize {
+    fn max_connections(connections: usize) -> usize {
         DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_connections()
     }
 
     #[test]
     fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
-        let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(BACKGROUND_CONNECTIONS), 2);
+        let (worker, relays, signals) = (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
                 "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"

@@ -4,17 +4,17 @@
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
 mod provider;
-mod reading;
+mod raw;
 mod setting;
-mod value;
+mod parsers;
 
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
-pub use reading::{ConfigError, Origin};
+pub use raw::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
-pub use value::{LogFormat, Secret};
+pub use parsers::{LogFormat, SecretSetting};
 
 use crate::{
-    embed::Embedding,
+    embed::EmbedPolicy,
     http::{
         client_address::TrustedProxies,
         site_guard::{HostName, Scheme, SiteRules},
@@ -23,11 +23,11 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::ActorRef, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
-    throttle::Quota,
+    rate_limit::Quota,
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;
-use reading::Raw;
+use raw::RawSettings;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
 
@@ -87,7 +87,7 @@ pub struct Settings {
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
     /// The workloads with an embeddable page, and the origins that may embed it.
-    pub embedding: Embedding,
+    pub embed_policy: EmbedPolicy,
     /// Egress targets that are allowed in addition to the public internet.
     pub egress_allow: Vec<Allowance>,
     /// Directory with one subdirectory of secrets for each tenant.
@@ -102,7 +102,7 @@ pub struct Settings {
     pub export_traces: bool,
     /// The configured provider accounts. The built-in account `local` needs no configuration.
     pub providers: Vec<ProviderAccount>,
-    shown: Vec<Shown>,
+    rendered: Vec<RenderedSetting>,
 }
 
 /// The database.
@@ -111,7 +111,7 @@ pub enum Database {
     /// A managed PostgreSQL server in the data directory.
     Embedded,
     /// A server at this URL, which may contain a password.
-    Url(Secret),
+    Url(SecretSetting),
 }
 
 impl Database {
@@ -146,7 +146,7 @@ pub struct VaultSettings {
     /// Base URL.
     pub address: Url,
     /// Access token.
-    pub token: Secret,
+    pub token: SecretSetting,
 }
 
 /// An external runtime gateway.
@@ -155,7 +155,7 @@ pub struct GatewaySettings {
     /// Base URL.
     pub address: Url,
     /// Access token, if the gateway requires one.
-    pub token: Option<Secret>,
+    pub token: Option<SecretSetting>,
 }
 
 /// Log filter and format.
@@ -169,7 +169,7 @@ pub struct LogSettings {
 
 /// One setting in the output of `config check`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct RenderedSetting {
     /// Key in the file.
     pub key: &'static str,
     /// Environment variable.
@@ -189,72 +189,72 @@ impl Settings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let raw = Raw::gather(file, environment)?;
-        let bind = raw.read(&setting::BIND, value::address)?;
-        let data_dir = raw.read(&setting::DATA_DIR, value::directory)?;
-        let database = raw.read(&setting::DATABASE_URL, value::database)?;
+        let raw = RawSettings::collect(file, environment)?;
+        let bind = raw.read(&setting::BIND, parsers::address)?;
+        let data_dir = raw.read(&setting::DATA_DIR, parsers::directory)?;
+        let database = raw.read(&setting::DATABASE_URL, parsers::database)?;
         let settings = Self {
             bind,
             migrate_database: raw
-                .read_optional(&setting::MIGRATE_DATABASE_URL, value::database)?
+                .read_optional(&setting::MIGRATE_DATABASE_URL, parsers::database)?
                 .unwrap_or_else(|| database.clone()),
             database,
             artifacts: raw
-                .read_optional(&setting::ARTIFACTS_URL, value::artifacts)?
+                .read_optional(&setting::ARTIFACTS_URL, parsers::artifacts)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
             data_dir,
-            auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
-            allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, value::hosts)?,
-            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, value::exposure)?,
-            public_scheme: raw.read(&setting::PUBLIC_SCHEME, value::scheme)?,
-            header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
-            body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
-            waiting_line: raw.read(&setting::WAITING_LINE, value::line)?,
-            memory_limit: raw.read(&setting::MEMORY_LIMIT, value::memory_limit)?,
-            internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
-            sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
-            dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
-            queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
-            execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
-            generator: raw.read(&setting::GENERATOR, value::provisioning)?,
-            review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
-            worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
-            national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
+            auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
+            allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
+            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, parsers::exposure)?,
+            public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
+            header_timeout: raw.read(&setting::HEADER_TIMEOUT, parsers::duration)?,
+            body_timeout: raw.read(&setting::BODY_TIMEOUT, parsers::duration)?,
+            waiting_line: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
+            memory_limit: raw.read(&setting::MEMORY_LIMIT, parsers::memory_limit)?,
+            internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::services)?,
+            sync_wait: raw.read(&setting::SYNC_WAIT, parsers::duration)?,
+            dispatch: raw.read(&setting::DISPATCH, parsers::dispatch)?,
+            queue_cap: raw.read(&setting::QUEUE_CAP, parsers::queue_cap)?,
+            execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, parsers::duration)?,
+            generator: raw.read(&setting::GENERATOR, parsers::provisioning)?,
+            review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
+            worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
+            national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
             embedding_model: EmbeddingModel {
-                account: raw.read(&setting::EMBEDDING_ACCOUNT, value::name)?,
-                model: raw.read(&setting::EMBEDDING_MODEL, value::name)?,
+                account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
+                model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
             },
-            result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
+            result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
             public_rate: Quota {
-                per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, value::rate)?,
-                burst: raw.read(&setting::PUBLIC_RATE_BURST, value::rate)?,
+                per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
+                burst: raw.read(&setting::PUBLIC_RATE_BURST, parsers::rate)?,
             },
-            trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, value::networks)?,
-            embedding: Embedding::new(
-                raw.read(&setting::EMBED_ROOT_SLUGS, value::slugs)?,
-                raw.read(&setting::EMBED_ANCESTORS, value::ancestors)?,
+            trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,
+            embed_policy: EmbedPolicy::new(
+                raw.read(&setting::EMBED_ROOT_SLUGS, parsers::slugs)?,
+                raw.read(&setting::EMBED_ANCESTORS, parsers::ancestors)?,
             ),
-            egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
-            secrets_dir: raw.read_optional(&setting::SECRETS_DIR, value::directory)?,
+            egress_allow: raw.read(&setting::EGRESS_ALLOW, parsers::allowances)?,
+            secrets_dir: raw.read_optional(&setting::SECRETS_DIR, parsers::directory)?,
             vault: vault(&raw)?,
             runtime_gateway: gateway(&raw)?,
             log: LogSettings {
-                filter: raw.read(&setting::LOG, value::log_filter)?,
-                format: raw.read(&setting::LOG_FORMAT, value::log_format)?,
+                filter: raw.read(&setting::LOG, parsers::log_filter)?,
+                format: raw.read(&setting::LOG_FORMAT, parsers::log_format)?,
             },
             export_traces: raw.exports_traces(),
             providers: raw.providers()?,
-            shown: Vec::new(),
+            rendered: Vec::new(),
         };
-        settings.fit()?;
-        let shown = SETTINGS.iter().map(|setting| settings.show(setting, &raw)).collect();
-        Ok(Self { shown, ..settings })
+        settings.check_conflicts()?;
+        let shown = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
+        Ok(Self { rendered: shown, ..settings })
     }
 
     /// Every setting with its value and origin, without secrets.
     #[must_use]
-    pub fn describe(&self) -> &[Shown] {
-        &self.shown
+    pub fn describe(&self) -> &[RenderedSetting] {
+        &self.rendered
     }
 
     /// The hosts that the server answers.
@@ -291,7 +291,7 @@ impl Settings {
     }
 
     /// Checks constraints between settings.
-    fn fit(&self) -> Result<(), ConfigError> {
+    fn check_conflicts(&self) -> Result<(), ConfigError> {
         if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
             return Err(ConfigError::OwnerWithoutDatabase);
         }
@@ -319,8 +319,8 @@ impl Settings {
     }
 
     /// Renders a setting. Values that derive from other settings are shown as derived.
-    fn show(&self, setting: &'static Setting, raw: &Raw) -> Shown {
-        let (value, origin) = raw.shown(setting);
+    fn render(&self, setting: &'static Setting, raw: &RawSettings) -> RenderedSetting {
+        let (value, origin) = raw.display_text(setting);
         let value = match setting.key {
             key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
                 // A directory that derives from the data directory is shown, because the data directory is shown too.
@@ -340,25 +340,25 @@ impl Settings {
             }
             _ => value,
         };
-        Shown { key: setting.key, variable: setting.variable, value, origin }
+        RenderedSetting { key: setting.key, variable: setting.variable, value, origin }
     }
 }
 
 /// The vault, if configured. URL and token are required together.
-fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
-    let address = raw.read_optional(&setting::VAULT_ADDR, value::web_address)?;
-    let token = raw.read_optional(&setting::VAULT_TOKEN, value::token)?;
+fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigError> {
+    let address = raw.read_optional(&setting::VAULT_ADDR, parsers::web_address)?;
+    let token = raw.read_optional(&setting::VAULT_TOKEN, parsers::token)?;
     match (address, token) {
         (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
         (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => Err(ConfigError::HalfAVault),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::IncompleteVault),
     }
 }
 
 /// The external runtime gateway, if configured. The embedded gateway takes no token.
-fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
-    let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
-    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
+fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
+    let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
+    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;
     match (address, token) {
         (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
         (None, None) => Ok(None),

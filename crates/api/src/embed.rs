@@ -6,8 +6,8 @@ use crate::{
     error::ApiError,
     http::{
         HttpBase,
-        fallback::nothing,
-        html::{self, escaped},
+        fallback::not_found,
+        html::{self, escape},
         request_context::request_id,
     },
 };
@@ -29,7 +29,7 @@ const BUILTIN_SLUG: &str = "ticket-classifier";
 
 /// The workloads with an embeddable page, and the origins that may embed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Embedding {
+pub struct EmbedPolicy {
     slugs: Vec<Slug>,
     ancestors: FrameAncestors,
 }
@@ -73,62 +73,62 @@ fn is_origin(text: &str) -> bool {
     host.split('.').all(label) && port.is_none_or(number)
 }
 
-impl Embedding {
+impl EmbedPolicy {
     /// Creates the configuration for these workloads, in addition to [`BUILTIN_SLUG`].
     #[must_use]
     pub const fn new(slugs: Vec<Slug>, ancestors: FrameAncestors) -> Self {
         Self { slugs, ancestors }
     }
 
-    fn shows(&self, slug: &str) -> bool {
+    fn has_page(&self, slug: &str) -> bool {
         slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
     }
 
-    fn policy(&self) -> String {
+    fn content_security_policy(&self) -> String {
         let ancestors = &self.ancestors;
         format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}")
     }
 }
 
 /// The route, for GET only: other methods get a 404.
-pub(crate) fn page() -> actix_web::Resource {
+pub(crate) fn resource() -> actix_web::Resource {
     web::resource("/{slug}").guard(guard::Get()).to(embed)
 }
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
-    let embedding = &base.embedding;
+    let embedding = &base.embed_policy;
     // The raw path: an encoded slug is not valid.
-    let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.shows(slug));
+    let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.has_page(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
-        return nothing(&request);
+        return not_found(&request);
     };
-    match shown(&request, &api, &slug).await {
+    match load_workload(&request, &api, &slug).await {
         Ok(workload) => {
-            let description = escaped(workload.display_description());
-            embeddable_page(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
+            let description = escape(workload.display_description());
+            embeddable_page(embedding, StatusCode::OK, &escape(&workload.name), &format!("<p>{description}</p>"))
         }
         Err(refusal) => error_page(&request, embedding, &refusal),
     }
 }
 
-async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
+async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
-    let visit = api.services.receive(arrival).await?;
+    let visit = api.services.verify_request(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
 }
 
 /// An embeddable page.
-fn embeddable_page(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
+fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html::page(status, title, body);
-    if let Ok(policy) = HeaderValue::from_str(&embedding.policy()) {
+    if let Ok(policy) = HeaderValue::from_str(&embedding.content_security_policy()) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     page
 }
 
 /// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
-fn error_page(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> HttpResponse {
+fn error_page(request: &HttpRequest, embedding: &EmbedPolicy, refusal: &ApiError) -> HttpResponse {
     let (title, text) = match refusal.status() {
         StatusCode::UNAUTHORIZED => {
             ("No access", "<p>You have no access to this page. Ask the sender of the link for a new one.</p>")
@@ -137,7 +137,7 @@ fn error_page(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) 
             ("Too many requests", "<p>This page received too many requests. Try again later.</p>")
         }
         // The same response as for a slug without a page.
-        StatusCode::NOT_FOUND => return nothing(request),
+        StatusCode::NOT_FOUND => return not_found(request),
         status if !status.is_server_error() => return refusal.error_response(),
         _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
     };

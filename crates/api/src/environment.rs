@@ -1,10 +1,10 @@
 //! Routes of environment settings.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{
         body::Body,
@@ -14,7 +14,7 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, put, web};
 use fairway_domain::{environment::EnvironmentSettings, id::WorkspaceId, release::review::SelfApproval, slug::Slug};
-use fairway_operations::environment::Asked;
+use fairway_operations::environment::EffectiveSettings;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -34,7 +34,7 @@ pub(crate) struct EnvironmentView {
 }
 
 impl EnvironmentView {
-    fn answer((workspace, environment): (WorkspaceId, &Slug), asked: &Asked) -> HttpResponse {
+    fn respond((workspace, environment): (WorkspaceId, &Slug), asked: &EffectiveSettings) -> HttpResponse {
         let settings = asked.settings;
         let view = Self {
             workspace_id: workspace.uuid(),
@@ -43,10 +43,10 @@ impl EnvironmentView {
             allow_self_approval: settings.self_approval == SelfApproval::Allowed,
             pin_documents: settings.pin_documents,
         };
-        let answer = Answer::ok(&view);
+        let answer = ResourceResponse::ok(&view);
         match asked.revision {
-            Some(revision) => answer.tagged(revision).send(),
-            None => answer.send(),
+            Some(revision) => answer.with_etag(revision).into_response(),
+            None => answer.into_response(),
         }
     }
 }
@@ -65,7 +65,7 @@ pub(crate) struct EnvironmentChange {
 }
 
 /// The workspace and the environment of a path; a malformed slug is a 404.
-fn place(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug), ApiError> {
+fn parse_path(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug), ApiError> {
     let (workspace, environment) = path.into_inner();
     Ok((*workspace, Slug::parse(&environment).map_err(|_| ApiError::not_found())?))
 }
@@ -86,9 +86,9 @@ pub(crate) async fn read_environment_settings(
     caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
-    let (workspace, environment) = place(path)?;
+    let (workspace, environment) = parse_path(path)?;
     let asked = api.services.environment_settings(&caller, workspace, &environment).await?;
-    Ok(EnvironmentView::answer((workspace, &environment), &asked))
+    Ok(EnvironmentView::respond((workspace, &environment), &asked))
 }
 
 /// Replaces the settings of an environment.
@@ -111,7 +111,7 @@ pub(crate) async fn change_environment_settings(
     expected: IfMatch,
     body: Body<EnvironmentChange>,
 ) -> Result<HttpResponse, ApiError> {
-    let (workspace, environment) = place(path)?;
+    let (workspace, environment) = parse_path(path)?;
     let settings = EnvironmentSettings {
         min_approvals: body.min_approvals,
         self_approval: if body.allow_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
@@ -119,5 +119,5 @@ pub(crate) async fn change_environment_settings(
     };
     let place = (workspace, &environment);
     let asked = api.services.configure_environment(&caller, place, settings, &expected).await?;
-    Ok(EnvironmentView::answer((workspace, &environment), &asked))
+    Ok(EnvironmentView::respond((workspace, &environment), &asked))
 }

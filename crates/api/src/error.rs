@@ -74,7 +74,7 @@ impl ApiError {
 
     /// Adds a member to `detail`. `error` and `message` cannot be replaced.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub fn with_detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.detail.insert(name.to_owned(), value.into());
         self
     }
@@ -133,7 +133,7 @@ impl ApiError {
 
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with("permission", permission)
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with_detail("permission", permission)
     }
 
     /// 403: a browser sent the request on behalf of another site.
@@ -188,7 +188,7 @@ impl ApiError {
     /// 422, with all problems.
     pub fn validation(problems: Vec<FieldProblem>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", "the request has missing or invalid fields")
-            .with("fields", json!(problems))
+            .with_detail("fields", json!(problems))
     }
 
     /// 422 for one field or parameter.
@@ -210,7 +210,7 @@ impl ApiError {
     pub fn response_lost() -> Self {
         let message =
             "the response is temporarily unavailable; the change may have happened, and a repeat may make it again";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with("may_have_happened", true)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with_detail("may_have_happened", true)
     }
 
     /// The JSON body of the response.
@@ -255,7 +255,7 @@ mod tests {
 
     #[actix_web::test]
     async fn error_body_has_detail_and_request_id() {
-        let error = ApiError::forbidden("asset.create").with("error", "mine").with("message", "mine");
+        let error = ApiError::forbidden("asset.create").with_detail("error", "mine").with_detail("message", "mine");
         let body = body_of(error).await;
         assert_eq!(
             body.get("detail").unwrap(),

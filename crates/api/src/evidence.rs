@@ -8,10 +8,10 @@ pub(crate) use artifact::*;
 pub(crate) use lineage::*;
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::ReadRefusals,
+    openapi::ReadRefusals,
     error::{ApiError, FieldProblem},
     http::{path::PathId, query::Query},
 };
@@ -276,7 +276,7 @@ impl ApprovalSection {
 impl FlatEvidenceView {
     fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
         // A decision admitted or denied every run.
-        let decision = record.decision().ok_or_else(ApiError::internal)?;
+        let decision = record.effective_decision().ok_or_else(ApiError::internal)?;
         let chain = &record.chain;
         Ok(Self {
             execution: ExecutionSection::of(record),
@@ -328,12 +328,12 @@ pub(crate) async fn read_evidence_graph(
         Some("graph") => EvidenceFormat::Graph,
         Some(_) => return Err(FieldProblem::new("format", "invalid", "must be `flat` or `graph`").into()),
     };
-    let record = api.services.evidence(&caller, *execution).await?;
-    Ok(Answer::ok(&view(&record, form)?).send())
+    let record = api.services.read_evidence(&caller, *execution).await?;
+    Ok(ResourceResponse::ok(&to_view(&record, form)?).into_response())
 }
 
 /// Converts the evidence of a run to a form.
-pub(crate) fn view(record: &EvidenceRecord, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
+pub(crate) fn to_view(record: &EvidenceRecord, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
     Ok(match form {
         EvidenceFormat::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),
         EvidenceFormat::Flat => EvidenceView::Flat(Box::new(FlatEvidenceView::of(record)?)),

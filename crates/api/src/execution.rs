@@ -1,39 +1,39 @@
 //! Routes that execute workloads and read runs.
 
-pub(crate) mod behalf;
+pub(crate) mod delegation;
 pub(crate) mod cancel;
 pub(crate) mod code;
-pub(crate) mod crowd;
+pub(crate) mod stream_limit;
 pub(crate) mod events;
 pub(crate) mod list;
-mod preference;
+mod prefer;
 pub(crate) mod review;
-pub(crate) mod settle;
+pub(crate) mod resolve_unknown;
 pub(crate) mod tool;
 
-use crate::memory::session;
+use crate::memory::parse_session;
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::{RuntimeClient, result_token},
     compose::Api,
-    document::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
+    openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         HttpBase,
         body::{Body, present},
-        idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
+        idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         path::PathId,
         query::Query,
         request_context::request_id,
     },
-    release::lane,
+    release::parse_lane,
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
     http::{StatusCode, header::LOCATION},
     post, web,
 };
-use behalf::Said;
+use delegation::DelegationFields;
 use fairway_domain::{
     access::Caller,
     execution::{Execution, RunError, Status, StepRow},
@@ -42,8 +42,8 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_operations::{
-    execution::{Answer as Run, Asks, ExecuteRequest, Patience, ReadExecution},
-    share_link::Arrival,
+    execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode, ExecutionDetail},
+    share_link::RuntimeRequest,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -225,7 +225,7 @@ impl StoredOutput {
 impl ExecutionResult {
     fn of(execution: &Execution) -> Result<Self, ApiError> {
         let (output, metadata) =
-            stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
+            parse_stored_output(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
         Ok(Self {
             execution_id: execution.execution_id.uuid(),
             status: execution.status.as_str(),
@@ -239,7 +239,7 @@ impl ExecutionResult {
     }
 }
 
-fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
+fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
     let parse = |text: &String| serde_json::from_str(text);
     execution.output.as_ref().map(parse).transpose().map_err(|error| ApiError::internal().caused_by(&error))
 }
@@ -247,7 +247,7 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 impl ExecutionView {
     fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
-        let queued_result = stored(execution)?.zip(completed_at.clone()).map(|(stored, result_at)| QueuedResult {
+        let queued_result = parse_stored_output(execution)?.zip(completed_at.clone()).map(|(stored, result_at)| QueuedResult {
             stdout: stored.stdout(),
             result: stored.output,
             result_at,
@@ -302,13 +302,13 @@ pub(crate) async fn execute_workload(
     (api, base): (web::Data<Api>, web::Data<HttpBase>),
     RuntimeClient(arrival): RuntimeClient,
     slug: web::Path<String>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     query: Query<ExecuteQuery>,
     body: Body<Execute>,
 ) -> Result<HttpResponse, ApiError> {
     // No workload has a malformed slug.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.receive(arrival.clone()).await?;
+    let visit = api.services.verify_request(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let Execute {
@@ -321,19 +321,19 @@ pub(crate) async fn execute_workload(
         actor_type,
         actor_auth_mode,
     } = body.into_inner();
-    let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let on_behalf_of = delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
     let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
-    let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
-    let session = fields.read(session(session_id.as_deref()));
-    let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
-    let asks = Asks::Inputs(inputs.unwrap_or_default());
+    let (environment, lane) = (fields.check(environment), fields.check(parse_lane(chosen.as_deref())));
+    let session = fields.check(parse_session(session_id.as_deref()));
+    let patience = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
+    let asks = RunPayload::Inputs(inputs.unwrap_or_default());
     let (pass, address) = (visit.pass, Some(visit.address));
-    let wanted = fields.whole(|| {
+    let wanted = fields.finish(|| {
         let (environment, lane, session, patience) = (environment?, lane?, session?, patience?);
-        Some(ExecuteRequest { slug, environment, asks, lane, session, patience, on_behalf_of, pass, address })
+        Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
@@ -344,13 +344,13 @@ pub(crate) async fn execute_workload(
     }
     // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
     // read it later.
-    if wanted.patience == Patience::Acceptance
+    if wanted.wait == WaitMode::Acceptance
         && run.execution.status != Status::Denied
-        && let Some(stream) = events::followed(&api, &base, &run, arrival).await
+        && let Some(stream) = events::stream_accepted_run(&api, &base, &run, arrival).await
     {
         return Ok(stream);
     }
-    answer(&run)
+    respond(&run)
 }
 
 /// Value of `review` for a result that awaits a human review.
@@ -373,46 +373,46 @@ const CALLER_ERRORS: [&str; 8] = [
 fn replay_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     let Execution { execution_id: id, status, .. } = run.execution;
     match status {
-        Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
+        Status::Queued | Status::Running | Status::AwaitingReview => respond(run),
         Status::Denied => {
             let denied = ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run");
-            Err(naming(run, denied).with("state", status.as_str()))
+            Err(with_execution_id(run, denied).with_detail("state", status.as_str()))
         }
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             let view =
                 QueuedExecution { execution_id: id.uuid(), state: status.as_str(), review: None, result_token: None };
-            Ok(marked(run, HttpResponse::Ok()).json(view))
+            Ok(with_replay_header(run, HttpResponse::Ok()).json(view))
         }
     }
 }
 
 /// Adds the run's id to an error.
-fn naming(run: &Run, error: ApiError) -> ApiError {
-    let error = error.with("execution_id", run.execution.execution_id.to_string());
+fn with_execution_id(run: &Run, error: ApiError) -> ApiError {
+    let error = error.with_detail("execution_id", run.execution.execution_id.to_string());
     let replayed = actix_web::http::header::HeaderValue::from_static("true");
     if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
 }
 
-fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
+fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     let id = execution.execution_id;
-    let refused = |error: ApiError| naming(run, error);
+    let refused = |error: ApiError| with_execution_id(run, error);
     let goes_on = || {
-        let mut response = marked(run, HttpResponse::Accepted());
+        let mut response = with_replay_header(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
         // A caller that requested a queued run does not wait for a review.
-        let review = (execution.status == Status::AwaitingReview && !run.in_line).then_some(REVIEW_PENDING);
+        let review = (execution.status == Status::AwaitingReview && !run.is_queued_only).then_some(REVIEW_PENDING);
         let state = Status::Queued.as_str();
         Ok(response.json(QueuedExecution { execution_id: id.uuid(), state, review, result_token }))
     };
     // A caller that requested a queued run gets 202, even if the run has ended since.
-    if run.in_line {
+    if run.is_queued_only {
         return goes_on();
     }
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => goes_on(),
-        Status::Denied => Err(refused(review::denied(execution))),
+        Status::Denied => Err(refused(review::denied_error(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
                 && let Some(code) = CALLER_ERRORS.into_iter().find(|code| *code == error.code)
@@ -420,18 +420,18 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                 let message = error.message.clone();
                 let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
                 return Err(match error.offset {
-                    Some(offset) => mistake.with("offset", offset),
+                    Some(offset) => mistake.with_detail("offset", offset),
                     None => mistake,
                 });
             }
             let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
             let view = ExecutionResult { result_token, ..ExecutionResult::of(execution)? };
-            Ok(marked(run, HttpResponse::Ok()).json(view))
+            Ok(with_replay_header(run, HttpResponse::Ok()).json(view))
         }
     }
 }
 
-fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
+fn with_replay_header(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
     if run.replayed {
         response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
     }
@@ -439,8 +439,8 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
 }
 
 /// The caller of a run's routes. Requests of guests count towards the rate limit of the workload.
-async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
-    let visit = api.services.receive(arrival).await?;
+async fn identify_runtime_caller(api: &Api, arrival: RuntimeRequest, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
+    let visit = api.services.verify_request(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     api.services.count_run_request(&caller, run, visit.address).await?;
     Ok(caller)
@@ -469,7 +469,7 @@ pub(crate) async fn read_execution(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
-    let caller = visitor(&api, arrival, (*execution, token.as_ref())).await?;
-    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
-    Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
+    let caller = identify_runtime_caller(&api, arrival, (*execution, token.as_ref())).await?;
+    let ExecutionDetail { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
+    Ok(ResourceResponse::ok(&ExecutionView::of(&execution, steps.as_deref())?).into_response())
 }

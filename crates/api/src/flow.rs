@@ -1,13 +1,13 @@
 //! Routes of flows, assets with YAML content.
 
 use crate::{
-    answer::Answer,
-    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, WorkspaceQuery, VersionView, change_note, label, owner, slug},
+    response::ResourceResponse,
+    asset::{AssetView, CONTENT_LIMIT, VisibleFromQuery, WorkspaceQuery, VersionView, parse_change_note, parse_label, parse_owner, parse_slug},
     caller::IdentifiedCaller,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldErrors},
-    http::{body::DeferredBody, idempotency::Keyed, paging::List, path::PathId, query::Query},
+    http::{body::DeferredBody, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
@@ -50,7 +50,7 @@ impl FlowView {
 }
 
 fn version_view(version: AssetVersion) -> Result<VersionView, ApiError> {
-    VersionView::warned(AssetKind::OrchestrationFlow, version)
+    VersionView::with_warnings(AssetKind::OrchestrationFlow, version)
 }
 
 /// A flow to create.
@@ -150,19 +150,19 @@ pub(crate) struct FlowListQuery {
 pub(crate) async fn create_flow(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlow, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let body = body.read_authorized(api.services.authorize_new_flow(&caller, query.named())).await?;
+    let body = body.read_authorized(api.services.authorize_new_flow(&caller, query.query_workspace())).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
-    let version_label = fields.read(label(new.version_label.as_deref()));
-    let change_note = fields.read(change_note(new.change_note.as_deref()));
-    let workspace_id = fields.read(query.with_body(new.workspace_id));
-    let draft = fields.whole(|| {
+    let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
+    let version_label = fields.check(parse_label(new.version_label.as_deref()));
+    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let draft = fields.finish(|| {
         Some(FlowDraft {
             slug: slug?,
             owner_ref: owner_ref?,
@@ -176,7 +176,7 @@ pub(crate) async fn create_flow(
     let view = FlowView::of(&done.value)?;
     let asset = &done.value.asset;
     let location = format!("/v1/flows/{}?workspace_id={}", asset.asset_id, asset.workspace_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(asset.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(asset.revision).into_response())
 }
 
 /// Lists flows, newest first.
@@ -190,7 +190,7 @@ pub(crate) async fn create_flow(
 pub(crate) async fn list_flows(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<FlowListQuery>,
+    list: ListRequest<FlowListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let filter = AssetQuery {
         workspace_id: list.filter.workspace_id.map(Into::into),
@@ -198,7 +198,7 @@ pub(crate) async fn list_flows(
         lifecycle: None,
     };
     let flows = api.services.list_assets(&caller, Operation::ListFlows, &filter, list.paging()).await?;
-    Ok(list.answer(&flows.map(|flow| AssetView::of(&flow))))
+    Ok(list.respond(&flows.map(|flow| AssetView::of(&flow))))
 }
 
 /// Reads a flow.
@@ -213,10 +213,10 @@ pub(crate) async fn read_flow(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     flow: PathId<AssetId>,
-    from: Query<FromWorkspace>,
+    from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let flow = api.services.read_flow(&caller, *flow, from.id()).await?;
-    Ok(Answer::ok(&FlowView::of(&flow)?).tagged(flow.asset.revision).send())
+    Ok(ResourceResponse::ok(&FlowView::of(&flow)?).with_etag(flow.asset.revision).into_response())
 }
 
 /// Adds a version to a flow.
@@ -233,25 +233,25 @@ pub(crate) async fn create_flow_version(
     caller: IdentifiedCaller,
     flow: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.named());
+    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let label = fields.read(label(new.version_label.as_deref()));
-    let change_note = fields.read(change_note(new.change_note.as_deref()));
-    let from = fields.read(query.with_body(new.workspace_id));
+    let label = fields.check(parse_label(new.version_label.as_deref()));
+    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let from = fields.check(query.with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
     let (draft, from) =
-        fields.whole(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
+        fields.finish(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
     let (asset, done) = api.services.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
-    let (FlowVersion { version, content_yaml }, done) = done.apart();
-    let view = version_view(version)?.with_text(content_yaml);
+    let (FlowVersion { version, content_yaml }, done) = done.into_parts();
+    let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Validates a flow without storing it.
@@ -275,5 +275,5 @@ pub(crate) async fn validate_flow(
     let body = body.read_authorized(authorize).await?;
     let problems = api.services.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
-    Ok(Answer::ok(&FlowValidation { valid: errors.is_empty(), errors }).send())
+    Ok(ResourceResponse::ok(&FlowValidation { valid: errors.is_empty(), errors }).into_response())
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     compose::Api,
-    document::{ErrorBody, ServiceRefusals},
+    openapi::{ErrorBody, ServiceRefusals},
     error::ApiError,
-    http::{HttpBase, forwarding::is_forwarded, leaving::ReportedShutdown},
+    http::{HttpBase, forwarding::is_forwarded, shutdown::ReportedShutdown},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
 use fairway_operations::access::IdentityMode;
@@ -61,7 +61,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
     let shows_parts = !is_external(&api, &request);
     let say = |well: bool| shows_parts.then_some(if well { "ok" } else { "unavailable" });
     let everything = readiness.database && readiness.artifacts && readiness.partitions;
-    let leaving = base.leaving.is_announced();
+    let leaving = base.shutdown.is_announced();
     let (status, word) = match (everything, leaving) {
         (true, false) => (StatusCode::OK, "ready"),
         (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),

@@ -5,8 +5,8 @@
 //! [`load_shedding::LoadShedder`]), [`strict_query::strict_query`]. They read their settings from the app data,
 //! `web::Data<HttpBase>`; without it every request is a 500.
 
-pub mod admission;
-pub mod answer_memory;
+pub mod load_shedding;
+pub mod response_memory;
 pub mod body;
 pub mod client_address;
 pub mod connection;
@@ -17,23 +17,23 @@ pub(crate) mod forwarding;
 mod framing;
 pub(crate) mod html;
 pub mod idempotency;
-pub mod leaving;
-pub mod memory;
+pub mod shutdown;
+pub mod memory_budget;
 pub mod paging;
 pub mod path;
 pub mod query;
 pub mod request_context;
-pub(crate) mod shape;
+pub(crate) mod deserialize_error;
 pub mod site_guard;
 pub mod strict_query;
-pub mod unread;
+pub mod body_drain;
 
-use crate::{embed::Embedding, execution::crowd::StreamLimiter, metrics::Metrics};
+use crate::{embed::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
-use leaving::ShutdownSignal;
-use memory::MemoryBudgets;
+use shutdown::ShutdownSignal;
+use memory_budget::MemoryBudgets;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
 use strict_query::KnownQueries;
@@ -50,9 +50,9 @@ pub struct HttpBase {
     /// The proxies whose forwarding headers are trusted.
     pub trusted_proxies: TrustedProxies,
     /// The workloads whose page may be embedded, and the embedding origins.
-    pub embedding: Embedding,
+    pub embed_policy: EmbedPolicy,
     /// Memory budgets for request bodies and responses.
-    pub memory: MemoryBudgets,
+    pub memory_budgets: MemoryBudgets,
     /// Time limit for a body to arrive.
     pub body_timeout: Duration,
     /// The methods of each path.
@@ -62,10 +62,10 @@ pub struct HttpBase {
     /// The deprecated routes.
     pub deprecations: &'static [Deprecation],
     /// Limits the open event streams.
-    pub crowd: StreamLimiter,
+    pub stream_limiter: StreamLimiter,
     /// Announces the shutdown of the process.
-    pub leaving: ShutdownSignal,
+    pub shutdown: ShutdownSignal,
 }
 
 #[cfg(test)]
-pub(crate) mod trial;
+pub(crate) mod test_support;

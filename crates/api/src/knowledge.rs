@@ -1,16 +1,16 @@
 //! Routes of knowledge bases: documents, re-embedding, and revocation of access contracts.
 
 use crate::{
-    answer::Answer,
-    asset::{CONTENT_LIMIT, FromWorkspace, WorkspaceQuery},
+    response::ResourceResponse,
+    asset::{CONTENT_LIMIT, VisibleFromQuery, WorkspaceQuery},
     caller::IdentifiedCaller,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, DeferredBody},
-        idempotency::Keyed,
-        paging::List,
+        idempotency::IdempotencyHeader,
+        paging::ListRequest,
         path::PathId,
         query::Query,
     },
@@ -77,7 +77,7 @@ impl DocumentView {
             text_bytes: document.text_bytes,
             chunk_count: document.chunk_count,
             index_revision: document.index_revision.get(),
-            current: document.current,
+            current: document.is_current,
             created_at: document.created_at.to_string(),
             created_by: document.created_by.to_string(),
         }
@@ -177,7 +177,7 @@ impl NewDocument {
         let Self { document_id, title, text, source_ref, metadata } = self;
         let source = match (text, source_ref) {
             (Some(text), None) => DocumentSource::Text(text),
-            (None, Some(source)) => DocumentSource::Ref(source),
+            (None, Some(source)) => DocumentSource::Reference(source),
             (Some(_), Some(_)) => {
                 let rule = "a document has either a `text` or a `source_ref`";
                 return Err(FieldProblem::new(format!("documents[{position}].source_ref"), "invalid", rule));
@@ -241,20 +241,20 @@ pub(crate) async fn add_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.named());
+    let authorize = api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let from = fields.read(query.required(workspace_id));
+    let from = fields.check(query.required(workspace_id));
     let drafts: Vec<Option<DocumentDraft>> =
-        documents.into_iter().enumerate().map(|(position, new)| fields.read(new.draft(position))).collect();
-    let (drafts, from) = fields.whole(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
+        documents.into_iter().enumerate().map(|(position, new)| fields.check(new.draft(position))).collect();
+    let (drafts, from) = fields.finish(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
     let done = api.services.add_documents(&caller, (*asset, from), drafts, key.as_ref()).await?;
-    let (IngestReport { ingested, warnings }, done) = done.apart();
+    let (IngestReport { ingested, warnings }, done) = done.into_parts();
     let IngestResult { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
         ingest_id: ingest_id.uuid(),
@@ -264,7 +264,7 @@ pub(crate) async fn add_documents(
         warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
     let location = format!("/v1/assets/{}/documents?workspace_id={from}", *asset);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Re-embeds the documents of a knowledge base.
@@ -285,17 +285,17 @@ pub(crate) async fn reembed_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewReembedding>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let from = fields.read(query.required(workspace_id));
-    let limit = fields.read(chunk_limit(max_chunks));
-    let (from, limit) = fields.whole(|| Some((from?, limit?)))?;
+    let from = fields.check(query.required(workspace_id));
+    let limit = fields.check(chunk_limit(max_chunks));
+    let (from, limit) = fields.finish(|| Some((from?, limit?)))?;
     let done = api.services.reembed_documents(&caller, (*asset, from), limit, key.as_ref()).await?;
-    let (report, done) = done.apart();
+    let (report, done) = done.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
         asset_id: asset.uuid(),
@@ -306,7 +306,7 @@ pub(crate) async fn reembed_documents(
         complete: is_complete,
         warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
-    Ok(Answer::once(&done, &view, StatusCode::OK)?.send())
+    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
 }
 
 fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
@@ -319,7 +319,7 @@ fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
 #[utoipa::path(
     operation_id = "list_documents",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), FromWorkspace, PageParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), VisibleFromQuery, PageParams),
     responses((status = 200, description = "A page of documents, without their texts", body = Vec<DocumentView>), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/documents")]
@@ -327,10 +327,10 @@ pub(crate) async fn list_documents(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    list: List<FromWorkspace>,
+    list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let documents = api.services.list_documents(&caller, (*asset, list.filter.id()), list.paging()).await?;
-    Ok(list.answer(&documents.map(DocumentView::of)))
+    Ok(list.respond(&documents.map(DocumentView::of)))
 }
 
 /// Revokes an access contract permanently.
@@ -349,7 +349,7 @@ pub(crate) async fn revoke_access_contract(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewContractRevocation>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
@@ -357,6 +357,6 @@ pub(crate) async fn revoke_access_contract(
     let from = query.required(workspace_id)?;
     let request = (contract_id.as_str(), reason.as_str());
     let done = api.services.revoke_contract(&caller, (*asset, from), request, key.as_ref()).await?;
-    let (revocation, done) = done.apart();
-    Ok(Answer::once(&done, &RevocationView::of(revocation), StatusCode::OK)?.send())
+    let (revocation, done) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&done, &RevocationView::of(revocation), StatusCode::OK)?.into_response())
 }

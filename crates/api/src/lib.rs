@@ -1,7 +1,7 @@
 //! The HTTP API of Fairway: routes that call the operations, configuration, and the composition root.
 
 mod access;
-mod answer;
+mod response;
 pub mod app;
 mod asset;
 mod asset_kind;
@@ -9,7 +9,7 @@ mod audit;
 mod caller;
 pub mod compose;
 pub mod config;
-pub mod document;
+pub mod openapi;
 pub mod embed;
 mod environment;
 pub mod error;

@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
+    compose::RunWorkers, config::Settings, openapi, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
 };
 use std::{path::PathBuf, process::ExitCode};
 
@@ -74,7 +74,7 @@ enum ConfigCommand {
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     if let Command::Sandbox { language, limits } = &line.command {
-        return fairway_sandbox::serve(language, limits);
+        return fairway_sandbox::run_child(language, limits);
     }
     match run(&line) {
         Ok(code) => code,
@@ -97,10 +97,10 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
         // `main` handles this command before it calls `run`.
         Command::Sandbox { .. } => {}
         Command::Openapi => {
-            print!("{}", document::as_json()?);
+            print!("{}", openapi::as_json()?);
         }
         Command::Config(ConfigCommand::Check) => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             for shown in settings.describe() {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);
             }
@@ -109,37 +109,37 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Serve { no_worker } => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let works = if *no_worker { Works::No } else { Works::Yes };
+            let works = if *no_worker { RunWorkers::Disabled } else { RunWorkers::Enabled };
             let served = runtime()?.block_on(serve::serve(&settings, works));
             telemetry.shutdown();
             served?;
         }
         Command::Worker => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let worked = runtime()?.block_on(serve::work(&settings));
+            let worked = runtime()?.block_on(serve::run_worker(&settings));
             telemetry.shutdown();
             worked?;
         }
         Command::RolloutPilot => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let piloted = runtime()?.block_on(serve::pilot_rollouts(&settings));
+            let piloted = runtime()?.block_on(serve::run_rollout_controller(&settings));
             telemetry.shutdown();
             piloted?;
         }
         Command::Seed => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let seeded = runtime()?.block_on(seed::seed(&settings));
             telemetry.shutdown();
             print!("{}", seeded?);
         }
-        Command::VerifyArtifacts => return verify_artifacts(&settings(line)?),
+        Command::VerifyArtifacts => return verify_artifacts(&load_settings(line)?),
         Command::Migrate => {
-            let settings = settings(line)?;
+            let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let migrated = runtime()?.block_on(async {
                 let database = DatabaseAddress::open(&settings).await?;
@@ -172,7 +172,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-fn settings(line: &CommandLine) -> anyhow::Result<Settings> {
+fn load_settings(line: &CommandLine) -> anyhow::Result<Settings> {
     let file = line
         .common
         .config

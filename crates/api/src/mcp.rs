@@ -9,7 +9,7 @@ mod server;
 pub(crate) use revision::REVISIONS;
 
 use crate::{
-    caller::Claimed,
+    caller::UnverifiedClaims,
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{body::Body, client_address::client_of, query, request_context::request_id},
@@ -32,7 +32,7 @@ use rmcp::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use server::Agent;
+use server::McpHandler;
 use std::sync::Arc;
 
 /// Session header of stateful MCP servers.
@@ -71,26 +71,26 @@ async fn only_post() -> Result<HttpResponse, ApiError> {
 async fn handle_message(
     request: HttpRequest,
     api: web::Data<Api>,
-    Claimed(claims): Claimed,
+    UnverifiedClaims(claims): UnverifiedClaims,
     body: Body<JsonRpcMessage>,
 ) -> Result<HttpResponse, ApiError> {
     // This server issues no sessions, so the id belongs to another server.
     if request.headers().contains_key(&SESSION_HEADER) {
         return Err(ApiError::not_found());
     }
-    let revision = match revision::read(&request, body.document()) {
+    let revision = match revision::negotiate(&request, body.document()) {
         Ok(revision) => revision,
-        Err(unsupported) => return Ok(unsupported.told(body.document())),
+        Err(unsupported) => return Ok(unsupported.to_response(body.document())),
     };
-    let ConnectionQuery { environment } = query::read(request.query_string())?;
+    let ConnectionQuery { environment } = query::parse_query(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(DEFAULT_ENVIRONMENT))
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"))?;
     if has_invalid_cursor(body.document()) {
         let rule = "a cursor must be a string from this server";
-        return Ok(wrong(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
+        return Ok(rpc_error(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
     let address = client_of(&request);
-    let agent = Agent::new(Api::clone(&api), claims, (request_id(), address), environment);
+    let agent = McpHandler::new(Api::clone(&api), claims, (request_id(), address), environment);
     // The site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
@@ -131,7 +131,7 @@ fn to_sdk_request(
 }
 
 /// A JSON-RPC error response; null `data` is omitted.
-fn wrong(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
+fn rpc_error(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
     let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
     let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     let error = Map::from_iter(error);
@@ -142,7 +142,7 @@ fn wrong(status: StatusCode, document: &Value, code: ErrorCode, message: &'stati
 
 /// Replaces a non-JSON error response of the SDK. Its 415 means JSON that is not a JSON-RPC message, because the media
 /// type was checked before.
-fn refused(status: StatusCode, document: &Value) -> HttpResponse {
+fn replace_sdk_error(status: StatusCode, document: &Value) -> HttpResponse {
     let (message, status) = match status {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ("the body is not a JSON-RPC 2.0 request", StatusCode::BAD_REQUEST),
         StatusCode::NOT_ACCEPTABLE => {
@@ -150,7 +150,7 @@ fn refused(status: StatusCode, document: &Value) -> HttpResponse {
         }
         other => ("the request is not valid in this protocol", other),
     };
-    wrong(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
+    rpc_error(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
 }
 
 async fn from_sdk_response<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
@@ -161,7 +161,7 @@ where
     let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().caused_by(&error))?;
     let kind = head.headers.get(http::header::CONTENT_TYPE);
     if status.is_client_error() && kind.is_none_or(|kind| kind != "application/json") {
-        return Ok(refused(status, document));
+        return Ok(replace_sdk_error(status, document));
     }
     let mut response = HttpResponse::build(status);
     for name in ["content-type", "allow"] {

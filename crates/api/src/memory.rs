@@ -1,10 +1,10 @@
 //! Routes of chat memory: reading and erasing the turns of a conversation.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::RuntimeClient,
     compose::Api,
-    document::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
+    openapi::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{
         path::{Path, PathId},
@@ -18,7 +18,7 @@ use fairway_domain::{
     id::WorkloadId,
     memory::{StoredTurn, SessionId},
 };
-use fairway_operations::share_link::{Arrival, RuntimeCaller};
+use fairway_operations::share_link::{RuntimeRequest, RuntimeCaller};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -99,7 +99,7 @@ pub(crate) async fn read_session_memory(
         session_id: session.to_string(),
         turns: turns.into_iter().map(TurnView::of).collect(),
     };
-    Ok(Answer::ok(&view).send())
+    Ok(ResourceResponse::ok(&view).into_response())
 }
 
 /// Erases the memory of a conversation. Active runs of the conversation store no further turns.
@@ -134,7 +134,7 @@ pub(crate) async fn erase_session_memory(
 }
 
 /// Parses the conversation of a run.
-pub(crate) fn session(named: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
+pub(crate) fn parse_session(named: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
     let read = named.map(SessionId::parse).transpose();
     read.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))
 }
@@ -145,8 +145,8 @@ fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(Workl
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
-async fn identify_runtime_caller(api: &Api, arrival: Arrival) -> Result<(Caller, RuntimeCaller), ApiError> {
-    let visit = api.services.receive(arrival).await?;
+async fn identify_runtime_caller(api: &Api, arrival: RuntimeRequest) -> Result<(Caller, RuntimeCaller), ApiError> {
+    let visit = api.services.verify_request(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     Ok((caller, visit))
 }

@@ -3,7 +3,7 @@
 //! INVARIANT: every label has a closed set of values. Routes are patterns, never paths that a client chose.
 
 use fairway_domain::execution::Status;
-use fairway_postgres::Waiting;
+use fairway_postgres::InFlight;
 use prometheus::{
     Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
     core::Collector,
@@ -93,7 +93,7 @@ pub struct Metrics {
     refused_for_load: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
-    watched: Arc<Mutex<Vec<Waiting>>>,
+    databases: Arc<Mutex<Vec<InFlight>>>,
     memory: IntGauge,
     files: IntGauge,
     threads: IntGauge,
@@ -150,7 +150,7 @@ impl Metrics {
             refused_for_load,
             delayed_refusals,
             waiting,
-            watched,
+            databases: watched,
             memory,
             files,
             threads,
@@ -176,8 +176,8 @@ impl Metrics {
     }
 
     /// Adds the waiting statements of a database to the gauge.
-    pub fn watch(&self, waiting: Waiting) {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
+    pub fn watch_database(&self, waiting: InFlight) {
+        self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
     }
 
     /// Renders all metrics as `text/plain; version=0.0.4`.
@@ -185,8 +185,8 @@ impl Metrics {
     /// # Errors
     /// When a collector does not match its description.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: usize = watched.iter().map(Waiting::now).sum();
+        let watched = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: usize = watched.iter().map(InFlight::count).sum();
         drop(watched);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.update_process_gauges();

@@ -4,16 +4,16 @@ pub(crate) mod rollback;
 mod view;
 
 use crate::{
-    answer::Answer,
-    caller::{Claimed, IdentifiedCaller},
+    response::ResourceResponse,
+    caller::{UnverifiedClaims, IdentifiedCaller},
     compose::Api,
-    document::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         etag::IfMatch,
-        idempotency::Keyed,
-        paging::{List, NoFilter},
+        idempotency::IdempotencyHeader,
+        paging::{ListRequest, NoFilter},
         path::{Path, PathId},
         query::Query,
         request_context::request_id,
@@ -122,14 +122,14 @@ pub(crate) struct LanesQuery {
     environment: String,
 }
 
-fn environment(text: &str) -> Result<Slug, FieldProblem> {
+fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
     let refused = |refusal: fairway_domain::slug::SlugRefusal| {
         FieldProblem::new("environment", refusal.code(), "an environment must be a slug")
     };
     Slug::parse(text).map_err(refused)
 }
 
-pub(crate) fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
+pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
     text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
 }
 
@@ -145,16 +145,16 @@ pub(crate) fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
 pub(crate) async fn create_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewRelease>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let target = new.target_lane.as_deref().unwrap_or("all");
     let mut fields = FieldErrors::default();
-    let environment = fields.read(environment(&new.environment));
-    let target = fields.read(TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane")));
-    let draft = fields.whole(|| {
+    let environment = fields.check(parse_environment(&new.environment));
+    let target = fields.check(TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane")));
+    let draft = fields.finish(|| {
         Some(ReleaseDraft {
             workload_id: new.workload_id.into(),
             environment: environment?,
@@ -165,7 +165,7 @@ pub(crate) async fn create_release(
     let done = api.services.create_release(&caller, draft, key.as_ref()).await?;
     let view = ReleaseDetail::of(&done.value);
     let location = format!("/v1/releases/{}", done.value.release.release_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(done.value.release.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.release.revision).into_response())
 }
 
 /// Lists releases without their bindings, newest first.
@@ -179,14 +179,14 @@ pub(crate) async fn create_release(
 pub(crate) async fn list_releases(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<ReleaseListQuery>,
+    list: ListRequest<ReleaseListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let state = list.filter.state.as_deref();
     let state = state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose();
     let mut fields = FieldErrors::default();
-    let environment = fields.read(list.filter.environment.as_deref().map(environment).transpose());
-    let state = fields.read(state);
-    let (environment, state) = fields.whole(|| Some((environment?, state?)))?;
+    let environment = fields.check(list.filter.environment.as_deref().map(parse_environment).transpose());
+    let state = fields.check(state);
+    let (environment, state) = fields.finish(|| Some((environment?, state?)))?;
     let filter = ReleaseQuery {
         workspace_id: list.filter.workspace_id.map(Into::into),
         workload_id: list.filter.workload_id.map(Into::into),
@@ -194,7 +194,7 @@ pub(crate) async fn list_releases(
         state,
     };
     let releases = api.services.list_releases(&caller, filter, list.paging()).await?;
-    Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
+    Ok(list.respond(&releases.map(|release| ReleaseView::of(&release))))
 }
 
 /// Lists the releases of a workload without their bindings, newest first.
@@ -209,10 +209,10 @@ pub(crate) async fn list_workload_releases(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let releases = api.services.list_workload_releases(&caller, *workload, list.paging()).await?;
-    Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
+    Ok(list.respond(&releases.map(|release| ReleaseView::of(&release))))
 }
 
 /// Reads the release that serves a workload in an environment.
@@ -225,18 +225,18 @@ pub(crate) async fn list_workload_releases(
 #[get("/v1/workloads/{workload_id}/active-release")]
 pub(crate) async fn read_active_release(
     api: web::Data<Api>,
-    claimed: Claimed,
+    claimed: UnverifiedClaims,
     workload: PathId<WorkloadId>,
     query: Query<ActiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let mut fields = FieldErrors::default();
-    let (environment, lane) = (fields.read(environment(&query.environment)), fields.read(lane(query.lane.as_deref())));
-    let (environment, lane) = fields.whole(|| Some((environment?, lane?)))?;
+    let (environment, lane) = (fields.check(parse_environment(&query.environment)), fields.check(parse_lane(query.lane.as_deref())));
+    let (environment, lane) = fields.finish(|| Some((environment?, lane?)))?;
     let body = api
         .services
         .active_release((api.mode, &claimed.0, request_id()), (*workload, &environment, lane), |active| {
-            serde_json::to_string(&ReleaseDetail::of(&active.placed))
-                .map_err(|_| Failure::Corrupt("a release that cannot be written as JSON"))
+            serde_json::to_string(&ReleaseDetail::of(&active.release))
+                .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))
         })
         .await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(body.to_string()))
@@ -256,7 +256,7 @@ pub(crate) async fn read_release(
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let placed = api.services.read_release(&caller, *release).await?;
-    Ok(Answer::ok(&ReleaseDetail::of(&placed)).tagged(placed.release.revision).send())
+    Ok(ResourceResponse::ok(&ReleaseDetail::of(&placed)).with_etag(placed.release.revision).into_response())
 }
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.
@@ -273,7 +273,7 @@ pub(crate) async fn read_release_gates(
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let gates = api.services.release_gates(&caller, *release).await?;
-    Ok(Answer::ok(&gates.iter().map(GateView::of).collect::<Vec<_>>()).send())
+    Ok(ResourceResponse::ok(&gates.iter().map(GateView::of).collect::<Vec<_>>()).into_response())
 }
 
 /// Binds a version to a draft release.
@@ -289,7 +289,7 @@ pub(crate) async fn bind_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewBinding>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
@@ -300,7 +300,7 @@ pub(crate) async fn bind_version(
     let (release, binding) = &done.value;
     let view = BindingView::of(release.release_id, binding);
     let location = format!("/v1/releases/{}", release.release_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(release.revision).into_response())
 }
 
 /// Removes a binding from a draft release.
@@ -338,9 +338,9 @@ pub(crate) async fn list_lanes(
     workload: PathId<WorkloadId>,
     query: Query<LanesQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let environment = environment(&query.environment)?;
+    let environment = parse_environment(&query.environment)?;
     let lanes = api.services.list_lanes(&caller, *workload, &environment).await?;
-    Ok(Answer::ok(&lanes.iter().map(LaneView::of).collect::<Vec<_>>()).send())
+    Ok(ResourceResponse::ok(&lanes.iter().map(LaneView::of).collect::<Vec<_>>()).into_response())
 }
 
 /// Transitions a release to another state.
@@ -356,25 +356,25 @@ pub(crate) async fn transition_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<TransitionRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let to = fields.read(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
-    let lane = fields.read(lane(body.lane.as_deref()));
+    let to = fields.check(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
+    let lane = fields.check(parse_lane(body.lane.as_deref()));
     if to.is_some_and(|to| to != StateName::Active) {
         let named = [("lane", body.lane.is_some()), ("rollout_plan", body.rollout_plan.is_some())];
         let named = named.into_iter().filter(|(_, named)| *named);
-        fields.note(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only `active` accepts this field")));
+        fields.extend(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only `active` accepts this field")));
     }
-    let taking = rollout::taking(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
-    let wanted = fields.whole(|| Some(Transition { to: to?, taking: taking? }))?;
+    let taking = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
+    let wanted = fields.finish(|| Some(Transition { to: to?, lanes: taking? }))?;
     let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
     let revision = done.value.placed.release.revision;
-    Ok(Answer::once(&done, &view, StatusCode::OK)?.tagged(revision).send())
+    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(revision).into_response())
 }
 
 /// Records a verdict on the current bindings of a release.
@@ -390,30 +390,30 @@ pub(crate) async fn review_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<NewApproval>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let verdict = fields.read(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    let verdict = fields.check(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if new.subject_kind != "release" {
-        fields.note([FieldProblem::new("subject_kind", "invalid", "must be `release`")]);
+        fields.extend([FieldProblem::new("subject_kind", "invalid", "must be `release`")]);
     }
     if new.subject_ref != release.uuid() {
-        fields.note([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
+        fields.extend([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
     }
     if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
         let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-        fields.note([FieldProblem::new("note", "invalid_text", rule)]);
+        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
-    let verdict = fields.whole(|| verdict)?;
+    let verdict = fields.finish(|| verdict)?;
     let done = api.services.review_release(&caller, *release, (verdict, new.note), &expected, key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(release.revision).into_response())
 }
 
 /// Lists the verdicts on a release, newest first.
@@ -428,8 +428,8 @@ pub(crate) async fn list_approvals(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let approvals = api.services.list_approvals(&caller, *release, list.paging()).await?;
-    Ok(list.answer(&approvals.map(|approval| ApprovalView::of(*release, &approval))))
+    Ok(list.respond(&approvals.map(|approval| ApprovalView::of(*release, &approval))))
 }

@@ -1,20 +1,20 @@
 //! Routes of rollouts, in which a release takes its lanes one after another.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
-    http::{body::Body, etag::IfMatch, idempotency::Keyed, path::PathId},
+    http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::ReleaseId,
-    release::{activate::Taking, lane::Lane},
-    rollout::{MAX_SOAK_MINUTES, LaneMetrics, Pace, PlanRefusal, Rollout, RolloutPlan},
+    release::{activate::LaneSelection, lane::Lane},
+    rollout::{MAX_SOAK_MINUTES, LaneMetrics, AdvanceMode, PlanRefusal, Rollout, RolloutPlan},
 };
-use fairway_operations::rollout::{Advanced, RolloutReport};
+use fairway_operations::rollout::{AdvanceResult, RolloutReport};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -36,12 +36,12 @@ pub(crate) struct NewPlan {
 }
 
 impl NewPlan {
-    pub(crate) fn read(&self) -> Result<RolloutPlan, FieldProblem> {
+    pub(crate) fn parse(&self) -> Result<RolloutPlan, FieldProblem> {
         let lanes: Option<Vec<Lane>> = self.lane_sequence.iter().map(|lane| Lane::parse(lane)).collect();
         let lanes = lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))?;
         // A value that does not fit exceeds every bound.
         let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
-        let pace = if self.auto_advance { Pace::Automatic } else { Pace::Manual };
+        let pace = if self.auto_advance { AdvanceMode::Automatic } else { AdvanceMode::Manual };
         RolloutPlan::new(&lanes, minutes, pace).map_err(|refusal| {
             let field = match refusal {
                 PlanRefusal::Lanes => "rollout_plan.lane_sequence",
@@ -71,7 +71,7 @@ impl RolloutView {
         Self {
             status: rollout.status.as_str(),
             lane_sequence: rollout.plan.lanes().map(Lane::as_str).collect(),
-            current_lane_index: rollout.current,
+            current_lane_index: rollout.current_index,
             soak_started_at: rollout.soak_started_at.to_string(),
         }
     }
@@ -119,14 +119,14 @@ pub(crate) struct ObservedView {
 impl RolloutDetail {
     fn of(report: &RolloutReport) -> Self {
         let RolloutReport { release_id, rollout, observed } = report;
-        let hold = observed.as_ref().and_then(|observed| rollout.hold(observed));
+        let hold = observed.as_ref().and_then(|observed| rollout.hold_reason(observed));
         Self {
             release_id: release_id.uuid(),
             state: RolloutView::of(rollout),
             current_lane: rollout.current_lane().as_str(),
             next_lane: rollout.next_lane().map(Lane::as_str),
             soak_duration_minutes: rollout.plan.soak_minutes(),
-            auto_advance: rollout.plan.pace() == Pace::Automatic,
+            auto_advance: rollout.plan.advance_mode() == AdvanceMode::Automatic,
             soak_ends_at: rollout.soak_ends_at().to_string(),
             hold_reason: hold.map(|hold| hold.as_str()),
             observed: observed.as_ref().map(ObservedView::of),
@@ -161,7 +161,7 @@ pub(crate) struct AdvanceView {
 }
 
 impl AdvanceView {
-    fn of(advanced: &Advanced) -> Self {
+    fn of(advanced: &AdvanceResult) -> Self {
         Self { rollout_state: RolloutView::of(&advanced.rollout), advanced_to_lane: advanced.to.map(Lane::as_str) }
     }
 }
@@ -182,13 +182,13 @@ pub(crate) async fn advance_rollout(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
-    Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.tagged(done.value.revision).send())
+    Ok(ResourceResponse::idempotent(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.with_etag(done.value.revision).into_response())
 }
 
 /// Reads the rollout of a release: its progress, its next lane and its hold reason.
@@ -205,15 +205,15 @@ pub(crate) async fn read_rollout(
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let report = api.services.read_rollout(&caller, *release).await?;
-    Ok(Answer::ok(&RolloutDetail::of(&report)).send())
+    Ok(ResourceResponse::ok(&RolloutDetail::of(&report)).into_response())
 }
 
 /// Reads the lane and the plan of an activation. A plan takes its first lane, so another explicit lane is an error.
-pub(crate) fn taking(fields: &mut FieldErrors, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<Taking> {
-    let Some(plan) = plan else { return Some(lane.map_or(Taking::All, Taking::One)) };
-    let plan = fields.read(plan.read())?;
+pub(crate) fn lane_selection(fields: &mut FieldErrors, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<LaneSelection> {
+    let Some(plan) = plan else { return Some(lane.map_or(LaneSelection::All, LaneSelection::One)) };
+    let plan = fields.check(plan.parse())?;
     if lane.is_some_and(|lane| lane != plan.first()) {
-        fields.note([FieldProblem::new("lane", "invalid", "a rollout takes the first lane of its plan")]);
+        fields.extend([FieldProblem::new("lane", "invalid", "a rollout takes the first lane of its plan")]);
     }
-    Some(Taking::Planned(plan))
+    Some(LaneSelection::Planned(plan))
 }

@@ -1,7 +1,7 @@
 //! `fairway-server seed`: creates and activates the embedded demo with two actors.
 
 use crate::{
-    compose::{Parts, Process},
+    compose::{Adapters, Process},
     config::{AuthMode, Settings},
     serve::DatabaseAddress,
 };
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use fairway_domain::{
     access::{ActorRef, Caller, OwnerRef},
     asset::kind::AssetKind,
-    id::Ids as _,
+    id::IdSource as _,
     slug::Slug,
     workload::{InvocationMode, interface::InterfaceConfig},
 };
@@ -95,10 +95,10 @@ pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
 
 async fn seed_database(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
-    let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+    let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();
     let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
-    let (demo, file) = demo()?;
+    let (demo, file) = parse_demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
     let seeded = services.seed_demo((&callers.0, &callers.1), &demo).await;
     Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
@@ -121,11 +121,11 @@ async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow
 }
 
 /// Parses the demo, and the file of its release.
-fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
-    let mut assets = [PROMPT, MODEL, POLICY].map(asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+fn parse_demo() -> anyhow::Result<(Demo, ReleaseFile)> {
+    let mut assets = [PROMPT, MODEL, POLICY].map(parse_asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let meta: FlowMetaFile = parse_yaml(FLOW_META)?;
     assets.push(DemoAsset {
-        slug: slug(FLOW_SLUG)?,
+        slug: parse_slug(FLOW_SLUG)?,
         owner_ref: OwnerRef::parse(&meta.owner_ref)?,
         content: DemoContent::Flow(FLOW.to_owned()),
     });
@@ -141,25 +141,25 @@ fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
         wanted.clone().count() == bound.len() && wanted.clone().all(|binding| bound.contains(&binding)),
         "the release of the demo must bind exactly its assets"
     );
-    let interface = workload.interface_config.as_ref().map(InterfaceConfig::read).transpose();
+    let interface = workload.interface_config.as_ref().map(InterfaceConfig::parse).transpose();
     let demo = Demo {
         assets,
-        slug: slug(&workload.slug)?,
+        slug: parse_slug(&workload.slug)?,
         name: workload.name,
         description: workload.description,
         owner_ref: OwnerRef::parse(&workload.owner_ref)?,
         invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("unknown invocation mode")?,
         interface_config: interface.map_err(|findings| anyhow::anyhow!("{findings:?}"))?,
-        environment: slug(&release.environment)?,
+        environment: parse_slug(&release.environment)?,
     };
     Ok((demo, release))
 }
 
-fn asset(text: &str) -> anyhow::Result<DemoAsset> {
+fn parse_asset(text: &str) -> anyhow::Result<DemoAsset> {
     let AssetFile { kind, slug: name, owner_ref, content } = parse_yaml(text)?;
     let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
     let content = DemoContent::Document(kind, content);
-    Ok(DemoAsset { slug: slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
+    Ok(DemoAsset { slug: parse_slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
 }
 
 const fn kind_of(asset: &DemoAsset) -> AssetKind {
@@ -173,7 +173,7 @@ fn parse_yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     Ok(serde_yaml::from_str(text)?)
 }
 
-fn slug(text: &str) -> anyhow::Result<Slug> {
+fn parse_slug(text: &str) -> anyhow::Result<Slug> {
     Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is not a slug"))
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn parses_embedded_demo_files() {
-        let (demo, release) = demo().unwrap();
+        let (demo, release) = parse_demo().unwrap();
         assert_eq!((demo.assets.len(), demo.slug.as_str()), (4, "ticket-classifier"));
         assert!(demo.interface_config.is_some() && release.example_inputs.contains_key("ticket"));
     }

@@ -2,9 +2,9 @@
 
 use crate::{
     app,
-    compose::{Api, Parts, Process, Works},
+    compose::{Api, Adapters, Process, RunWorkers},
     config::{Database, LocalModeExposure, Settings},
-    http::{connection::GuardedConnection, leaving::ShutdownSignal},
+    http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
 };
 use actix_http::{HttpService, Protocol};
@@ -17,8 +17,8 @@ use fairway_operations::{
     asset::VerificationReport,
     rollout::{StopReason, run_rollout_controller},
 };
-use fairway_postgres::agrees_with_schema as agrees;
-use fairway_private_postgres::{Binaries, Options, ManagedServer, StartError, state};
+use fairway_postgres::matches_schema as agrees;
+use fairway_managed_postgres::{Binaries, Options, ManagedServer, StartError, state};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     net::TcpListener,
@@ -64,7 +64,7 @@ pub struct DatabaseAddress {
     pub url: String,
     /// URL of the owner role, for migrations.
     pub owner_url: String,
-    private: Option<ManagedServer>,
+    private_server: Option<ManagedServer>,
 }
 
 impl DatabaseAddress {
@@ -80,7 +80,7 @@ impl DatabaseAddress {
                     Database::Url(owner) => owner.expose().to_owned(),
                     Database::Embedded => url.clone(),
                 };
-                Ok(Self { url, owner_url, private: None })
+                Ok(Self { url, owner_url, private_server: None })
             }
             (Database::Embedded, _) => {
                 let data_dir = settings.data_dir.clone();
@@ -89,7 +89,7 @@ impl DatabaseAddress {
                 fairway_postgres::create_database(&server.url("postgres"), DATABASE_NAME)
                     .await
                     .context("failed to create the database on the managed PostgreSQL server")?;
-                Ok(Self { owner_url: url.clone(), url, private: Some(server) })
+                Ok(Self { owner_url: url.clone(), url, private_server: Some(server) })
             }
         }
     }
@@ -100,9 +100,9 @@ impl DatabaseAddress {
     /// When a managed server cannot be found or started, or is starting or stopping at the moment.
     pub async fn open_or_join(settings: &Settings) -> anyhow::Result<Self> {
         if settings.database == Database::Embedded
-            && let Ok(url) = Self::of_running(settings).await
+            && let Ok(url) = Self::find_running(settings).await
         {
-            return Ok(Self { owner_url: url.clone(), url, private: None });
+            return Ok(Self { owner_url: url.clone(), url, private_server: None });
         }
         Self::open(settings).await
     }
@@ -112,7 +112,7 @@ impl DatabaseAddress {
     ///
     /// # Errors
     /// When the database cannot be found or started, or has no Fairway schema.
-    pub async fn look(settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn open_existing(settings: &Settings) -> anyhow::Result<Self> {
         let found = match &settings.database {
             Database::Url(_) => Self::open(settings).await?,
             Database::Embedded => {
@@ -120,7 +120,7 @@ impl DatabaseAddress {
                 tokio::task::spawn_blocking(move || find_managed_server(&data_dir)).await?.context(LOCATION_HINT)?
             }
         };
-        match fairway_postgres::holds_schema(&found.url).await {
+        match fairway_postgres::has_schema(&found.url).await {
             Ok(true) => Ok(found),
             held => {
                 found.close().await?;
@@ -134,12 +134,12 @@ impl DatabaseAddress {
     ///
     /// # Errors
     /// When no managed server runs in the data directory.
-    pub async fn of_running(settings: &Settings) -> anyhow::Result<String> {
+    pub async fn find_running(settings: &Settings) -> anyhow::Result<String> {
         match &settings.database {
             Database::Url(url) => Ok(url.expose().to_owned()),
             Database::Embedded => {
                 let data_dir = settings.data_dir.clone();
-                let find = move || anyhow::Ok(ManagedServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE_NAME)?);
+                let find = move || anyhow::Ok(ManagedServer::url_of_running(&managed_server_options(&data_dir)?.data_dir, DATABASE_NAME)?);
                 tokio::task::spawn_blocking(find).await?.context("no server runs here").context(LOCATION_HINT)
             }
         }
@@ -150,7 +150,7 @@ impl DatabaseAddress {
     /// # Errors
     /// When the server does not stop.
     pub async fn close(self) -> anyhow::Result<()> {
-        let Some(server) = self.private else { return Ok(()) };
+        let Some(server) = self.private_server else { return Ok(()) };
         tokio::task::spawn_blocking(move || server.stop()).await??;
         Ok(())
     }
@@ -163,53 +163,53 @@ const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
 const LOCATION_HINT: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
 
 fn start_managed_server(data_dir: &Path) -> anyhow::Result<ManagedServer> {
-    Ok(ManagedServer::start(private(data_dir)?)?)
+    Ok(ManagedServer::start(managed_server_options(data_dir)?)?)
 }
 
 /// Finds the managed server that another process runs on this directory, or starts an existing cluster.
 fn find_managed_server(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
-    let options = private(data_dir)?;
+    let options = managed_server_options(data_dir)?;
     let directory = options.data_dir.clone();
     let (url, private) = match ManagedServer::start_existing(options) {
         Ok(server) => (server.url(DATABASE_NAME), Some(server)),
         Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),
         Err(error) => return Err(error.into()),
     };
-    Ok(DatabaseAddress { owner_url: url.clone(), url, private })
+    Ok(DatabaseAddress { owner_url: url.clone(), url, private_server: private })
 }
 
-fn private(data_dir: &Path) -> anyhow::Result<Options> {
+fn managed_server_options(data_dir: &Path) -> anyhow::Result<Options> {
     let state = state::directory().context("no state directory for managed PostgreSQL servers")?;
     let binaries = Binaries::find(&state).context("no PostgreSQL was found; `cargo xtask up` installs one")?;
     Ok(Options::of_data_directory(binaries, data_dir))
 }
 
 /// A running HTTP server.
-pub struct Listening {
+pub struct RunningServer {
     /// Resolves when the server has stopped.
     pub server: Server,
     /// Stops the server.
     pub handle: ServerHandle,
     /// The background tasks; dropping the set aborts them.
-    pub relays: JoinSet<()>,
+    pub background_tasks: JoinSet<()>,
 }
 
 /// Starts the worker threads and the background tasks on a listener.
 ///
 /// # Errors
 /// When the database connections of a worker thread or the listener cannot be set up.
-pub fn listen(
+pub fn start_server(
     settings: &Settings,
     process: &Process,
     listener: TcpListener,
-    works: Works,
-) -> anyhow::Result<Listening> {
+    works: RunWorkers,
+) -> anyhow::Result<RunningServer> {
     let mut relays = process.start_background_tasks(works)?;
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
         relays.spawn(warn_of_exposure_forever());
     }
-    let base = web::Data::new(process.base(settings));
-    let documents = web::Data::new(process.documents.clone());
+    let base = web::Data::new(process.http_base(settings));
+    let documents = web::Data::new(process.openapi.clone());
     // Each worker thread has its own connections. A wrong URL is an error here; in the thread it would be a panic.
     let count = thread::available_parallelism().map_or(1, usize::from);
     let workers = WorkerApis::new(process, count)?;
@@ -232,7 +232,7 @@ pub fn listen(
                 .client_request_timeout(header_timeout)
                 .client_disconnect_timeout(DISCONNECT_TIMEOUT)
                 .on_connect_ext(|connection: &GuardedConnection<TcpStream>, data| {
-                    data.insert(connection.line());
+                    data.insert(connection.activity());
                 })
                 .finish(map_config(app, |()| AppConfig::default()));
             fn_service(move |socket: TcpStream| async move {
@@ -246,7 +246,7 @@ pub fn listen(
         })?
         .run();
     let handle = server.handle();
-    Ok(Listening { server, handle, relays })
+    Ok(RunningServer { server, handle, background_tasks: relays })
 }
 
 /// The `Api` of each worker thread, handed out when the threads start.
@@ -259,8 +259,8 @@ struct WorkerApis {
 
 impl WorkerApis {
     fn new(process: &Process, count: usize) -> anyhow::Result<Self> {
-        let others = (1..count).map(|_| process.worker()).collect::<anyhow::Result<Arc<[Api]>>>()?;
-        Ok(Self { first: process.worker()?, others, taken: Arc::default() })
+        let others = (1..count).map(|_| process.worker_api()).collect::<anyhow::Result<Arc<[Api]>>>()?;
+        Ok(Self { first: process.worker_api()?, others, taken: Arc::default() })
     }
 
     /// The `Api` of the next thread. A thread that replaces a crashed one shares the first `Api`.
@@ -274,7 +274,7 @@ impl WorkerApis {
 ///
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
-pub async fn serve(settings: &Settings, works: Works) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()> {
     raise_open_file_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
@@ -302,14 +302,14 @@ async fn serve_with_database(
     settings: &Settings,
     database: &DatabaseAddress,
     listener: TcpListener,
-    works: Works,
+    works: RunWorkers,
 ) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
-    let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+    let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     // The retention of a reviewed result starts at the review, so the review deadline is added.
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
     tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
-    let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
+    let RunningServer { server, handle, background_tasks: mut relays } = start_server(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
@@ -321,11 +321,11 @@ async fn serve_with_database(
     let mut server = tokio::spawn(server);
     tokio::select! {
         ended = &mut server => ended??,
-        _ = terminate.recv() => shut_down(process.leaving(), &handle, server).await?,
-        _ = interrupt.recv() => shut_down(process.leaving(), &handle, server).await?,
+        _ = terminate.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
+        _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
     }
     process.services().drain(RUN_DRAIN_TIMEOUT).await;
-    match process.services().hand_back().await {
+    match process.services().release_leases().await {
         Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {
             tracing::warn!(
@@ -343,9 +343,9 @@ async fn serve_with_database(
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
 pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<VerificationReport> {
-    let database = DatabaseAddress::look(settings).await?;
+    let database = DatabaseAddress::open_existing(settings).await?;
     let verified = async {
-        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+        let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         anyhow::Ok(process.services().verify_artifacts().await?)
     };
     let verified = verified.await;
@@ -358,7 +358,7 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verificatio
 ///
 /// # Errors
 /// When the database is not reachable at the start, or its schema belongs to another version.
-pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
+pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = async {
         tokio::select! {
@@ -367,7 +367,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut shutdown = pin!(shutdown);
-    let mut address = DatabaseAddress::of_running(settings).await?;
+    let mut address = DatabaseAddress::find_running(settings).await?;
     let mut schema_matches = agrees(&address).await.context("failed to read the schema version")?;
     loop {
         if !schema_matches {
@@ -375,7 +375,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
                 "the database schema belongs to another version; run the rollout pilot of the servers' version"
             );
         }
-        let process = Process::new(settings, address.clone(), Parts::of(settings)?)?;
+        let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
         if run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Told {
             tracing::info!("rollout controller stopped");
@@ -383,7 +383,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
         }
         // A managed server may be back at another port.
         while let Err(error) = async {
-            address = DatabaseAddress::of_running(settings).await?;
+            address = DatabaseAddress::find_running(settings).await?;
             schema_matches = agrees(&address).await?;
             anyhow::Ok(())
         }
@@ -403,18 +403,18 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When this deployment has no workers, the database is not reachable, or its schema belongs to another version.
-pub async fn work(settings: &Settings) -> anyhow::Result<()> {
+pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     if !settings.dispatch.has_workers() {
         anyhow::bail!("this deployment has no workers: `dispatch` is `{}`", settings.dispatch.as_str());
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let address = DatabaseAddress::of_running(settings).await?;
+    let address = DatabaseAddress::find_running(settings).await?;
     if !agrees(&address).await.context("failed to read the schema version")? {
         anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
     }
-    let process = Process::new(settings, address, Parts::of(settings)?)?;
-    let mut relays = process.start_worker(Works::Yes)?;
+    let process = Process::new(settings, address, Adapters::of(settings)?)?;
+    let mut relays = process.start_worker(RunWorkers::Enabled)?;
     tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}
@@ -422,7 +422,7 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
     }
     tracing::info!("shutting down: draining active runs");
     process.services().drain(WORKER_DRAIN_TIMEOUT).await;
-    let runs = process.services().hand_back().await?;
+    let runs = process.services().release_leases().await?;
     relays.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())
@@ -445,7 +445,7 @@ async fn maintain_partitions(owner_url: String, kept: Duration) {
     loop {
         expire_payloads(&owner_url, kept).await;
         tokio::time::sleep(PARTITION_INTERVAL).await;
-        match fairway_postgres::prepare_partitions(&owner_url).await {
+        match fairway_postgres::create_partitions(&owner_url).await {
             Ok(made) => tracing::info!(made, "future partitions created"),
             Err(error) => {
                 tracing::error!(
@@ -466,7 +466,7 @@ async fn expire_payloads(owner_url: &str, kept: Duration) {
                 if !expired.months.is_empty() {
                     tracing::info!(months = expired.months.join(", "), "expired payloads dropped");
                 }
-                if !expired.busy {
+                if !expired.is_incomplete {
                     return;
                 }
             }

@@ -1,18 +1,18 @@
 //! Routes of share links, which give token holders access to a workload.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
-        idempotency::Keyed,
-        paging::{List, NoFilter},
+        idempotency::IdempotencyHeader,
+        paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    release::lane,
+    release::parse_lane,
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -68,7 +68,7 @@ impl ShareLinkView {
             max_uses: link.max_uses,
             use_count: link.use_count,
             expires_at: link.expires_at.to_string(),
-            revoked: link.revoked,
+            revoked: link.is_revoked,
             created_at: link.created_at.to_string(),
             created_by: link.created_by.to_string(),
         }
@@ -103,10 +103,10 @@ pub(crate) async fn list_share_links(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let links = api.services.list_share_links(&caller, *workload, list.paging()).await?;
-    Ok(list.answer(&links.map(|link| ShareLinkView::of(&link))))
+    Ok(list.respond(&links.map(|link| ShareLinkView::of(&link))))
 }
 
 /// Reads a share link of a workload.
@@ -127,7 +127,7 @@ pub(crate) async fn read_share_link(
 ) -> Result<HttpResponse, ApiError> {
     let (workload, link) = path.into_inner();
     let link = api.services.read_share_link(&caller, *workload, *link).await?;
-    Ok(Answer::ok(&ShareLinkView::of(&link)).send())
+    Ok(ResourceResponse::ok(&ShareLinkView::of(&link)).into_response())
 }
 
 /// Creates a share link. Only this response contains its token.
@@ -143,7 +143,7 @@ pub(crate) async fn create_share_link(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewShareLink>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
@@ -153,16 +153,16 @@ pub(crate) async fn create_share_link(
         ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
         max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
         label,
-        lane: fields.read(lane(wanted.as_deref())).flatten(),
+        lane: fields.check(parse_lane(wanted.as_deref())).flatten(),
     };
     fields
-        .note(terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
-    let terms = fields.whole(|| Some(terms))?;
-    let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.apart();
+        .extend(terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
+    let terms = fields.finish(|| Some(terms))?;
+    let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
     let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);
     let token = made.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
     let view = MadeShareLinkView { link: ShareLinkView::of(&made.link), token };
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Revokes a share link.

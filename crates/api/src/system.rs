@@ -1,7 +1,7 @@
 //! System clock and random identifiers.
 
 use fairway_domain::{
-    id::Ids,
+    id::IdSource,
     time::{Clock, Timestamp},
 };
 use time::OffsetDateTime;
@@ -19,7 +19,7 @@ impl Clock for SystemClock {
 /// Time-ordered identifiers, salts and secrets from the randomness of the operating system.
 pub(crate) struct SystemIds;
 
-impl Ids for SystemIds {
+impl IdSource for SystemIds {
     fn fresh(&self) -> Uuid {
         Uuid::now_v7()
     }

@@ -53,7 +53,7 @@ pub enum TelemetryError {
     Exporter(#[source] ExporterBuildError),
     /// Logging is already set up in this process.
     #[error("logging is already set up")]
-    Twice(#[source] TryInitError),
+    AlreadyStarted(#[source] TryInitError),
 }
 
 /// Owns the exporter. Shut it down last, or the last spans are lost.
@@ -80,9 +80,9 @@ impl Telemetry {
         });
         Registry::default()
             .with(traces)
-            .with(lines(settings.format, io::stderr).with_filter(filter.and(confidentiality_filter())))
+            .with(log_layer(settings.format, io::stderr).with_filter(filter.and(confidentiality_filter())))
             .try_init()
-            .map_err(TelemetryError::Twice)?;
+            .map_err(TelemetryError::AlreadyStarted)?;
         EXPORTING.store(provider.is_some(), Ordering::Relaxed);
         log_panics();
         Ok(Self { provider })
@@ -127,7 +127,7 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
 
 /// Sets the name and the error status of a request's span after routing. A span with a parent has already started, so
 /// neither can be a field.
-pub fn name(span: &Span, name: String, at_fault: bool) {
+pub fn set_name_and_status(span: &Span, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
     begun.update_name(name);
@@ -179,7 +179,7 @@ fn is_loggable(line: &Metadata<'_>) -> bool {
         || *line.level() <= Level::INFO && !ECHOING_TARGETS.iter().any(|one| line.target().starts_with(one))
 }
 
-fn lines<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+fn log_layer<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,

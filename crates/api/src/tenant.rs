@@ -1,23 +1,23 @@
 //! Routes of tenants and workspaces.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, present},
         etag::IfMatch,
-        idempotency::Keyed,
-        paging::{List, NoFilter},
+        idempotency::IdempotencyHeader,
+        paging::{ListRequest, NoFilter},
         path::PathId,
     },
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
-    tenant::{Tenant, TenantRefusal, Workspace, refused_tenant, workspace_refusals},
+    tenant::{Tenant, TenantRefusal, Workspace, tenant_refusals, workspace_refusals},
 };
 use fairway_operations::tenant::TenantSettingsPatch;
 use serde::{Deserialize, Serialize};
@@ -140,8 +140,8 @@ pub(crate) struct NewWorkspace {
 /// Refuses a request with all its problems, if there are any.
 fn check(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
     let mut fields = FieldErrors::default();
-    fields.note(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
-    fields.whole(|| Some(()))
+    fields.extend(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
+    fields.finish(|| Some(()))
 }
 
 /// Lists all tenants, newest first.
@@ -155,10 +155,10 @@ fn check(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> 
 pub(crate) async fn list_tenants(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let tenants = api.services.list_tenants(&caller, list.paging()).await?;
-    Ok(list.answer(&tenants.map(|tenant| TenantView::of(&tenant))))
+    Ok(list.respond(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
 /// Creates a tenant.
@@ -173,16 +173,16 @@ pub(crate) async fn list_tenants(
 pub(crate) async fn create_tenant(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewTenant>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    check(refused_tenant(&new.slug, &new.name))?;
+    check(tenant_refusals(&new.slug, &new.name))?;
     let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Reads the settings of a tenant.
@@ -199,7 +199,7 @@ pub(crate) async fn read_tenant_settings(
     tenant: PathId<TenantId>,
 ) -> Result<HttpResponse, ApiError> {
     let tenant = api.services.tenant_settings(&caller, *tenant).await?;
-    Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
+    Ok(ResourceResponse::ok(&SettingsView::of(&tenant)).with_etag(tenant.revision).into_response())
 }
 
 /// Changes the settings of a tenant.
@@ -225,7 +225,7 @@ pub(crate) async fn change_tenant_settings(
         public_hosts: change.public_hosts,
     };
     let tenant = api.services.change_tenant_settings(&caller, *tenant, patch, &expected).await?;
-    Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
+    Ok(ResourceResponse::ok(&SettingsView::of(&tenant)).with_etag(tenant.revision).into_response())
 }
 
 /// Lists the workspaces of the tenant, newest first.
@@ -239,10 +239,10 @@ pub(crate) async fn change_tenant_settings(
 pub(crate) async fn list_workspaces(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let workspaces = api.services.list_workspaces(&caller, list.paging()).await?;
-    Ok(list.answer(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
+    Ok(list.respond(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
 /// Creates a workspace, and its namespace on first use.
@@ -257,7 +257,7 @@ pub(crate) async fn list_workspaces(
 pub(crate) async fn create_workspace(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
@@ -267,7 +267,7 @@ pub(crate) async fn create_workspace(
     let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Reads a workspace.
@@ -284,5 +284,5 @@ pub(crate) async fn read_workspace(
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = api.services.read_workspace(&caller, *workspace).await?;
-    Ok(Answer::ok(&WorkspaceView::of(&workspace)).send())
+    Ok(ResourceResponse::ok(&WorkspaceView::of(&workspace)).into_response())
 }

@@ -1,23 +1,23 @@
 //! Route that calls the built-in tools.
 
-mod proxy;
+mod runtime_info;
 
-pub(crate) use proxy::*;
+pub(crate) use runtime_info::*;
 
 use crate::{
-    caller::Claimed,
+    caller::UnverifiedClaims,
     compose::Api,
-    document::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
     error::ApiError,
     evidence,
     execution::{
-        behalf::{self, Said},
-        tool::of_run,
+        delegation::{self, DelegationFields},
+        tool::to_tool_result,
     },
     http::{
         body::{Body, present},
         client_address::client_of,
-        idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
+        idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         request_context::request_id,
     },
 };
@@ -27,13 +27,13 @@ use fairway_domain::{
     id::RequestId,
     idempotency::RequestKey,
     slug::Slug,
-    throttle::ClientAddress,
+    rate_limit::ClientAddress,
     tool::{BuiltinTool, ToolCall},
 };
 use fairway_operations::{
     Failure,
     access::Claims,
-    execution::{Answer as Run, Asks, ExecuteRequest, Patience},
+    execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode},
     knowledge::{KnowledgeQuery, Retrieval},
     tool,
 };
@@ -135,7 +135,7 @@ impl KnowledgeResult {
 }
 
 /// The context of a tool call.
-pub(crate) struct Call<'c> {
+pub(crate) struct ToolCallContext<'c> {
     pub(crate) api: &'c Api,
     pub(crate) claims: &'c Claims,
     pub(crate) request_id: RequestId,
@@ -147,48 +147,48 @@ pub(crate) struct Call<'c> {
 /// Whether the effect comes from this request or from an earlier one with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
-    Now,
-    Earlier,
+    Fresh,
+    Replayed,
 }
 
-impl Call<'_> {
+impl ToolCallContext<'_> {
     /// Executes the tool call.
-    pub(crate) async fn answer(self, asked: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
+    pub(crate) async fn execute(self, asked: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match asked {
             ToolCall::Workload { workload, environment, inputs } => {
-                finish_run(self.run(workload, environment, Asks::Form(inputs)).await, ARGUMENTS)
+                finish_run(self.run(workload, environment, RunPayload::Form(inputs)).await, ARGUMENTS)
             }
             ToolCall::ExecuteFlow { workload, environment, inputs } => {
                 let inputs_at = format!("{ARGUMENTS}.{INPUTS}");
-                finish_run(self.run(workload, environment, Asks::Inputs(inputs)).await, &inputs_at)
+                finish_run(self.run(workload, environment, RunPayload::Inputs(inputs)).await, &inputs_at)
             }
-            ToolCall::QueryKnowledgeBase { base, query, top_k, workspace } => {
+            ToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
                 let caller = api.services.identify(api.mode, claims, request_id).await?;
                 let asked = KnowledgeQuery { base, query, top_k, workspace };
                 let found = api.services.query_knowledge(&caller, &asked).await?;
-                Ok((ToolResult::new("success", &KnowledgeResult::of(found))?, Effect::Now))
+                Ok((ToolResult::new("success", &KnowledgeResult::of(found))?, Effect::Fresh))
             }
-            ToolCall::InspectEvidence { execution, form } => {
+            ToolCall::InspectEvidence { execution, format: form } => {
                 let caller = api.services.identify(api.mode, claims, request_id).await?;
                 let record = api.services.inspect_evidence(&caller, execution).await?;
-                Ok((ToolResult::new("success", &evidence::view(&record, form)?)?, Effect::Now))
+                Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, Effect::Fresh))
             }
         }
     }
 
-    async fn run(self, slug: Slug, environment: Slug, asks: Asks) -> Result<Run, Failure> {
+    async fn run(self, slug: Slug, environment: Slug, asks: RunPayload) -> Result<Run, Failure> {
         let Self { api, claims, request_id, address, key, on_behalf_of } = self;
         let wanted = ExecuteRequest {
             slug,
             environment,
-            asks,
+            payload: asks,
             lane: None,
             on_behalf_of,
-            pass: None,
+            link: None,
             address: Some(address),
             session: None,
-            patience: Patience::End(None),
+            wait: WaitMode::End(None),
         };
         let run = api.services.execute_flow((api.mode, claims, request_id), &wanted, key).await?;
         if !run.replayed {
@@ -206,12 +206,12 @@ const INPUTS: &str = "inputs";
 /// Converts a run to a tool result. Error paths of its inputs are mapped to their paths in the call.
 fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
     match run {
-        Ok(run) => Ok((of_run(&run)?, if run.replayed { Effect::Earlier } else { Effect::Now })),
-        Err(Failure::Inputs(mut findings)) => {
+        Ok(run) => Ok((to_tool_result(&run)?, if run.replayed { Effect::Replayed } else { Effect::Fresh })),
+        Err(Failure::InvalidInputs(mut findings)) => {
             for finding in &mut findings {
                 finding.path = finding.path.replacen(INPUTS, inputs_at, 1);
             }
-            Err(Failure::Inputs(findings).into())
+            Err(Failure::InvalidInputs(findings).into())
         }
         Err(failure) => Err(failure.into()),
     }
@@ -240,27 +240,27 @@ fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult,
 pub(crate) async fn call_tool(
     request: HttpRequest,
     api: web::Data<Api>,
-    Claimed(claims): Claimed,
+    UnverifiedClaims(claims): UnverifiedClaims,
     tool: web::Path<String>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<CallOfTool>,
 ) -> Result<HttpResponse, ApiError> {
     let tool = BuiltinTool::parse(&tool).ok_or_else(ApiError::not_found)?;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
-    let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let on_behalf_of = delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
     if on_behalf_of.is_some() && tool != BuiltinTool::ExecuteFlow {
         // The tool would read with the service's own rights.
         let message = "on-behalf-of fields are accepted by `execute_flow` only";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message));
     }
-    let asked = tool::read(tool, arguments.unwrap_or_default())?;
+    let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;
     let (request_id, address) = (request_id(), client_of(&request));
-    let call = Call { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
-    let (view, effect) = call.answer(asked).await?;
+    let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
+    let (view, effect) = call.execute(asked).await?;
     let mut response = HttpResponse::Ok();
-    if effect == Effect::Earlier {
+    if effect == Effect::Replayed {
         response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
     }
     Ok(response.json(view))

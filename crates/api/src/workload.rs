@@ -3,17 +3,17 @@
 pub(crate) mod interface;
 
 use crate::{
-    answer::Answer,
-    asset::{WorkspaceQuery, owner, slug},
+    response::ResourceResponse,
+    asset::{WorkspaceQuery, parse_owner, parse_slug},
     caller::IdentifiedCaller,
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, present},
         etag::IfMatch,
-        idempotency::Keyed,
-        paging::List,
+        idempotency::IdempotencyHeader,
+        paging::ListRequest,
         path::PathId,
         query::Query,
     },
@@ -23,7 +23,7 @@ use fairway_domain::{
     id::WorkloadId,
     workload::{
         InvocationMode, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal, interface::InterfaceConfig,
-        refused_texts,
+        text_refusals,
     },
 };
 use fairway_operations::workload::WorkloadDraft;
@@ -129,25 +129,25 @@ pub(crate) struct WorkloadChange {
 
 impl WorkloadChange {
     /// Parses the change, or returns all its problems.
-    fn read(self) -> Result<WorkloadPatch, ApiError> {
+    fn parse(self) -> Result<WorkloadPatch, ApiError> {
         let mut fields = FieldErrors::default();
-        fields.note(text_problems(self.name.as_deref(), self.description.as_deref()));
-        let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.read(owner(text)));
-        let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.read(mode(text)));
-        let status = self.status.as_deref().and_then(|text| fields.read(status(text)));
+        fields.extend(text_problems(self.name.as_deref(), self.description.as_deref()));
+        let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.check(parse_owner(text)));
+        let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.check(parse_mode(text)));
+        let status = self.status.as_deref().and_then(|text| fields.check(parse_status(text)));
         let interface_config = match self.interface_config {
             None => None,
             Some(None) => Some(None),
-            Some(Some(document)) => match interface::interface(&document) {
+            Some(Some(document)) => match interface::parse_interface(&document) {
                 Ok(config) => Some(Some(config)),
                 Err(found) => {
-                    fields.note(found);
+                    fields.extend(found);
                     None
                 }
             },
         };
         let (name, description) = (self.name, self.description);
-        fields.whole(|| Some(WorkloadPatch { name, description, owner_ref, invocation_mode, status, interface_config }))
+        fields.finish(|| Some(WorkloadPatch { name, description, owner_ref, invocation_mode, status, interface_config }))
     }
 }
 
@@ -156,7 +156,7 @@ fn text_problems(name: Option<&str>, description: Option<&str>) -> Vec<FieldProb
     let to_problem = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
     };
-    refused_texts(name, description).filter_map(to_problem).collect()
+    text_refusals(name, description).filter_map(to_problem).collect()
 }
 
 /// Filters of the list.
@@ -169,11 +169,11 @@ pub(crate) struct WorkloadListQuery {
     workspace_id: Option<Uuid>,
 }
 
-fn mode(text: &str) -> Result<InvocationMode, FieldProblem> {
+fn parse_mode(text: &str) -> Result<InvocationMode, FieldProblem> {
     InvocationMode::parse(text).ok_or_else(|| FieldProblem::invalid("invocation_mode"))
 }
 
-fn status(text: &str) -> Result<Status, FieldProblem> {
+fn parse_status(text: &str) -> Result<Status, FieldProblem> {
     Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
@@ -189,18 +189,18 @@ fn status(text: &str) -> Result<Status, FieldProblem> {
 pub(crate) async fn create_workload(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewWorkload>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
-    let invocation_mode = fields.read(mode(&new.invocation_mode));
-    fields.note(text_problems(new.name.as_deref(), new.description.as_deref()));
-    let workspace_id = fields.read(query.with_body(new.workspace_id));
-    let draft = fields.whole(|| {
+    let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
+    let invocation_mode = fields.check(parse_mode(&new.invocation_mode));
+    fields.extend(text_problems(new.name.as_deref(), new.description.as_deref()));
+    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let draft = fields.finish(|| {
         Some(WorkloadDraft {
             slug: slug?,
             owner_ref: owner_ref?,
@@ -213,7 +213,7 @@ pub(crate) async fn create_workload(
     let done = api.services.create_workload(&caller, draft, key.as_ref()).await?;
     let view = WorkloadView::of(&done.value);
     let location = format!("/v1/workloads/{}", view.workload_id);
-    Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
 }
 
 /// Lists workloads, newest first.
@@ -227,12 +227,12 @@ pub(crate) async fn create_workload(
 pub(crate) async fn list_workloads(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<WorkloadListQuery>,
+    list: ListRequest<WorkloadListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = list.filter.status.as_deref().map(status).transpose()?;
+    let wanted = list.filter.status.as_deref().map(parse_status).transpose()?;
     let workspace = list.filter.workspace_id.map(Into::into);
     let workloads = api.services.list_workloads(&caller, workspace, wanted, list.paging()).await?;
-    Ok(list.answer(&workloads.map(|workload| WorkloadView::of(&workload))))
+    Ok(list.respond(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
 /// Reads a workload.
@@ -249,7 +249,7 @@ pub(crate) async fn read_workload(
     workload: PathId<WorkloadId>,
 ) -> Result<HttpResponse, ApiError> {
     let workload = api.services.read_workload(&caller, *workload).await?;
-    Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
+    Ok(ResourceResponse::ok(&WorkloadView::of(&workload)).with_etag(workload.revision).into_response())
 }
 
 /// Changes a workload. A suspended workload refuses new runs immediately.
@@ -268,7 +268,7 @@ pub(crate) async fn change_workload(
     expected: IfMatch,
     body: Body<WorkloadChange>,
 ) -> Result<HttpResponse, ApiError> {
-    let patch = body.into_inner().read()?;
+    let patch = body.into_inner().parse()?;
     let workload = api.services.change_workload(&caller, *workload, &patch, &expected).await?;
-    Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
+    Ok(ResourceResponse::ok(&WorkloadView::of(&workload)).with_etag(workload.revision).into_response())
 }

@@ -5,14 +5,14 @@
 use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
-use crate::stage::DATABASE;
+use crate::environment::DATABASE;
 
 /// Maximum number of characters kept of a statement's text.
 const MAX_TEXT_CHARS: i32 = 160;
 
 /// Counts statements, if this build of PostgreSQL supports it.
 pub(crate) struct Accounting {
-    counting: Availability,
+    availability: Availability,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Statement {
 
 /// The statements of one counted run.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub(crate) struct StatementCounts {
     /// The number of requests completed during the run.
     pub(crate) requests: u64,
     /// The statements, most frequent first.
@@ -57,12 +57,12 @@ impl Accounting {
             },
             Err(_) => Availability::Unavailable,
         };
-        Ok(Accounting { counting })
+        Ok(Accounting { availability: counting })
     }
 
     /// Resets and starts the counting; `false` when it is unavailable.
     pub(crate) async fn start(&self, admin: &Client) -> Result<bool> {
-        match self.counting {
+        match self.availability {
             Availability::Unavailable => Ok(false),
             Availability::Possible => {
                 set_tracking(admin, "top").await?;
@@ -73,7 +73,7 @@ impl Accounting {
     }
 
     /// Stops the counting, and returns the statements of this many requests.
-    pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<Account> {
+    pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<StatementCounts> {
         set_tracking(admin, "none").await?;
         let sql = format!(
             "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), {MAX_TEXT_CHARS}), calls, total_exec_time, wal_bytes::bigint
@@ -97,7 +97,7 @@ impl Accounting {
         if statements.is_empty() {
             bail!("PostgreSQL counted no statement for {requests} requests");
         }
-        Ok(Account { requests, statements })
+        Ok(StatementCounts { requests, statements })
     }
 }
 
@@ -108,20 +108,20 @@ async fn set_tracking(admin: &Client, what: &str) -> Result<()> {
     Ok(())
 }
 
-impl Account {
+impl StatementCounts {
     /// Statements for each request, background tasks included.
-    pub(crate) fn all(&self) -> f64 {
+    pub(crate) fn statements_per_request(&self) -> f64 {
         self.per_request(self.statements.iter().map(|statement| statement.calls).sum())
     }
 
     /// Statements on a request's critical path: those executed at least once for two requests. Batched background
     /// statements are rarer.
-    pub(crate) fn on_the_way(&self) -> f64 {
+    pub(crate) fn round_trips_per_request(&self) -> f64 {
         self.per_request(self.frequent().map(|statement| statement.calls).sum())
     }
 
     /// Writing statements on a request's critical path.
-    pub(crate) fn writing(&self) -> f64 {
+    pub(crate) fn commits_per_request(&self) -> f64 {
         self.per_request(
             self.frequent().filter(|statement| statement.log_bytes > 0).map(|statement| statement.calls).sum(),
         )
@@ -146,9 +146,9 @@ mod tests {
     fn separates_frequent_from_batched_statements() {
         let statement = |calls, log_bytes| Statement { text: String::new(), calls, milliseconds: 1.0, log_bytes };
         let account =
-            Account { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };
-        assert!((account.all() - 2.19).abs() < 1e-9);
-        assert!((account.on_the_way() - 1.99).abs() < 1e-9);
-        assert!((account.writing() - 1.0).abs() < 1e-9);
+            StatementCounts { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };
+        assert!((account.statements_per_request() - 2.19).abs() < 1e-9);
+        assert!((account.round_trips_per_request() - 1.99).abs() < 1e-9);
+        assert!((account.commits_per_request() - 1.0).abs() < 1e-9);
     }
 }

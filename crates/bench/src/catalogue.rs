@@ -36,7 +36,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses, or the list ends before that page.
-    pub(crate) async fn make(database: &Client, address: SocketAddr) -> Result<Catalogue> {
+    pub(crate) async fn create(database: &Client, address: SocketAddr) -> Result<Catalogue> {
         store_assets(database).await.context("copying the assets")?;
         let mut connection = Connection::open(address).await?;
         let list = format!("/v1/assets?workspace_id={WORKSPACE}&asset_kind=memory&lifecycle_state=active");

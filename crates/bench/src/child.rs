@@ -23,21 +23,21 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_LOG_TAIL_BYTES: usize = 2_000;
 
 /// A child process; killed when dropped.
-pub(crate) struct Running {
+pub(crate) struct ChildProcess {
     child: Child,
     log: PathBuf,
     /// The address that it listens on.
     pub(crate) address: SocketAddr,
 }
 
-impl Running {
+impl ChildProcess {
     /// Starts a command that listens on `address`, with its output in the file `log`.
-    pub(crate) fn start(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<Running> {
+    pub(crate) fn start(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<ChildProcess> {
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let program = command.get_program().to_owned();
         let child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
-        Ok(Running { child, log, address })
+        Ok(ChildProcess { child, log, address })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -45,7 +45,7 @@ impl Running {
     }
 
     /// Waits until `path` responds with 200, and returns the time since `since`.
-    pub(crate) async fn answers(&mut self, path: &str, since: Instant) -> Result<Duration> {
+    pub(crate) async fn wait_until_ready(&mut self, path: &str, since: Instant) -> Result<Duration> {
         loop {
             if let Ok(mut connection) = Connection::open(self.address).await
                 && connection.send(get(path)).await.is_ok_and(|answer| answer.status == 200)
@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use crate::bar::{Judged, Verdict};
-use crate::child::Running;
+use crate::thresholds::{TargetResult, TargetVerdict};
+use crate::child::ChildProcess;
 use crate::connection::{Connection, post};
-use crate::furniture::{ENVIRONMENT, Fixtures, WORKSPACE};
+use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE};
 use crate::load::histogram;
 
 /// The name for `--only`.
@@ -32,10 +32,10 @@ pub(crate) struct ScriptLatency {
 ///
 /// # Errors
 /// When a script has an unexpected result.
-pub(crate) async fn measure(server: &Running, furniture: &Fixtures) -> Result<ScriptLatency> {
+pub(crate) async fn measure(server: &ChildProcess, furniture: &Fixtures) -> Result<ScriptLatency> {
     let mut connection = Connection::open(server.address).await?;
     let slug =
-        furniture.scripted(server.address, "bench-scripts").await.context("creating a workload for scripts")?.slug;
+        furniture.script_workload(server.address, "bench-scripts").await.context("creating a workload for scripts")?.slug;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": slug, "environment": ENVIRONMENT, "language": "starlark",
         "code": "print('hello')\nresult = 1 + 1",
@@ -61,20 +61,20 @@ impl ScriptLatency {
     }
 
     /// The results for the report.
-    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let quantiles = [0.5, 0.9, 0.99].map(|quantile| format!("{:.1}", self.millis(quantile)));
         vec![("code mode hello (Starlark): p50, p90, p99", format!("{} ms", quantiles.join(", ")))]
     }
 }
 
 /// The target, measured or not.
-pub(crate) fn judge(seen: Option<&ScriptLatency>) -> Judged {
+pub(crate) fn judge(seen: Option<&ScriptLatency>) -> TargetResult {
     let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
-    Judged {
-        what: format!("{NAME}: p50, the child's start included"),
-        bar: format!("under {} ms", MAX_P50.as_millis()),
+    TargetResult {
+        name: format!("{NAME}: p50, the child's start included"),
+        target: format!("under {} ms", MAX_P50.as_millis()),
         measured: seen.map_or_else(|| "n/a".to_owned(), |seen| format!("{:.1} ms", seen.millis(0.5))),
-        verdict: median.map_or(Verdict::NotMeasured, |median| Verdict::of(median < MAX_P50)),
+        verdict: median.map_or(TargetVerdict::NotMeasured, |median| TargetVerdict::of(median < MAX_P50)),
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
             latency.record_n(100_000, 10).unwrap();
             judge(Some(&ScriptLatency { latency })).verdict
         };
-        assert_eq!((of(14_000), of(16_000)), (Verdict::Met, Verdict::Missed));
-        assert_eq!(judge(None).verdict, Verdict::NotMeasured);
+        assert_eq!((of(14_000), of(16_000)), (TargetVerdict::Met, TargetVerdict::Missed));
+        assert_eq!(judge(None).verdict, TargetVerdict::NotMeasured);
     }
 }

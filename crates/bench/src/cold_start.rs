@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::stage::{DATABASE, FirstResponseTimes, RunDirectory, Postgres, start_server};
+use crate::environment::{DATABASE, FirstResponseTimes, RunDirectory, Postgres, start_server};
 
 /// The number of measured starts.
 const STARTS: usize = 5;
@@ -40,16 +40,16 @@ pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &
 impl ColdStart {
     /// Time until the health check succeeds.
     pub(crate) fn health(&self) -> MinAndMedian {
-        spread(self.starts.iter().map(|first| first.health))
+        min_and_median(self.starts.iter().map(|first| first.health))
     }
 
     /// Time until a read from the database succeeds.
     pub(crate) fn read(&self) -> MinAndMedian {
-        spread(self.starts.iter().map(|first| first.read))
+        min_and_median(self.starts.iter().map(|first| first.read))
     }
 }
 
-fn spread(times: impl Iterator<Item = Duration>) -> MinAndMedian {
+fn min_and_median(times: impl Iterator<Item = Duration>) -> MinAndMedian {
     let mut sorted: Vec<Duration> = times.collect();
     sorted.sort_unstable();
     let best = sorted.first().copied().unwrap_or_default();
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn spread_has_minimum_and_median() {
         let times = [50, 10, 30, 20, 40].map(Duration::from_millis);
-        let spread = spread(times.into_iter());
+        let spread = min_and_median(times.into_iter());
         assert_eq!((spread.best.as_millis(), spread.median.as_millis()), (10, 30));
     }
 }

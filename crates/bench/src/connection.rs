@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
 /// A complete request; the connection adds the host.
-pub(crate) type Ready = Request<Full<Bytes>>;
+pub(crate) type BenchRequest = Request<Full<Bytes>>;
 
 /// A connection to one server.
 pub(crate) struct Connection {
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
 }
 
 /// A response.
-pub(crate) struct Answer {
+pub(crate) struct BenchResponse {
     /// The status code.
     pub(crate) status: u16,
     /// The body.
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn send(&mut self, mut request: Ready) -> Result<Answer> {
+    pub(crate) async fn send(&mut self, mut request: BenchRequest) -> Result<BenchResponse> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
@@ -54,15 +54,15 @@ impl Connection {
         let link = response.headers().get(LINK).and_then(|link| link.to_str().ok()).map(str::to_owned);
         let has_retry_after = response.headers().contains_key(RETRY_AFTER);
         let body = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body, link, has_retry_after })
+        Ok(BenchResponse { status, body, link, has_retry_after })
     }
 
     /// Sends a request and reads the whole response, and returns when `sign` first appeared in the body.
     pub(crate) async fn send_until_seen(
         &mut self,
-        mut request: Ready,
+        mut request: BenchRequest,
         sign: &str,
-    ) -> Result<(Answer, Option<OffsetDateTime>)> {
+    ) -> Result<(BenchResponse, Option<OffsetDateTime>)> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
         let mut response = self.sender.send_request(request).await?;
@@ -79,12 +79,12 @@ impl Connection {
             }
         }
         let has_retry_after = response.headers().contains_key(RETRY_AFTER);
-        let answer = Answer { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
+        let answer = BenchResponse { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
         Ok((answer, seen))
     }
 
     /// Sends a request that must succeed, and parses the JSON of its response.
-    pub(crate) async fn json(&mut self, request: Ready) -> Result<Value> {
+    pub(crate) async fn json(&mut self, request: BenchRequest) -> Result<Value> {
         let what = format!("{} {}", request.method(), request.uri());
         let answer = self.send(request).await.with_context(|| what.clone())?;
         if !answer.is_success() {
@@ -94,13 +94,13 @@ impl Connection {
     }
 }
 
-impl Answer {
+impl BenchResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for BenchResponse {
     /// The status and the beginning of the body.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text: String = String::from_utf8_lossy(&self.body).chars().take(400).collect();
@@ -109,39 +109,39 @@ impl std::fmt::Display for Answer {
 }
 
 /// A GET request.
-pub(crate) fn get(path: &str) -> Ready {
+pub(crate) fn get(path: &str) -> BenchRequest {
     build(Method::GET, path, None)
 }
 
 /// A POST request with JSON.
-pub(crate) fn post(path: &str, body: &Value) -> Ready {
+pub(crate) fn post(path: &str, body: &Value) -> BenchRequest {
     post_bytes(path, Bytes::from(body.to_string()))
 }
 
 /// A PATCH request with JSON.
-pub(crate) fn patch(path: &str, body: &Value) -> Ready {
+pub(crate) fn patch(path: &str, body: &Value) -> BenchRequest {
     build(Method::PATCH, path, Some(Bytes::from(body.to_string())))
 }
 
 /// A POST request with serialized JSON.
-pub(crate) fn post_bytes(path: &str, body: Bytes) -> Ready {
+pub(crate) fn post_bytes(path: &str, body: Bytes) -> BenchRequest {
     build(Method::POST, path, Some(body))
 }
 
 /// A DELETE request.
-pub(crate) fn delete(path: &str) -> Ready {
+pub(crate) fn delete(path: &str) -> BenchRequest {
     build(Method::DELETE, path, None)
 }
 
 /// Adds a header. Ignores values that are not valid in a header.
-pub(crate) fn with_header(mut request: Ready, name: &'static str, value: &str) -> Ready {
+pub(crate) fn with_header(mut request: BenchRequest, name: &'static str, value: &str) -> BenchRequest {
     if let Ok(value) = HeaderValue::from_str(value) {
         request.headers_mut().insert(HeaderName::from_static(name), value);
     }
     request
 }
 
-fn build(method: Method, path: &str, body: Option<Bytes>) -> Ready {
+fn build(method: Method, path: &str, body: Option<Bytes>) -> BenchRequest {
     let has_body = body.is_some();
     let mut request = Request::new(Full::new(body.unwrap_or_default()));
     *request.method_mut() = method;

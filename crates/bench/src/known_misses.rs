@@ -1,11 +1,11 @@
 //! Known misses: targets that may be missed without failing the benchmark.
 
-use crate::bar::{Judged, Verdict};
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// A target that is currently missed.
 pub(crate) struct KnownMiss {
     /// The target's name in the report.
-    pub(crate) what: &'static str,
+    pub(crate) target: &'static str,
     /// The reason, with its documentation.
     pub(crate) reason: &'static str,
 }
@@ -13,11 +13,11 @@ pub(crate) struct KnownMiss {
 /// The currently missed targets. Remove an entry when its target is met.
 pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss {
-        what: "version create: share of the baseline: commit of two inserts",
+        target: "version create: share of the baseline: commit of two inserts",
         reason: "each version syncs a file and two directories (docs/performance.md, \"Next\")",
     },
     KnownMiss {
-        what: "queued: share of the baseline: commit of two inserts, clients that wait for the end",
+        target: "queued: share of the baseline: commit of two inserts, clients that wait for the end",
         reason: "a closed loop of 32 clients makes small batches (docs/performance.md, \"Queued runs\")",
     },
 ];
@@ -32,21 +32,21 @@ pub(crate) struct Outcome {
 }
 
 /// Compares verdicts with known misses. A met known miss is only a note, because a single quiet run proves little.
-pub(crate) fn outcome(judged: &[Judged], known: &[KnownMiss]) -> Outcome {
+pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> Outcome {
     let mut outcome = Outcome::default();
     for one in judged {
-        let known = known.iter().find(|known| known.what == one.what);
+        let known = known.iter().find(|known| known.target == one.name);
         match (one.verdict, known) {
-            (Verdict::Missed, None) => {
-                outcome.failures.push(format!("{}: {}, target {}", one.what, one.measured, one.bar));
+            (TargetVerdict::Missed, None) => {
+                outcome.failures.push(format!("{}: {}, target {}", one.name, one.measured, one.target));
             }
-            (Verdict::Missed, Some(known)) => {
-                outcome.notes.push(format!("known miss: {}: {}: {}", one.what, one.measured, known.reason));
+            (TargetVerdict::Missed, Some(known)) => {
+                outcome.notes.push(format!("known miss: {}: {}: {}", one.name, one.measured, known.reason));
             }
-            (Verdict::Met, Some(known)) => {
-                outcome.notes.push(format!("met, and listed as a known miss: {}", known.what))
+            (TargetVerdict::Met, Some(known)) => {
+                outcome.notes.push(format!("met, and listed as a known miss: {}", known.target))
             }
-            (Verdict::Met | Verdict::NotMeasured, _) => {}
+            (TargetVerdict::Met | TargetVerdict::NotMeasured, _) => {}
         }
     }
     outcome
@@ -56,21 +56,21 @@ pub(crate) fn outcome(judged: &[Judged], known: &[KnownMiss]) -> Outcome {
 mod tests {
     use super::*;
 
-    fn judged(what: &str, verdict: Verdict) -> Judged {
-        Judged { what: what.to_owned(), bar: "at least 1".to_owned(), measured: "0.5".to_owned(), verdict }
+    fn judged(what: &str, verdict: TargetVerdict) -> TargetResult {
+        TargetResult { name: what.to_owned(), target: "at least 1".to_owned(), measured: "0.5".to_owned(), verdict }
     }
 
     #[test]
     fn only_unknown_misses_fail() {
-        let known = [KnownMiss { what: "slow", reason: "why" }];
-        let seen = |verdicts: &[(&str, Verdict)]| {
+        let known = [KnownMiss { target: "slow", reason: "why" }];
+        let seen = |verdicts: &[(&str, TargetVerdict)]| {
             outcome(&verdicts.iter().map(|(what, verdict)| judged(what, *verdict)).collect::<Vec<_>>(), &known)
         };
-        assert_eq!(seen(&[("fast", Verdict::Met), ("slow", Verdict::NotMeasured)]), Outcome::default());
-        let missed = seen(&[("fast", Verdict::Missed), ("slow", Verdict::Missed)]);
+        assert_eq!(seen(&[("fast", TargetVerdict::Met), ("slow", TargetVerdict::NotMeasured)]), Outcome::default());
+        let missed = seen(&[("fast", TargetVerdict::Missed), ("slow", TargetVerdict::Missed)]);
         assert_eq!(missed.failures, ["fast: 0.5, target at least 1"]);
         assert_eq!(missed.notes, ["known miss: slow: 0.5: why"]);
-        let met = seen(&[("slow", Verdict::Met)]);
+        let met = seen(&[("slow", TargetVerdict::Met)]);
         assert_eq!((met.failures.len(), met.notes.len()), (0, 1));
     }
 }

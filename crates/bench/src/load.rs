@@ -10,15 +10,15 @@ use hdrhistogram::Histogram;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use crate::connection::{Answer, Connection, Ready};
+use crate::connection::{BenchResponse, Connection, BenchRequest};
 use crate::meter::{Meter, Reading};
 
 /// Maximum recorded latency in microseconds.
 const MAX_LATENCY_MICROS: u64 = 60_000_000;
 
 /// The requests of one client, and the expected content of responses.
-pub(crate) struct Script {
-    pub(crate) next: Box<dyn FnMut() -> Ready>,
+pub(crate) struct ClientScript {
+    pub(crate) next: Box<dyn FnMut() -> BenchRequest>,
     /// Part of the body of every successful response, because a run can fail with status 200.
     pub(crate) expects: &'static str,
 }
@@ -68,7 +68,7 @@ struct ClientTally {
 /// When a response is not 2xx or lacks the expected content, or a connection fails.
 pub(crate) async fn run(
     target: SocketAddr,
-    scripts: Vec<Script>,
+    scripts: Vec<ClientScript>,
     span: LoadDuration,
     (meter, program): (&Meter, u32),
 ) -> Result<Tally> {
@@ -112,7 +112,7 @@ pub(crate) async fn run(
 
 async fn client(
     mut connection: Connection,
-    mut script: Script,
+    mut script: ClientScript,
     phase: Rc<Cell<LoadPhase>>,
     failures: Rc<RefCell<Failures>>,
 ) -> Result<ClientTally> {
@@ -135,7 +135,7 @@ async fn client(
     Ok(seen)
 }
 
-fn is_expected_response(answer: &Answer, expects: &str) -> bool {
+fn is_expected_response(answer: &BenchResponse, expects: &str) -> bool {
     let expected = expects.as_bytes();
     answer.is_success() && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
 }
@@ -153,14 +153,14 @@ pub(crate) mod tests {
     pub(crate) fn tally(requests: u64) -> Tally {
         let mut latency = histogram().unwrap();
         latency.saturating_record_n(2_000, requests);
-        let readings = (Reading::nothing(), Reading::nothing());
+        let readings = (Reading::zero(), Reading::zero());
         Tally { requests, total: requests, elapsed: Duration::from_secs(1), latency, readings }
     }
 
     #[test]
     fn good_responses_are_2xx_with_the_expected_content() {
         let answer =
-            |status, body: &'static str| Answer { status, body: body.into(), link: None, has_retry_after: false };
+            |status, body: &'static str| BenchResponse { status, body: body.into(), link: None, has_retry_after: false };
         assert!(is_expected_response(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
         assert!(is_expected_response(&answer(201, ""), ""));
         assert!(!is_expected_response(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));

@@ -6,30 +6,30 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
 mod accounting;
-mod asking;
-mod bar;
-mod beside;
+mod openai_provider;
+mod thresholds;
+mod interleaved;
 mod catalogue;
 mod child;
 mod code_mode;
 mod cold_start;
 mod connection;
-mod existence;
-mod floor;
-mod furniture;
-mod growth;
+mod timing_oracle;
+mod baseline;
+mod fixtures;
+mod large_history;
 mod known_misses;
 mod load;
 mod meter;
-mod million;
+mod large_corpus;
 mod overload;
 mod provider;
 mod queued;
 mod report;
 mod revocation;
-mod row;
+mod scenario;
 mod run;
-mod stage;
+mod environment;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ struct CommandLine {
 enum Verb {
     /// Serve the baseline; the benchmark starts this itself
     #[command(hide = true)]
-    Floor(floor::Arguments),
+    Floor(baseline::Arguments),
     /// Serve a stub model provider; the benchmark starts this itself
     #[command(hide = true)]
     Provider(provider::Arguments),
@@ -75,10 +75,10 @@ pub(crate) struct Plan {
     #[arg(long)]
     only: Option<String>,
     /// Store this many runs of a year first, and compare with a small database in alternating rounds
-    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = growth::RUNS)]
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = large_history::DEFAULT_RUNS)]
     fill: Option<u64>,
     /// The number of document chunks to search; the target holds for a million
-    #[arg(long, default_value_t = million::PIECES)]
+    #[arg(long, default_value_t = large_corpus::CHUNKS)]
     pieces: u64,
     /// The Python interpreter of a LiteLLM installation; without it, that comparison is skipped
     #[arg(long, env = "FAIRWAY_BENCH_GATEWAY_PYTHON")]
@@ -101,7 +101,7 @@ impl Plan {
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (line.verb, line.plan) {
-        (Some(Verb::Floor(arguments)), _) => floor::serve(&arguments),
+        (Some(Verb::Floor(arguments)), _) => baseline::serve(&arguments),
         (Some(Verb::Provider(arguments)), _) => provider::serve(&arguments),
         (None, Some(plan)) => match measure(&plan) {
             Ok(outcome) => return finish(&outcome),
@@ -130,14 +130,14 @@ fn finish(outcome: &Outcome) -> ExitCode {
 }
 
 fn measure(plan: &Plan) -> Result<Outcome> {
-    let home = stage::RunDirectory::new()?;
+    let home = environment::RunDirectory::new()?;
     // Started outside the runtime: the start blocks, and the processes must outlive the runtime.
-    let postgres = stage::Postgres::start(&home, &plan.postgres)?;
+    let postgres = environment::Postgres::start(&home, &plan.postgres)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();
     let report = tasks.block_on(&runtime, async {
         tokio::select! {
-            report = run::everything(plan, &home, &postgres) => report,
+            report = run::run_benchmark(plan, &home, &postgres) => report,
             signal = child::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
         }
     })?;

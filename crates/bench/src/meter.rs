@@ -15,7 +15,7 @@ pub(crate) use process::{peak_resident, resident};
 pub(crate) struct Meter {
     client: Client,
     postmaster: u32,
-    contents: LogInspection,
+    log_inspection: LogInspection,
 }
 
 /// Whether PostgreSQL can report the contents of its write-ahead log.
@@ -75,7 +75,7 @@ impl Meter {
             // A build without contributed extensions reports only totals.
             Err(_) => LogInspection::Unavailable,
         };
-        Ok(Meter { client, postmaster, contents })
+        Ok(Meter { client, postmaster, log_inspection: contents })
     }
 
     /// The administrative connection, for use between measurements.
@@ -98,7 +98,7 @@ impl Meter {
 
     /// The cost between two readings, with the contents of the log.
     pub(crate) async fn cost(&self, from: Reading, to: Reading) -> Result<Cost> {
-        let log = match self.contents {
+        let log = match self.log_inspection {
             // PostgreSQL fails when the range starts at a page boundary without a following record. The contents are
             // then omitted, instead of failing a run of half an hour.
             LogInspection::Possible if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
@@ -120,7 +120,7 @@ impl Meter {
 
 impl Cost {
     /// Processor time of all other programs on the machine.
-    pub(crate) fn strangers(&self) -> Duration {
+    pub(crate) fn other_programs(&self) -> Duration {
         self.machine.saturating_sub(self.program).saturating_sub(self.postgres).saturating_sub(self.own)
     }
 }
@@ -152,7 +152,7 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
 #[cfg(test)]
 impl Reading {
     /// A reading with all counters at zero.
-    pub(crate) fn nothing() -> Reading {
+    pub(crate) fn zero() -> Reading {
         Reading {
             at: Instant::now(),
             log: PgLsn::from(0),

@@ -20,12 +20,12 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
-use crate::bar::{CLIENTS, Judged, Verdict, mebibytes};
-use crate::connection::{Connection, Ready, get, post_bytes, with_header};
-use crate::furniture::{Fixtures, OUTSIDER};
+use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
+use crate::connection::{Connection, BenchRequest, get, post_bytes, with_header};
+use crate::fixtures::{Fixtures, OUTSIDER};
 use crate::load::histogram;
 use crate::meter::peak_resident;
-use crate::row::ticket;
+use crate::scenario::ticket_request;
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "overload";
@@ -65,11 +65,11 @@ pub(crate) struct Overload {
     /// Responses with 429 or 503 and `Retry-After`.
     pub(crate) refused: u64,
     /// All other responses.
-    pub(crate) strange: u64,
+    pub(crate) unexpected: u64,
     /// Connections that were closed between two requests.
     pub(crate) closed: u64,
     /// The other caller's requests, and how many succeeded.
-    pub(crate) others: (u64, u64),
+    pub(crate) other_caller: (u64, u64),
     /// The server's peak memory in bytes.
     pub(crate) memory: u64,
     /// Time from the end of the overload until all responses are successful and as fast as usual.
@@ -84,13 +84,13 @@ struct RunRequest {
 }
 
 impl RunRequest {
-    fn of(furniture: &Fixtures) -> Result<RunRequest> {
+    fn new(furniture: &Fixtures) -> Result<RunRequest> {
         let workload = furniture.workloads.first().context("no workload was created")?;
         let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
-        Ok(RunRequest { path, body: Bytes::from(ticket(0).to_string()) })
+        Ok(RunRequest { path, body: Bytes::from(ticket_request(0).to_string()) })
     }
 
-    fn ask(&self) -> Ready {
+    fn build(&self) -> BenchRequest {
         post_bytes(&self.path, self.body.clone())
     }
 }
@@ -108,7 +108,7 @@ struct Schedule {
 struct Counts {
     sent: Cell<u64>,
     refused: Cell<u64>,
-    strange: Cell<u64>,
+    unexpected: Cell<u64>,
     closed: Cell<u64>,
 }
 
@@ -150,17 +150,17 @@ async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> 
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
 pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
-    let question = RunRequest::of(furniture)?;
+    let question = RunRequest::new(furniture)?;
     // The first measurement is a warm-up.
-    drop(closed(address, &question).await?);
+    drop(closed_loop(address, &question).await?);
     let asked = question.clone();
-    let usual = run_on_thread(async move || closed(address, &asked).await).await?;
+    let usual = run_on_thread(async move || closed_loop(address, &asked).await).await?;
     let rate = usual.len() as f64 / CAPACITY_DURATION.as_secs_f64();
     let usual_p99 = usual.value_at_quantile(0.99);
 
     let until = Instant::now() + OVERLOAD_DURATION;
     let pause = Duration::from_secs_f64(CLIENT_COUNT as f64 / (OVERLOAD_FACTOR * rate).max(1.0));
-    let others = spawn_local(others(address, until));
+    let others = spawn_local(other_caller(address, until));
     let threads = (0..THREADS).map(|thread| {
         let clients = CLIENT_COUNT * thread / THREADS..CLIENT_COUNT * (thread + 1) / THREADS;
         let (question, pace) = (question.clone(), Schedule { clients, pause, until });
@@ -179,16 +179,16 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
         accepted: (all.accepted.len() as f64 / OVERLOAD_DURATION.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
         refused: all.refused,
-        strange: all.strange,
+        unexpected: all.strange,
         closed: all.closed,
-        others,
+        other_caller: others,
         memory: peak_resident(process)?,
         recovery,
     })
 }
 
 /// The capacity measurement with closed-loop clients.
-async fn closed(address: SocketAddr, question: &RunRequest) -> Result<Histogram<u64>> {
+async fn closed_loop(address: SocketAddr, question: &RunRequest) -> Result<Histogram<u64>> {
     let until = Instant::now() + CAPACITY_DURATION;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
     for _ in 0..CLIENTS {
@@ -198,7 +198,7 @@ async fn closed(address: SocketAddr, question: &RunRequest) -> Result<Histogram<
             let mut seen = histogram()?;
             while Instant::now() < until {
                 let since = Instant::now();
-                let answer = connection.send(question.ask()).await?;
+                let answer = connection.send(question.build()).await?;
                 if !answer.is_success() {
                     bail!("{} responded with {answer}", question.path);
                 }
@@ -232,7 +232,7 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
     Ok(OverloadTally {
         sent: counts.sent.get(),
         refused: counts.refused.get(),
-        strange: counts.strange.get(),
+        strange: counts.unexpected.get(),
         closed: counts.closed.get(),
         accepted,
     })
@@ -254,7 +254,7 @@ async fn scheduled_client(
         }
         counts.sent.set(counts.sent.get() + 1);
         // The server may close the connection of a request that it refuses before reading the body.
-        let Ok(answer) = connection.send(question.ask()).await else {
+        let Ok(answer) = connection.send(question.build()).await else {
             counts.closed.set(counts.closed.get() + 1);
             connection = Connection::open(address).await.context("connecting a client again")?;
             continue;
@@ -262,14 +262,14 @@ async fn scheduled_client(
         match answer.status {
             200 => accepted.borrow_mut().saturating_record(micros(since.elapsed())),
             429 | 503 if answer.has_retry_after => counts.refused.set(counts.refused.get() + 1),
-            _ => counts.strange.set(counts.strange.get() + 1),
+            _ => counts.unexpected.set(counts.unexpected.get() + 1),
         }
         next = (next + pace.pause).max(Instant::now());
     }
 }
 
 /// The other caller, which reads occasionally: the requests, and how many succeeded.
-async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
+async fn other_caller(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     let mut connection = Connection::open(address).await?;
     let (mut asked, mut got) = (0_u64, 0_u64);
     while Instant::now() < until {
@@ -289,7 +289,7 @@ async fn recovery_time(address: SocketAddr, question: &RunRequest, (ended, usual
             bail!("the server has not recovered {} s after the overload", RECOVERY_TIMEOUT.as_secs());
         }
         let sent = Instant::now();
-        let answer = connection.send(question.ask()).await?;
+        let answer = connection.send(question.build()).await?;
         if answer.is_success() && sent.elapsed() <= usual {
             well += 1;
         } else {
@@ -305,16 +305,16 @@ fn micros(time: Duration) -> u64 {
 
 impl Overload {
     /// The p99 of accepted requests, relative to the usual p99.
-    pub(crate) fn slower(&self) -> f64 {
+    pub(crate) fn slowdown(&self) -> f64 {
         self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
     }
 
     fn other_caller_share(&self) -> f64 {
-        self.others.1 as f64 / (self.others.0 as f64).max(1.0)
+        self.other_caller.1 as f64 / (self.other_caller.0 as f64).max(1.0)
     }
 
     /// The results for the report.
-    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
             ("usual: responses per second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
@@ -325,7 +325,7 @@ impl Overload {
             ),
             (
                 "overload: refused with 429 or 503 and `Retry-After`, other responses",
-                format!("{}, {}", self.refused, self.strange),
+                format!("{}, {}", self.refused, self.unexpected),
             ),
             ("overload: connections closed between requests", self.closed.to_string()),
             ("overload: peak memory", format!("{:.1} MiB", mebibytes(self.memory))),
@@ -334,25 +334,25 @@ impl Overload {
 }
 
 /// The targets, measured or not.
-pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
-    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
-        what: format!("{NAME}: {what}"),
-        bar,
+pub(crate) fn judge(seen: Option<&Overload>) -> Vec<TargetResult> {
+    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
+        name: format!("{NAME}: {what}"),
+        target: bar,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
-        verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
+        verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
     vec![
         judged(
             "p99 of accepted requests of all clients against the usual one",
             format!("at most {MAX_SLOWDOWN} times"),
-            seen.map(|seen| format!("{:.2}", seen.slower())),
-            seen.map(|seen| seen.slower() <= MAX_SLOWDOWN),
+            seen.map(|seen| format!("{:.2}", seen.slowdown())),
+            seen.map(|seen| seen.slowdown() <= MAX_SLOWDOWN),
         ),
         judged(
             "all other requests are refused with 429 or 503 and `Retry-After`",
             "always".to_owned(),
-            seen.map(|seen| format!("{} other responses, {} connections closed", seen.strange, seen.closed)),
-            seen.map(|seen| seen.strange == 0 && seen.closed == 0),
+            seen.map(|seen| format!("{} other responses, {} connections closed", seen.unexpected, seen.closed)),
+            seen.map(|seen| seen.unexpected == 0 && seen.closed == 0),
         ),
         judged(
             "memory",
@@ -369,7 +369,7 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
         judged(
             "share of another caller's requests that succeed",
             format!("at least {MIN_OTHER_CALLER_SHARE}"),
-            seen.map(|seen| format!("{:.2} of {}", seen.other_caller_share(), seen.others.0)),
+            seen.map(|seen| format!("{:.2} of {}", seen.other_caller_share(), seen.other_caller.0)),
             seen.map(|seen| seen.other_caller_share() >= MIN_OTHER_CALLER_SHARE),
         ),
     ]
@@ -385,28 +385,28 @@ mod tests {
             offered: 9_900.0,
             accepted: (1_800.0, 55_000),
             refused: 100_000,
-            strange: 0,
+            unexpected: 0,
             closed: 0,
-            others: (500, 450),
+            other_caller: (500, 450),
             memory: 100 << 20,
             recovery: Duration::from_secs(1),
         }
     }
 
-    fn verdicts(seen: &Overload) -> Vec<Verdict> {
+    fn verdicts(seen: &Overload) -> Vec<TargetVerdict> {
         judge(Some(seen)).into_iter().map(|one| one.verdict).collect()
     }
 
     #[test]
     fn judges_each_target() {
-        assert_eq!(verdicts(&good()), [Verdict::Met; 5]);
-        assert_eq!(verdicts(&Overload { accepted: (1_800.0, 61_000), ..good() })[0], Verdict::Missed);
-        assert_eq!(verdicts(&Overload { strange: 1, ..good() })[1], Verdict::Missed);
-        assert_eq!(verdicts(&Overload { closed: 1, ..good() })[1], Verdict::Missed);
-        assert_eq!(verdicts(&Overload { memory: 600 << 20, ..good() })[2], Verdict::Missed);
-        assert_eq!(verdicts(&Overload { recovery: Duration::from_secs(11), ..good() })[3], Verdict::Missed);
-        assert_eq!(verdicts(&Overload { others: (500, 350), ..good() })[4], Verdict::Missed);
-        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+        assert_eq!(verdicts(&good()), [TargetVerdict::Met; 5]);
+        assert_eq!(verdicts(&Overload { accepted: (1_800.0, 61_000), ..good() })[0], TargetVerdict::Missed);
+        assert_eq!(verdicts(&Overload { unexpected: 1, ..good() })[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(&Overload { closed: 1, ..good() })[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(&Overload { memory: 600 << 20, ..good() })[2], TargetVerdict::Missed);
+        assert_eq!(verdicts(&Overload { recovery: Duration::from_secs(11), ..good() })[3], TargetVerdict::Missed);
+        assert_eq!(verdicts(&Overload { other_caller: (500, 350), ..good() })[4], TargetVerdict::Missed);
+        assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }
 
     /// 32 fast clients must not hide 368 slow ones.
@@ -425,6 +425,6 @@ mod tests {
         let p99 = all.accepted.value_at_quantile(0.99);
         assert!((89_000..=91_000).contains(&p99), "{p99}");
         assert_eq!((all.sent, all.refused), (80_000, 40_000));
-        assert_eq!(verdicts(&Overload { accepted: (1_800.0, p99), ..good() })[0], Verdict::Missed);
+        assert_eq!(verdicts(&Overload { accepted: (1_800.0, p99), ..good() })[0], TargetVerdict::Missed);
     }
 }

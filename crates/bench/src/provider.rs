@@ -20,7 +20,7 @@ pub(crate) const ACCOUNT: &str = "elsewhere";
 /// A path that responds when the provider is ready.
 pub(crate) const READY: &str = "/v1/models";
 /// The answer.
-pub(crate) const SAID: &str = "billing";
+pub(crate) const CONSTANT_ANSWER: &str = "billing";
 /// Pause between the first part of an answer and the rest.
 const PAUSE: Duration = Duration::from_millis(30);
 
@@ -47,7 +47,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
 ///
 /// # Errors
 /// When the text is not a timestamp.
-pub(crate) fn said_at(part: &str) -> Result<OffsetDateTime> {
+pub(crate) fn parse_send_time(part: &str) -> Result<OffsetDateTime> {
     let nanoseconds = part.parse().with_context(|| format!("`{part}` is not a timestamp"))?;
     Ok(OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)?)
 }
@@ -79,7 +79,7 @@ fn streamed_answer() -> HttpResponse {
                 sleep(PAUSE).await;
                 let usage = json!({"prompt_tokens": 210, "completion_tokens": 2});
                 let end = event(&json!({"delta": {}, "finish_reason": "stop"}), Some(&usage));
-                (event(&json!({"delta": {"content": SAID}}), None) + &end + "data: [DONE]\n\n", None)
+                (event(&json!({"delta": {"content": CONSTANT_ANSWER}}), None) + &end + "data: [DONE]\n\n", None)
             }
         };
         Some((Ok::<_, actix_web::Error>(Bytes::from(bytes)), next))
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn parses_the_send_time_of_a_first_part() {
         let now = OffsetDateTime::now_utc();
-        assert_eq!(said_at(&now.unix_timestamp_nanos().to_string()).unwrap(), now);
-        assert!(said_at(SAID).is_err());
+        assert_eq!(parse_send_time(&now.unix_timestamp_nanos().to_string()).unwrap(), now);
+        assert!(parse_send_time(CONSTANT_ANSWER).is_err());
     }
 }

@@ -14,12 +14,12 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::bar::{Judged, Verdict};
-use crate::child::Running;
+use crate::thresholds::{TargetResult, TargetVerdict};
+use crate::child::ChildProcess;
 use crate::connection::{Connection, post, with_header};
-use crate::furniture::Fixtures;
+use crate::fixtures::Fixtures;
 use crate::load::histogram;
-use crate::row::ticket;
+use crate::scenario::ticket_request;
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "queued";
@@ -41,23 +41,23 @@ const MAX_QUEUEING: Duration = Duration::from_millis(20);
 const MAX_FOLLOWER_DELAY: Duration = Duration::from_millis(5);
 
 /// The result.
-pub(crate) struct Queued {
+pub(crate) struct QueuedRuns {
     /// Runs per second with immediate responses, from the first request to the last end.
     pub(crate) drained: f64,
     /// Runs per second with clients that wait for the end, and their p99 in microseconds.
     pub(crate) runs: (f64, u64),
     /// The baseline's commits per second, measured before and after.
-    pub(crate) floor: f64,
+    pub(crate) baseline: f64,
     /// p99 from acceptance to the policy decision at the start, in microseconds.
-    pub(crate) in_line: u64,
+    pub(crate) queueing: u64,
     /// p99 from a run's end to its follower, including persistence, in microseconds.
-    pub(crate) heard: u64,
+    pub(crate) follower_delay: u64,
 }
 
-impl Queued {
+impl QueuedRuns {
     /// A run rate as a share of the baseline's commit rate.
     fn share(&self, runs: f64) -> f64 {
-        runs / self.floor.max(f64::MIN_POSITIVE)
+        runs / self.baseline.max(f64::MIN_POSITIVE)
     }
 }
 
@@ -65,7 +65,7 @@ impl Queued {
 ///
 /// # Errors
 /// When a response is not 202, a run does not complete, or the queue is not empty after a minute.
-pub(crate) async fn drained(
+pub(crate) async fn drain_rate(
     server: SocketAddr,
     furniture: &Fixtures,
     database: &Client,
@@ -84,7 +84,7 @@ pub(crate) async fn drained(
         let path = &path;
         async move {
             for number in 0..runs {
-                let request = with_header(post(path, &ticket(number)), "prefer", "respond-async");
+                let request = with_header(post(path, &ticket_request(number)), "prefer", "respond-async");
                 let answer = connection.send(request).await?;
                 anyhow::ensure!(answer.status == 202, "a run was not queued: {answer}");
             }
@@ -108,11 +108,11 @@ pub(crate) async fn drained(
 ///
 /// # Errors
 /// When a run fails, or PostgreSQL does not respond.
-pub(crate) async fn single_client_latencies(server: &Running, furniture: &Fixtures, database: &Client) -> Result<(u64, u64)> {
+pub(crate) async fn single_client_latencies(server: &ChildProcess, furniture: &Fixtures, database: &Client) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
-    let body = ticket(0);
+    let body = ticket_request(0);
     let (mut heard, mut in_line) = (histogram()?, histogram()?);
     let mut runs = Vec::new();
     for _ in 0..SAMPLES {
@@ -141,9 +141,9 @@ pub(crate) async fn single_client_latencies(server: &Running, furniture: &Fixtur
     Ok((in_line.value_at_quantile(0.99), heard.value_at_quantile(0.99)))
 }
 
-impl Queued {
+impl QueuedRuns {
     /// The results for the report.
-    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
             ("queued: runs per second, clients answered at once", format!("{:.0}", self.drained)),
@@ -151,19 +151,19 @@ impl Queued {
                 "queued: runs per second, clients that wait for the end, and p99",
                 format!("{:.0}, {:.1} ms", self.runs.0, millis(self.runs.1)),
             ),
-            ("queued: the baseline's commits per second", format!("{:.0}", self.floor)),
+            ("queued: the baseline's commits per second", format!("{:.0}", self.baseline)),
         ]
     }
 }
 
 /// The targets, measured or not.
-pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
+pub(crate) fn judge(seen: Option<&QueuedRuns>) -> Vec<TargetResult> {
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1e3);
-    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
-        what: format!("{NAME}: {what}"),
-        bar,
+    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
+        name: format!("{NAME}: {what}"),
+        target: bar,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
-        verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
+        verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
     let within = |micros: u64, most: Duration| Duration::from_micros(micros) < most;
     vec![
@@ -182,14 +182,14 @@ pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
         judged(
             "p99 queueing time at low load",
             format!("under {} ms", MAX_QUEUEING.as_millis()),
-            seen.map(|seen| millis(seen.in_line)),
-            seen.map(|seen| within(seen.in_line, MAX_QUEUEING)),
+            seen.map(|seen| millis(seen.queueing)),
+            seen.map(|seen| within(seen.queueing, MAX_QUEUEING)),
         ),
         judged(
             "p99 from a run's end to its follower, including persistence",
             format!("under {} ms", MAX_FOLLOWER_DELAY.as_millis()),
-            seen.map(|seen| millis(seen.heard)),
-            seen.map(|seen| within(seen.heard, MAX_FOLLOWER_DELAY)),
+            seen.map(|seen| millis(seen.follower_delay)),
+            seen.map(|seen| within(seen.follower_delay, MAX_FOLLOWER_DELAY)),
         ),
     ]
 }
@@ -201,13 +201,13 @@ mod tests {
     #[test]
     fn judges_each_target() {
         let good =
-            || Queued { drained: 1_300.0, runs: (1_300.0, 30_000), floor: 5_000.0, in_line: 6_000, heard: 4_000 };
-        let verdicts = |seen: Queued| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(good()), [Verdict::Met; 4]);
-        assert_eq!(verdicts(Queued { drained: 1_200.0, ..good() })[0], Verdict::Missed);
-        assert_eq!(verdicts(Queued { runs: (1_200.0, 30_000), ..good() })[1], Verdict::Missed);
-        assert_eq!(verdicts(Queued { in_line: 20_000, ..good() })[2], Verdict::Missed);
-        assert_eq!(verdicts(Queued { heard: 5_000, ..good() })[3], Verdict::Missed);
-        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+            || QueuedRuns { drained: 1_300.0, runs: (1_300.0, 30_000), baseline: 5_000.0, queueing: 6_000, follower_delay: 4_000 };
+        let verdicts = |seen: QueuedRuns| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(good()), [TargetVerdict::Met; 4]);
+        assert_eq!(verdicts(QueuedRuns { drained: 1_200.0, ..good() })[0], TargetVerdict::Missed);
+        assert_eq!(verdicts(QueuedRuns { runs: (1_200.0, 30_000), ..good() })[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(QueuedRuns { queueing: 20_000, ..good() })[2], TargetVerdict::Missed);
+        assert_eq!(verdicts(QueuedRuns { follower_delay: 5_000, ..good() })[3], TargetVerdict::Missed);
+        assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }
 }

@@ -6,19 +6,19 @@ mod markdown;
 
 pub(crate) use machine::Machine;
 
-use crate::bar::{self, Judged};
+use crate::thresholds::{self, TargetResult};
 use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
 use crate::run::Findings;
 
 /// The measurements with their verdicts.
 pub(crate) struct Report {
     findings: Findings,
-    judged: Vec<Judged>,
+    judged: Vec<TargetResult>,
 }
 
 impl Report {
     pub(crate) fn of(findings: Findings) -> Report {
-        let judged = bar::judge(&findings);
+        let judged = thresholds::judge(&findings);
         Report { findings, judged }
     }
 
@@ -34,6 +34,6 @@ impl Report {
 
     /// All measurements as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
-        json::value(&self.findings, &self.judged)
+        json::to_json(&self.findings, &self.judged)
     }
 }

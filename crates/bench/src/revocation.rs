@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::connection::{Connection, Ready, delete, get, post, with_header};
-use crate::furniture::{ENVIRONMENT, Fixtures};
+use crate::connection::{Connection, BenchRequest, delete, get, post, with_header};
+use crate::fixtures::{ENVIRONMENT, Fixtures};
 
 /// The reading actor. No other scenario uses this name, so it has no other bindings.
 const READER: &str = "user:bench-reader";
@@ -15,7 +15,7 @@ const ROUNDS: u32 = 50;
 
 /// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RevocationResult {
     pub(crate) rounds: u32,
     /// Reads that were answered by the previous permissions.
     pub(crate) late: u32,
@@ -25,14 +25,14 @@ pub(crate) struct Seen {
 ///
 /// # Errors
 /// When a role cannot be granted or revoked.
-pub(crate) async fn check(address: SocketAddr, furniture: &Fixtures) -> Result<Seen> {
+pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result<RevocationResult> {
     let mut connection = Connection::open(address).await?;
     let workload = furniture.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
     let read = || with_header(get(&path), "x-actor-ref", READER);
     // A bound actor has only its bindings, so this one leaves nothing to read.
     grant(&mut connection, "runtime_user", &workload.id).await?;
-    let mut seen = Seen { rounds: ROUNDS, late: 0 };
+    let mut seen = RevocationResult { rounds: ROUNDS, late: 0 };
     for _ in 0..ROUNDS {
         let granted = grant(&mut connection, "viewer", &workload.id).await?;
         let (first, second) = (status(&mut connection, read()).await?, status(&mut connection, read()).await?);
@@ -54,6 +54,6 @@ async fn grant(connection: &mut Connection, role: &str, workload: &str) -> Resul
     Ok(id.context("a role binding without `role_binding_id`")?.to_owned())
 }
 
-async fn status(connection: &mut Connection, request: Ready) -> Result<u16> {
+async fn status(connection: &mut Connection, request: BenchRequest) -> Result<u16> {
     Ok(connection.send(request).await?.status)
 }

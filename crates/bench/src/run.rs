@@ -7,26 +7,26 @@ use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
 use crate::Plan;
-use crate::accounting::{Account, Accounting};
-use crate::asking::{self, Asking};
-use crate::bar::CLIENTS;
-use crate::beside::{Beside, ROUNDS};
-use crate::child::Running;
+use crate::accounting::{StatementCounts, Accounting};
+use crate::openai_provider::{self, ProviderBenchmark};
+use crate::thresholds::CLIENTS;
+use crate::interleaved::{InterleavedScenario, ROUNDS};
+use crate::child::ChildProcess;
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
-use crate::existence::{self, TimingComparison};
-use crate::furniture::{Fixtures, Workload};
-use crate::growth::{self, HistorySize, StoredRuns};
-use crate::load::{self, Script, LoadDuration, Tally};
+use crate::timing_oracle::{self, TimingComparison};
+use crate::fixtures::{Fixtures, Workload};
+use crate::large_history::{self, HistorySize, StoredRuns};
+use crate::load::{self, ClientScript, LoadDuration, Tally};
 use crate::meter::{Cost, Meter, resident};
-use crate::million::{self, RetrievalLatency};
+use crate::large_corpus::{self, RetrievalLatency};
 use crate::overload::{self, Overload};
-use crate::queued::{self, Queued};
+use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
-use crate::revocation::{self, Seen};
-use crate::row::{Floor, Keys, Row, Workloads};
-use crate::stage::{
-    DATABASE, RunDirectory, Postgres, SMALL_DATABASE, start_asking, start_floor, start_gateway, start_queue, start_server,
+use crate::revocation::{self, RevocationResult};
+use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
+use crate::environment::{
+    DATABASE, RunDirectory, Postgres, SMALL_DATABASE, start_provider_and_server, start_baseline, start_gateway, start_queue, start_server,
 };
 
 /// Warm-up before a measurement, for connections, prepared statements and caches.
@@ -51,11 +51,11 @@ pub(crate) struct Measurement {
 }
 
 /// A scenario at one number of clients, with its baselines before and after.
-pub(crate) struct Measured {
-    pub(crate) row: Row,
+pub(crate) struct ScenarioMeasurement {
+    pub(crate) scenario: Scenario,
     pub(crate) clients: usize,
     pub(crate) fairway: Measurement,
-    pub(crate) floors: Vec<(Floor, Measurement)>,
+    pub(crate) baselines: Vec<(BaselineOperation, Measurement)>,
 }
 
 /// The idle server.
@@ -72,24 +72,24 @@ pub(crate) struct Findings {
     pub(crate) seconds: f64,
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: Idle,
-    pub(crate) measured: Vec<Measured>,
+    pub(crate) measured: Vec<ScenarioMeasurement>,
     /// Alternating measurements with a small database; empty when no year was stored.
-    pub(crate) beside: Vec<Beside>,
-    pub(crate) accounts: Vec<(Row, Option<Account>)>,
+    pub(crate) interleaved: Vec<InterleavedScenario>,
+    pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied at once, if the active-release scenario was measured.
-    pub(crate) rights: Option<Seen>,
+    pub(crate) revocation: Option<RevocationResult>,
     /// Timing of reads of hidden resources; empty when not selected.
-    pub(crate) existence: Vec<TimingComparison>,
+    pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The overload benchmark, if selected.
     pub(crate) overload: Option<Overload>,
     /// Queued runs, if selected.
-    pub(crate) queued: Option<Queued>,
+    pub(crate) queued: Option<QueuedRuns>,
     /// Scripts, if selected.
     pub(crate) code_mode: Option<ScriptLatency>,
     /// Runs with an HTTP model provider, if selected.
-    pub(crate) asking: Option<Asking>,
+    pub(crate) provider: Option<ProviderBenchmark>,
     /// Document retrieval from a million chunks, if selected.
-    pub(crate) million: Option<RetrievalLatency>,
+    pub(crate) retrieval: Option<RetrievalLatency>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -98,17 +98,17 @@ pub(crate) struct Findings {
 ///
 /// # Errors
 /// When a process does not start, a response is unexpected, or a counter cannot be read.
-pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
-    let machine = Machine::here(postgres.major());
-    let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_selected(*row, plan)).collect();
+pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
+    let machine = Machine::current(postgres.major());
+    let rows: Vec<Scenario> = Scenario::ALL.into_iter().filter(|row| is_selected(*row, plan)).collect();
     let parts = [
-        existence::NAME,
+        timing_oracle::NAME,
         overload::NAME,
         queued::NAME,
         code_mode::NAME,
-        asking::NAME,
-        asking::FIRST_PART_NAME,
-        million::NAME,
+        openai_provider::NAME,
+        openai_provider::FIRST_PART_NAME,
+        large_corpus::NAME,
     ];
     if rows.is_empty() && !parts.iter().any(|name| is_part_selected(name, plan)) {
         bail!("no scenario has such a name");
@@ -118,7 +118,7 @@ pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Post
     postgres.create_databases(meter.client()).await?;
     report_progress("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
-    let floor = start_floor(home, postgres).await?;
+    let floor = start_baseline(home, postgres).await?;
     let (server, _) = start_server(home, (postgres, DATABASE), &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
@@ -127,14 +127,14 @@ pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Post
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
-    let furniture = Fixtures::make(server.address, catalogued).await.with_context(|| server.log_tail())?;
+    let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
     let young = match plan.fill {
         Some(_) => Some(SmallDatabase::start(home, postgres, (plan, &rows)).await?),
         None => None,
     };
-    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture, young, home, postgres };
+    let bench = Bench { plan, meter, databases, accounting, baseline: floor, server, fixtures: furniture, small: young, home, postgres };
     bench
-        .rows(
+        .run_all(
             &rows,
             Findings {
                 machine,
@@ -142,15 +142,15 @@ pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Post
                 cold_start,
                 idle,
                 measured: Vec::new(),
-                beside: Vec::new(),
+                interleaved: Vec::new(),
                 accounts: Vec::new(),
-                rights: None,
-                existence: Vec::new(),
+                revocation: None,
+                timing_oracle: Vec::new(),
                 overload: None,
                 queued: None,
                 code_mode: None,
-                asking: None,
-                million: None,
+                provider: None,
+                retrieval: None,
                 memory_after: 0,
             },
         )
@@ -162,76 +162,76 @@ struct Bench<'a> {
     meter: Meter,
     databases: [tokio_postgres::Client; 2],
     accounting: Accounting,
-    floor: Running,
-    server: Running,
-    furniture: Fixtures,
+    baseline: ChildProcess,
+    server: ChildProcess,
+    fixtures: Fixtures,
     /// The small database and its server for the same scenarios.
-    young: Option<SmallDatabase>,
+    small: Option<SmallDatabase>,
     home: &'a RunDirectory,
     postgres: &'a Postgres,
 }
 
 /// A server with a small database.
 struct SmallDatabase {
-    server: Running,
+    server: ChildProcess,
     database: tokio_postgres::Client,
     furniture: Fixtures,
 }
 
 impl SmallDatabase {
-    async fn start(home: &RunDirectory, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<SmallDatabase> {
+    async fn start(home: &RunDirectory, postgres: &Postgres, (plan, rows): (&Plan, &[Scenario])) -> Result<SmallDatabase> {
         let (server, _) = start_server(home, (postgres, SMALL_DATABASE), &plan.server).await?;
         report_progress("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
-        let furniture = Fixtures::make(server.address, catalogued).await.with_context(|| server.log_tail())?;
+        let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
         let mut young = SmallDatabase { server, database, furniture };
         report_progress("storing the runs of the small database");
-        growth::SMALL_HISTORY.store(&young.database).await?;
-        young.furniture.grown = Some(StoredRuns::find(&young.database, None).await?);
+        large_history::SMALL_HISTORY.store(&young.database).await?;
+        young.furniture.grown = Some(StoredRuns::select(&young.database, None).await?);
         Ok(young)
     }
 }
 
 impl Bench<'_> {
-    async fn rows(mut self, rows: &[Row], mut findings: Findings) -> Result<Report> {
+    async fn run_all(mut self, rows: &[Scenario], mut findings: Findings) -> Result<Report> {
         if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
-            self.grow(growth::SMALL_HISTORY, None).await?;
+            self.store_runs(large_history::SMALL_HISTORY, None).await?;
         }
         if let Some(runs) = self.plan.fill {
             let address = self.server.address;
-            self.grow(HistorySize::year(runs), Some(address)).await?;
+            self.store_runs(HistorySize::year(runs), Some(address)).await?;
         }
-        if let Some(mut young) = self.young.take() {
+        if let Some(mut young) = self.small.take() {
             for row in rows {
-                findings.beside.extend(self.measure_interleaved(&young, *row).await?);
+                findings.interleaved.extend(self.measure_interleaved(&young, *row).await?);
             }
             young.server.stop().await?;
         }
         for row in rows {
-            let measured = self.measured(*row).await?;
+            let measured = self.measure_at_each_client_count(*row).await?;
             if measured.is_empty() {
                 continue;
             }
             findings.measured.extend(measured);
-            let account = self.account(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
+            let account = self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             findings.accounts.push((*row, account));
-            if *row == Row::ActiveRelease {
-                findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
+            if *row == Scenario::ActiveRelease {
+                findings.revocation = Some(revocation::measure(self.server.address, &self.fixtures).await?);
             }
         }
-        if is_part_selected(existence::NAME, self.plan) {
+        if is_part_selected(timing_oracle::NAME, self.plan) {
             report_progress("reads of hidden resources");
-            findings.existence = existence::measure(self.server.address, &self.furniture).await?;
+            findings.timing_oracle = timing_oracle::measure(self.server.address, &self.fixtures).await?;
         }
         if is_part_selected(code_mode::NAME, self.plan) {
             report_progress("scripts");
-            findings.code_mode = Some(code_mode::measure(&self.server, &self.furniture).await?);
+            findings.code_mode = Some(code_mode::measure(&self.server, &self.fixtures).await?);
         }
         if is_part_selected(overload::NAME, self.plan) {
             report_progress("five times the capacity");
             let server = (self.server.address, self.server.id());
-            findings.overload = Some(overload::measure(server, &self.furniture).await?);
+            findings.overload = Some(overload::measure(server, &self.fixtures).await?);
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;
@@ -240,54 +240,54 @@ impl Bench<'_> {
         }
         if is_part_selected(queued::NAME, self.plan) {
             report_progress("queued runs");
-            findings.queued = Some(self.queued().await?);
+            findings.queued = Some(self.measure_queued().await?);
         }
-        if [asking::NAME, asking::FIRST_PART_NAME].iter().any(|name| is_part_selected(name, self.plan)) {
+        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME].iter().any(|name| is_part_selected(name, self.plan)) {
             report_progress("runs with an HTTP model provider");
-            findings.asking = Some(self.asking().await?);
+            findings.provider = Some(self.measure_provider().await?);
         }
         // Skipped by default, because storing the chunks takes minutes.
-        if is_part_selected(million::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
-            findings.million = Some(self.million().await?);
+        if is_part_selected(large_corpus::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
+            findings.retrieval = Some(self.measure_retrieval().await?);
         }
-        self.floor.stop().await?;
+        self.baseline.stop().await?;
         Ok(Report::of(findings))
     }
 
     /// Requires that the main server has stopped, because it would also take queued runs.
-    async fn queued(&self) -> Result<Queued> {
+    async fn measure_queued(&self) -> Result<QueuedRuns> {
         let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
-        let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
+        let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let [fairway, _] = &self.databases;
         let half = self.plan.time() / 2;
-        queued::drained(server.address, &self.furniture, fairway, (CLIENTS, WARM_UP_RUNS)).await?;
-        let before = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
+        queued::drain_rate(server.address, &self.fixtures, fairway, (CLIENTS, WARM_UP_RUNS)).await?;
+        let before = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
         let each = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
-        let drained = queued::drained(server.address, &self.furniture, fairway, (CLIENTS, each)).await?;
-        let after = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
-        let runs = self.stretch(&server, row.scripts(&self.furniture, CLIENTS)?, self.plan.time()).await?;
-        let (in_line, heard) = queued::single_client_latencies(&server, &self.furniture, fairway).await?;
+        let drained = queued::drain_rate(server.address, &self.fixtures, fairway, (CLIENTS, each)).await?;
+        let after = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
+        let runs = self.measure_load(&server, row.scripts(&self.fixtures, CLIENTS)?, self.plan.time()).await?;
+        let (in_line, heard) = queued::single_client_latencies(&server, &self.fixtures, fairway).await?;
         for process in workers.iter_mut().chain([&mut server]) {
             process.stop().await?;
         }
-        Ok(Queued {
+        Ok(QueuedRuns {
             drained,
             runs: (runs.rate(), runs.quantile(0.99)),
-            floor: f64::midpoint(before.rate(), after.rate()),
-            in_line,
-            heard,
+            baseline: f64::midpoint(before.rate(), after.rate()),
+            queueing: in_line,
+            follower_delay: heard,
         })
     }
 
     /// Uses a separate server, because the other scenarios run without a provider account.
-    async fn asking(&self) -> Result<Asking> {
-        let (mut provider, mut server) = start_asking(self.home, self.postgres, &self.plan.server).await?;
-        let workload = self.furniture.workload_with_account(server.address, "bench-asking").await?;
-        let mut asking = Asking { rounds: Vec::new(), first_part: None };
-        if is_part_selected(asking::FIRST_PART_NAME, self.plan) {
-            asking.first_part = Some(asking::measure_first_parts(&server, &workload).await?);
+    async fn measure_provider(&self) -> Result<ProviderBenchmark> {
+        let (mut provider, mut server) = start_provider_and_server(self.home, self.postgres, &self.plan.server).await?;
+        let workload = self.fixtures.workload_with_account(server.address, "bench-asking").await?;
+        let mut asking = ProviderBenchmark { rounds: Vec::new(), first_part: None };
+        if is_part_selected(openai_provider::FIRST_PART_NAME, self.plan) {
+            asking.first_part = Some(openai_provider::measure_first_parts(&server, &workload).await?);
         }
-        if is_part_selected(asking::NAME, self.plan) {
+        if is_part_selected(openai_provider::NAME, self.plan) {
             asking.rounds = self.measure_provider_rounds(&server, &workload).await?;
         }
         server.stop().await?;
@@ -295,27 +295,27 @@ impl Bench<'_> {
         Ok(asking)
     }
 
-    async fn measure_provider_rounds(&self, server: &Running, workload: &Workload) -> Result<Vec<asking::ProviderRates>> {
+    async fn measure_provider_rounds(&self, server: &ChildProcess, workload: &Workload) -> Result<Vec<openai_provider::ProviderRates>> {
         let mut gateway = match &self.plan.gateway {
             Some(python) => {
                 report_progress("starting a gateway");
-                let settings = asking::gateway_settings();
-                Some(start_gateway(self.home, python, (&settings, asking::GATEWAY_WORKERS)).await?)
+                let settings = openai_provider::gateway_settings();
+                Some(start_gateway(self.home, python, (&settings, openai_provider::GATEWAY_WORKERS)).await?)
             }
             None => None,
         };
-        let local = self.furniture.workloads.first().context("no workload was created")?;
-        let scripts = |workload| asking::running(&self.furniture, workload, CLIENTS);
+        let local = self.fixtures.workloads.first().context("no workload was created")?;
+        let scripts = |workload| openai_provider::run_scripts(&self.fixtures, workload, CLIENTS);
         let time = self.plan.time() / 2;
         let mut rounds = Vec::new();
-        for _ in 0..asking::ROUNDS {
-            let by_local = self.stretch(server, scripts(local), time).await?;
-            let by_openai = self.stretch(server, scripts(workload), time).await?;
+        for _ in 0..openai_provider::ROUNDS {
+            let by_local = self.measure_load(server, scripts(local), time).await?;
+            let by_openai = self.measure_load(server, scripts(workload), time).await?;
             let by_gateway = match &gateway {
-                Some(gateway) => Some(self.stretch(&gateway.0, asking::gateway_scripts(CLIENTS), time).await?),
+                Some(gateway) => Some(self.measure_load(&gateway.0, openai_provider::gateway_scripts(CLIENTS), time).await?),
                 None => None,
             };
-            rounds.push(asking::ProviderRates::of(&by_local, &by_openai, by_gateway.as_ref()));
+            rounds.push(openai_provider::ProviderRates::new(&by_local, &by_openai, by_gateway.as_ref()));
         }
         if let Some(gateway) = &mut gateway {
             gateway.0.stop().await?;
@@ -323,50 +323,50 @@ impl Bench<'_> {
         Ok(rounds)
     }
 
-    async fn million(&self) -> Result<RetrievalLatency> {
+    async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
         let pieces = self.plan.pieces;
         report_progress(&format!("storing {pieces} document chunks"));
         let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
         let [fairway, _] = &self.databases;
-        let workload = million::fill(&server, &self.furniture, fairway, pieces).await?;
+        let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, pieces).await?;
         report_progress("retrieving documents");
-        let million = million::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
+        let million = large_corpus::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(million)
     }
 
     /// Stores runs, and selects those to read.
-    async fn grow(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
+    async fn store_runs(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
         report_progress(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
         filling.store(fairway).await?;
-        self.furniture.grown = Some(StoredRuns::find(fairway, walk).await?);
+        self.fixtures.grown = Some(StoredRuns::select(fairway, walk).await?);
         Ok(())
     }
 
     /// Measures a scenario at each number of clients; empty when its data does not exist.
-    async fn measured(&self, row: Row) -> Result<Vec<Measured>> {
+    async fn measure_at_each_client_count(&self, row: Scenario) -> Result<Vec<ScenarioMeasurement>> {
         let mut all = Vec::new();
-        for clients in self.plan.clients.iter().filter(|_| row.is_there(&self.furniture)) {
+        for clients in self.plan.clients.iter().filter(|_| row.is_available(&self.fixtures)) {
             report_progress(&format!("{}, {clients} clients", row.name()));
-            let measured = self.measure(row, *clients).await;
+            let measured = self.measure_scenario(row, *clients).await;
             all.push(measured.with_context(|| format!("{}, {clients} clients", row.name()))?);
         }
         Ok(all)
     }
 
     /// Measures a scenario on the small and the large database in alternating rounds.
-    async fn measure_interleaved(&self, young: &SmallDatabase, row: Row) -> Result<Vec<Beside>> {
+    async fn measure_interleaved(&self, young: &SmallDatabase, row: Scenario) -> Result<Vec<InterleavedScenario>> {
         let mut all = Vec::new();
-        for clients in self.plan.clients.iter().filter(|_| row.is_there(&young.furniture)) {
+        for clients in self.plan.clients.iter().filter(|_| row.is_available(&young.furniture)) {
             report_progress(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
                 let of = |furniture| row.scripts(furniture, *clients);
-                let here = self.stretch(&young.server, of(&young.furniture)?, INTERLEAVED_DURATION).await?;
-                rounds.push((here, self.stretch(&self.server, of(&self.furniture)?, INTERLEAVED_DURATION).await?));
+                let here = self.measure_load(&young.server, of(&young.furniture)?, INTERLEAVED_DURATION).await?;
+                rounds.push((here, self.measure_load(&self.server, of(&self.fixtures)?, INTERLEAVED_DURATION).await?));
             }
-            all.push(Beside { row, clients: *clients, rounds });
+            all.push(InterleavedScenario { row, clients: *clients, rounds });
         }
         Ok(all)
     }
@@ -375,10 +375,10 @@ impl Bench<'_> {
     ///
     /// Updates statistics first: the benchmark fills tables in seconds, and autovacuum would update them only within
     /// a minute.
-    async fn measure(&self, row: Row, clients: usize) -> Result<Measured> {
-        let around: &[Floor] = match row.floor() {
-            Floor::Read => &[Floor::Read],
-            Floor::Commit | Floor::CommitAtOnce => &[Floor::Commit, Floor::CommitAtOnce],
+    async fn measure_scenario(&self, row: Scenario, clients: usize) -> Result<ScenarioMeasurement> {
+        let around: &[BaselineOperation] = match row.baseline() {
+            BaselineOperation::Read => &[BaselineOperation::Read],
+            BaselineOperation::Commit | BaselineOperation::CommitInOneStatement => &[BaselineOperation::Commit, BaselineOperation::CommitInOneStatement],
         };
         for database in &self.databases {
             database.batch_execute("ANALYZE").await?;
@@ -386,18 +386,18 @@ impl Bench<'_> {
         let half = self.plan.time() / 2;
         let mut floors = Vec::new();
         for floor in around {
-            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients)?, half).await?));
+            floors.push((*floor, self.measure_load(&self.baseline, floor.scripts(clients)?, half).await?));
         }
-        let scripts = row.scripts(&self.furniture, clients)?;
-        let fairway = self.stretch(&self.server, scripts, self.plan.time()).await?;
+        let scripts = row.scripts(&self.fixtures, clients)?;
+        let fairway = self.measure_load(&self.server, scripts, self.plan.time()).await?;
         for floor in around.iter().rev() {
-            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients)?, half).await?));
+            floors.push((*floor, self.measure_load(&self.baseline, floor.scripts(clients)?, half).await?));
         }
-        Ok(Measured { row, clients, fairway, floors })
+        Ok(ScenarioMeasurement { scenario: row, clients, fairway, baselines: floors })
     }
 
     /// Starts with a checkpoint, so that every measurement has a comparable share of full-page images.
-    async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Measurement> {
+    async fn measure_load(&self, target: &ChildProcess, scripts: Vec<ClientScript>, time: Duration) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, time };
         let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;
@@ -406,27 +406,27 @@ impl Bench<'_> {
         Ok(Measurement { tally, cost })
     }
 
-    async fn account(&self, row: Row) -> Result<Option<Account>> {
+    async fn count_statements(&self, row: Scenario) -> Result<Option<StatementCounts>> {
         let admin = self.meter.client();
         if !self.accounting.start(admin).await? {
             return Ok(None);
         }
         let span = LoadDuration { warm_up: Duration::ZERO, time: COUNTING_DURATION };
-        let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS)?;
+        let scripts = row.scripts(&self.fixtures, COUNTING_CLIENTS)?;
         let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
     }
 }
 
 /// The cost of the server and PostgreSQL while idle.
-async fn idle_cost(meter: &Meter, server: &Running) -> Result<Cost> {
+async fn idle_cost(meter: &Meter, server: &ChildProcess) -> Result<Cost> {
     let before = meter.read(server.id()).await?;
     sleep(IDLE_DURATION).await;
     let after = meter.read(server.id()).await?;
     meter.cost(before, after).await
 }
 
-fn is_selected(row: Row, plan: &Plan) -> bool {
+fn is_selected(row: Scenario, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| row.name().contains(part))
 }
 

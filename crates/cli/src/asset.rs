@@ -8,8 +8,8 @@ pub(crate) use check::{OfflineCommand, check, content_problems};
 use crate::{
     failure::Failure,
     file::Source,
-    output::{Column, Output, say},
-    server::{Server, text, word},
+    output::{Column, Output, print},
+    server::{Server, required_string, string_or_empty},
     session::Session,
     text::sanitize_lines,
 };
@@ -145,13 +145,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::List { kind, state } => {
-            let mut query = vec![("workspace_id", server.workspace()?)];
+            let mut query = vec![("workspace_id", server.workspace_id()?)];
             query.extend(kind.as_deref().map(|kind| ("asset_kind", kind)));
             query.extend(state.as_deref().map(|state| ("lifecycle_state", state)));
             output.list(&server.list(&["assets"], &query)?, &COLUMNS)
         }
-        Command::Show { slug } => output.one(&named(&server, slug)?),
-        Command::Versions { slug } => output.list(&versions(&server, &named(&server, slug)?)?, &VERSION_COLUMNS),
+        Command::Show { slug } => output.one(&find_asset(&server, slug)?),
+        Command::Versions { slug } => output.list(&list_versions(&server, &find_asset(&server, slug)?)?, &VERSION_COLUMNS),
         Command::Content { version } => {
             let (_, version) = resolve_version(&server, version)?;
             output.value(version.get("content").unwrap_or(&Value::Null))
@@ -162,21 +162,21 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::AddVersion { slug, content, version } => {
             let content = Source::open(content)?.value()?;
-            add_version(&server, output, &named(&server, slug)?, (&content.value, version))
+            add_version(&server, output, &find_asset(&server, slug)?, (&content.value, version))
         }
         Command::Diff { slug, from, to } => {
-            let asset = named(&server, slug)?;
-            let versions = versions(&server, &asset)?;
-            let id = |label: &str| text(select_version(&versions, Some(label))?, "asset_version_id");
+            let asset = find_asset(&server, slug)?;
+            let versions = list_versions(&server, &asset)?;
+            let id = |label: &str| required_string(select_version(&versions, Some(label))?, "asset_version_id");
             let (from, to) = (id(from)?, id(to)?);
-            let path = ["assets", text(&asset, "asset_id")?, "versions", from, "diff", to];
-            let diff = server.get(&path, &[("workspace_id", server.workspace()?)])?;
-            if output.is_for_people() { say(&sanitize_lines(text(&diff, "readable")?)) } else { output.one(&diff) }
+            let path = ["assets", required_string(&asset, "asset_id")?, "versions", from, "diff", to];
+            let diff = server.get(&path, &[("workspace_id", server.workspace_id()?)])?;
+            if output.is_for_people() { print(&sanitize_lines(required_string(&diff, "readable")?)) } else { output.one(&diff) }
         }
         Command::Impact { slug } => {
-            let asset = named(&server, slug)?;
-            let path = ["assets", text(&asset, "asset_id")?, "blast-radius"];
-            output.one(&server.get(&path, &[("workspace_id", server.workspace()?)])?)
+            let asset = find_asset(&server, slug)?;
+            let path = ["assets", required_string(&asset, "asset_id")?, "blast-radius"];
+            output.one(&server.get(&path, &[("workspace_id", server.workspace_id()?)])?)
         }
         Command::Activate { slug } => change_lifecycle(&server, output, slug, "activate"),
         Command::Retire { slug } => change_lifecycle(&server, output, slug, "retire"),
@@ -194,40 +194,40 @@ fn add_version(
         "content": content,
         "version_label": options.label,
         "change_note": options.note,
-        "workspace_id": server.workspace()?,
+        "workspace_id": server.workspace_id()?,
     });
-    output.one(&server.post(&["assets", text(asset, "asset_id")?, "versions"], &body)?)
+    output.one(&server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?)
 }
 
 fn change_lifecycle(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
-    let asset = named(server, slug)?;
-    let body = json!({ "workspace_id": server.workspace()? });
-    output.one(&server.post(&["assets", text(&asset, "asset_id")?, verb], &body)?)
+    let asset = find_asset(server, slug)?;
+    let body = json!({ "workspace_id": server.workspace_id()? });
+    output.one(&server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?)
 }
 
 /// Finds the asset with a slug in the workspace.
-pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
-    let listed = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
-    let found = listed.into_iter().find(|asset| word(asset, "slug") == slug);
-    found.ok_or_else(|| Failure::Unfit("this workspace has no such visible asset".to_owned()))
+pub(crate) fn find_asset(server: &Server, slug: &str) -> Result<Value, Failure> {
+    let listed = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
+    let found = listed.into_iter().find(|asset| string_or_empty(asset, "slug") == slug);
+    found.ok_or_else(|| Failure::Failed("this workspace has no such visible asset".to_owned()))
 }
 
 /// Lists the versions of an asset, newest first.
-pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
-    server.list(&["assets", text(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace()?)])
+pub(crate) fn list_versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
+    server.list(&["assets", required_string(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace_id()?)])
 }
 
 /// Resolves `SLUG[@LABEL]` to an asset and a version.
 pub(crate) fn resolve_version(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
-    let asset = named(server, slug)?;
-    let version = select_version(&versions(server, &asset)?, label)?.clone();
+    let asset = find_asset(server, slug)?;
+    let version = select_version(&list_versions(server, &asset)?, label)?.clone();
     Ok((asset, version))
 }
 
 /// Selects the version with a label, or the newest without one.
 fn select_version<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
-    let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
+    let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
     let found = versions.iter().find(fits);
-    found.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))
+    found.ok_or_else(|| Failure::Failed("the asset has no such version".to_owned()))
 }

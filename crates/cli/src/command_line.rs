@@ -1,7 +1,7 @@
 //! Definition of the command line.
 
 use crate::{
-    asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, page, policy, prompt, release,
+    asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, manpages, policy, prompt, release,
     run, session::Session, sync, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -92,9 +92,9 @@ enum Command {
     #[command(subcommand)]
     Asset(asset::OfflineCommand),
     /// Print shell completions
-    Completions(page::Completions),
+    Completions(manpages::CompletionArguments),
     /// Write manual pages to a directory
-    Man(page::Manual),
+    Man(manpages::ManualArguments),
 }
 
 impl CommandLine {
@@ -102,7 +102,7 @@ impl CommandLine {
     ///
     /// # Errors
     /// On invalid arguments, and on a request for help or the version.
-    pub(crate) fn said() -> Result<Self, clap::Error> {
+    pub(crate) fn from_process() -> Result<Self, clap::Error> {
         // CI systems set the variable of a missing secret to an empty value. An empty variable counts as unset.
         let mut command = Self::command().mut_args(|argument| {
             let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
@@ -131,8 +131,8 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Flow(command) => flow::check(&command, &session),
         Command::Prompt(command) => prompt::run(&command),
         Command::Asset(command) => asset::check(&command, &session),
-        Command::Completions(arguments) => page::completions(&arguments),
-        Command::Man(arguments) => page::manual(&arguments),
+        Command::Completions(arguments) => manpages::print_completions(&arguments),
+        Command::Man(arguments) => manpages::write_manual_pages(&arguments),
     }
 }
 

@@ -5,8 +5,8 @@ mod mermaid;
 
 use crate::{
     failure::Failure,
-    output::{Output, say},
-    server::word,
+    output::{Output, print},
+    server::string_or_empty,
     session::Session,
 };
 use clap::{Subcommand, ValueEnum};
@@ -23,8 +23,8 @@ pub(crate) enum Command {
         /// The id of the execution
         id: String,
         /// The format: sections, nodes and edges, a Mermaid diagram, or an HTML page
-        #[arg(long, value_enum, default_value_t = Form::Flat)]
-        format: Form,
+        #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
+        format: GraphFormat,
     },
     /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
@@ -36,7 +36,7 @@ pub(crate) enum Command {
 
 /// The format of an evidence graph.
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum GraphFormat {
     /// One section after another
     Flat,
     /// Nodes and edges
@@ -51,16 +51,16 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Lineage { id } => {
-            output.one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace()?)])?)
+            output.one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?)
         }
         Command::Graph { id, format } => {
             let path = ["executions", id, "evidence-graph"];
-            let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::of(&graph));
+            let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
             match format {
-                Form::Flat => print_sections(output, &server.get(&path, &[])?),
-                Form::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
-                Form::Mermaid => say(mermaid::drawn(&graph()?).trim_end()),
-                Form::Html => say(&html::page(id, &graph()?)),
+                GraphFormat::Flat => print_sections(output, &server.get(&path, &[])?),
+                GraphFormat::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
+                GraphFormat::Mermaid => print(mermaid::render(&graph()?).trim_end()),
+                GraphFormat::Html => print(&html::page(id, &graph()?)),
             }
         }
     }
@@ -70,13 +70,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
     let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
     for (name, section) in print_sections {
-        say(&format!("# {}", crate::text::plain(name)))?;
+        print(&format!("# {}", crate::text::sanitize(name)))?;
         match section {
-            Value::Array(items) if items.is_empty() => say("none")?,
+            Value::Array(items) if items.is_empty() => print("none")?,
             Value::Array(items) => {
                 for item in items {
                     output.one(item)?;
-                    say("")?;
+                    print("")?;
                 }
                 continue;
             }
@@ -84,7 +84,7 @@ fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
                 output.one(section)?
             }
         }
-        say("")?;
+        print("")?;
     }
     Ok(())
 }
@@ -102,12 +102,12 @@ struct Edge {
     from: usize,
     to: usize,
     relationship: String,
-    line: Line,
+    style: EdgeStyle,
 }
 
 /// The line style of an edge, by the origin of the relationship.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Line {
+enum EdgeStyle {
     /// The relationship is part of the server's graph.
     Solid,
     /// The relationship is derived from node fields: a binding has no edge in the graph, but names its asset.
@@ -125,29 +125,29 @@ struct Node {
 
 impl Graph {
     /// Reads the server's response. Skips malformed nodes, and edges with an unknown end.
-    fn of(answer: &Value) -> Self {
+    fn parse(answer: &Value) -> Self {
         let list = |name: &str| answer.get(name).and_then(Value::as_array).into_iter().flatten();
-        let ids: Vec<&str> = list("nodes").map(|node| word(node, "id")).collect();
-        let nodes = list("nodes").map(Node::of).collect();
+        let ids: Vec<&str> = list("nodes").map(|node| string_or_empty(node, "id")).collect();
+        let nodes = list("nodes").map(Node::parse).collect();
         let place = |id: &str| ids.iter().position(|known| *known == id);
         let edge = |edge: &Value| {
-            let (from, to) = (place(word(edge, "source"))?, place(word(edge, "target"))?);
-            Some(Edge { from, to, relationship: word(edge, "relationship").to_owned(), line: Line::Solid })
+            let (from, to) = (place(string_or_empty(edge, "source"))?, place(string_or_empty(edge, "target"))?);
+            Some(Edge { from, to, relationship: string_or_empty(edge, "relationship").to_owned(), style: EdgeStyle::Solid })
         };
         let mut graph = Self { nodes, edges: list("edges").filter_map(edge).collect() };
-        graph.edges.extend(graph.versions());
+        graph.edges.extend(graph.binding_edges());
         graph
     }
 
     /// Derives an edge from each asset to its bindings, which name the bound version and the role.
-    fn versions(&self) -> Vec<Edge> {
+    fn binding_edges(&self) -> Vec<Edge> {
         let all = |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
         let asset_of = |binding: &Node| {
-            let slug = binding.value("asset_slug")?;
-            all("asset").find(|(_, asset)| asset.value("asset_slug") == Some(slug)).map(|(place, _)| place)
+            let slug = binding.field("asset_slug")?;
+            all("asset").find(|(_, asset)| asset.field("asset_slug") == Some(slug)).map(|(place, _)| place)
         };
         let edge = |(to, binding): (usize, &Node)| {
-            Some(Edge { from: asset_of(binding)?, to, relationship: "bound as".to_owned(), line: Line::Dashed })
+            Some(Edge { from: asset_of(binding)?, to, relationship: "bound as".to_owned(), style: EdgeStyle::Dashed })
         };
         all("binding").filter_map(edge).collect()
     }
@@ -168,9 +168,9 @@ const LABEL_FIELDS: [&str; 10] = [
 ];
 
 impl Node {
-    fn of(node: &Value) -> Self {
+    fn parse(node: &Value) -> Self {
         let data = node.get("data").unwrap_or(&Value::Null);
-        let kind = word(node, "type").to_owned();
+        let kind = string_or_empty(node, "type").to_owned();
         // Bindings of one asset differ by their role.
         let names = if kind == "binding" { &["role"] } else { LABEL_FIELDS.as_slice() };
         let named = names.iter().find_map(|name| data.get(*name)?.as_str());
@@ -182,12 +182,12 @@ impl Node {
         let members = data.as_object().into_iter().flatten();
         Self {
             kind,
-            label: named.unwrap_or_else(|| word(node, "id")).chars().take(60).collect(),
+            label: named.unwrap_or_else(|| string_or_empty(node, "id")).chars().take(60).collect(),
             data: members.map(|(name, value)| (name.clone(), shown(value))).collect(),
         }
     }
 
-    fn value(&self, name: &str) -> Option<&str> {
+    fn field(&self, name: &str) -> Option<&str> {
         self.data.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }

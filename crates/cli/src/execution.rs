@@ -1,6 +1,6 @@
 //! Commands for executions.
 
-use crate::{failure::Failure, output::Column, run, server::text, session::Session, workload};
+use crate::{failure::Failure, output::Column, run, server::required_string, session::Session, workload};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub(crate) enum Command {
         /// The execution's id
         id: String,
         #[command(flatten)]
-        patience: run::Patience,
+        wait_options: run::WaitOptions,
     },
     /// Cancel an execution
     #[command(after_help = "Example:\n  fairway executions cancel 019a...")]
@@ -58,17 +58,17 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::List { workload, release, status, limit } => {
-            let of_workload = workload.as_deref().map(|slug| workload::named(&server, slug)).transpose()?;
+            let of_workload = workload.as_deref().map(|slug| workload::find_workload(&server, slug)).transpose()?;
             let mut query = Vec::new();
             if let Some(workload) = &of_workload {
-                query.push(("workload_id", text(workload, "workload_id")?));
+                query.push(("workload_id", required_string(workload, "workload_id")?));
             }
             query.extend(release.as_deref().map(|id| ("release_id", id)));
             query.extend(status.as_deref().map(|status| ("status", status)));
             output.list(&server.list_first(&["executions"], &query, *limit)?, &COLUMNS)
         }
         Command::Show { id } => output.one(&server.get(&["executions", id], &[])?),
-        Command::Wait { id, patience } => run::wait_for_run(&server, output, id, patience),
+        Command::Wait { id, wait_options: patience } => run::wait_for_run(&server, output, id, patience),
         Command::Cancel { id } => output.one(&server.post(&["executions", id, "cancel"], &json!({}))?),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     server::StatusCode,
-    text::{brief, plain},
+    text::{shorten, sanitize},
 };
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     },
     /// A proxy or another server responded with a status that a retry does not change.
     #[error("{server} cannot be reached: the response {status} is not from a Fairway server")]
-    Foreign {
+    NotFairway {
         /// The server's address.
         server: String,
         /// The status of the response.
@@ -33,11 +33,11 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Usage(String),
     /// Files contain errors.
-    #[error("{}", lines(.0))]
+    #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
     /// The command failed; standard output already holds the details.
     #[error("{0}")]
-    Unfit(String),
+    Failed(String),
     /// The wait for a run ended, and the run continues.
     #[error("run {execution_id} is still running; `fairway executions wait {execution_id}` resumes waiting")]
     StillRunning {
@@ -46,10 +46,10 @@ pub(crate) enum Failure {
     },
     /// The watch timed out before the release settled.
     #[error("the wait timed out before the release settled")]
-    Unsettled,
+    WatchTimedOut,
     /// A directory and a server differ (`sync status`).
     #[error("the directory and the server differ")]
-    Differs,
+    OutOfSync,
     /// A local file could not be read or written.
     #[error("{path}: {cause}", path = .path.display())]
     Io {
@@ -60,17 +60,17 @@ pub(crate) enum Failure {
     },
     /// The reader of standard output closed it while a watch was active.
     #[error("standard output was closed before the release settled")]
-    Unheard,
+    OutputClosed,
 }
 
 impl Failure {
     /// The exit code: 1 refused or failed, 2 usage, 3 unreachable, 5 still running (contract: command line).
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Refused(_) | Self::Files(_) | Self::Unfit(_) | Self::Io { .. } => 1,
-            Self::Usage(_) | Self::Differs => 2,
-            Self::Unreachable { .. } | Self::Foreign { .. } => 3,
-            Self::StillRunning { .. } | Self::Unsettled | Self::Unheard => 5,
+            Self::Refused(_) | Self::Files(_) | Self::Failed(_) | Self::Io { .. } => 1,
+            Self::Usage(_) | Self::OutOfSync => 2,
+            Self::Unreachable { .. } | Self::NotFairway { .. } => 3,
+            Self::StillRunning { .. } | Self::WatchTimedOut | Self::OutputClosed => 5,
         })
     }
 
@@ -85,24 +85,24 @@ impl Failure {
     /// # Errors
     /// A failure that a retry does not change. [`Failure::Foreign`] becomes a refusal, because the proxy is reachable
     /// and refuses the request.
-    pub(crate) fn passing(self, server: &str) -> Result<Self, Self> {
+    pub(crate) fn into_transient(self, server: &str) -> Result<Self, Self> {
         match self {
-            Self::Refused(refusal) if is_passing(refusal.status) => {
+            Self::Refused(refusal) if is_transient_status(refusal.status) => {
                 Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
             }
             unseen @ Self::Unreachable { .. } => Ok(unseen),
-            foreign @ Self::Foreign { status, .. } => {
-                Err(Self::Refused(Box::new(Refusal::bare(status.as_u16(), foreign.to_string()))))
+            foreign @ Self::NotFairway { status, .. } => {
+                Err(Self::Refused(Box::new(Refusal::without_body(status.as_u16(), foreign.to_string()))))
             }
             settled @ (Self::Refused(_)
             | Self::Usage(_)
             | Self::Files(_)
-            | Self::Unfit(_)
+            | Self::Failed(_)
             | Self::StillRunning { .. }
-            | Self::Unsettled
-            | Self::Differs
+            | Self::WatchTimedOut
+            | Self::OutOfSync
             | Self::Io { .. }
-            | Self::Unheard) => Err(settled),
+            | Self::OutputClosed) => Err(settled),
         }
     }
 
@@ -113,11 +113,11 @@ impl Failure {
 }
 
 /// Whether a status means an overloaded or unreachable server, so that a retry can succeed.
-pub(crate) const fn is_passing(status: u16) -> bool {
+pub(crate) const fn is_transient_status(status: u16) -> bool {
     status == 429 || status >= 500
 }
 
-fn lines(findings: &[Finding]) -> String {
+fn join_lines(findings: &[Finding]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
@@ -139,12 +139,12 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// A refusal with a status and no body.
-    fn bare(status: u16, message: String) -> Self {
+    fn without_body(status: u16, message: String) -> Self {
         Self { status, code: format!("http_{status}"), message, request_id: None, detail: Value::Null }
     }
 
     /// Reads the body of an error response.
-    pub(crate) fn of(status: u16, body: &Value) -> Self {
+    pub(crate) fn from_body(status: u16, body: &Value) -> Self {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self {
             status,
@@ -162,21 +162,21 @@ const DETAIL_LISTS: [(&str, &str); 4] =
 
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", plain(&self.code), plain(&self.message))?;
+        write!(out, "{}: {}", sanitize(&self.code), sanitize(&self.message))?;
         if let Some(id) = &self.request_id {
-            write!(out, " (request {})", plain(id))?;
+            write!(out, " (request {})", sanitize(id))?;
         }
         for (list, place) in DETAIL_LISTS {
             for item in self.detail.get(list).and_then(Value::as_array).into_iter().flatten() {
                 let text = |name: &str| match item.get(name) {
-                    Some(Value::String(text)) => Some(plain(text)),
+                    Some(Value::String(text)) => Some(sanitize(text)),
                     Some(Value::Number(number)) => Some(number.to_string()),
                     Some(_) | None => None,
                 };
                 let mut parts: Vec<String> =
                     [place, "column", "code", "state", "message"].into_iter().filter_map(text).collect();
                 if parts.is_empty() {
-                    parts.push(plain(&item.to_string()));
+                    parts.push(sanitize(&item.to_string()));
                 }
                 write!(out, "\n  {}", parts.join(": "))?;
             }
@@ -184,11 +184,11 @@ impl fmt::Display for Refusal {
         for name in ["reason_code", "execution_id", "permission", "current_state", "offset"] {
             if let Some(value) = self.detail.get(name) {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                write!(out, "\n  {name}: {}", plain(&value))?;
+                write!(out, "\n  {name}: {}", sanitize(&value))?;
             }
         }
         if let Some(states) = self.detail.get("valid_transitions") {
-            write!(out, "\n  valid_transitions: {}", plain(&states.to_string()))?;
+            write!(out, "\n  valid_transitions: {}", sanitize(&states.to_string()))?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ pub(crate) struct Finding {
 impl Finding {
     /// A finding about a whole file.
     pub(crate) fn whole(file: impl Into<String>, code: impl Into<String>, message: impl Into<String>) -> Self {
-        let (file, code, message) = (file.into(), code.into(), brief(&message.into()).into_owned());
+        let (file, code, message) = (file.into(), code.into(), shorten(&message.into()).into_owned());
         Self { file, line: None, column: None, code, message, path: None, offset: None }
     }
 
@@ -236,7 +236,7 @@ impl Finding {
 
     /// Sets the server's path.
     pub(crate) fn with_path(mut self, path: impl Into<String>) -> Self {
-        self.path = Some(brief(&path.into()).into_owned());
+        self.path = Some(shorten(&path.into()).into_owned());
         self
     }
 }
@@ -245,12 +245,12 @@ impl fmt::Display for Finding {
     /// Always one line, even when the file name contains line breaks.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = (self.line.unwrap_or(1), self.column.unwrap_or(1));
-        write!(out, "{}:{line}:{column}: {}: {}", plain(&self.file), self.code, plain(&self.message))?;
+        write!(out, "{}:{line}:{column}: {}: {}", sanitize(&self.file), self.code, sanitize(&self.message))?;
         if let Some(offset) = self.offset {
             write!(out, ", at byte {offset} of the prompt")?;
         }
         match &self.path {
-            Some(path) if !path.is_empty() => write!(out, " ({})", plain(path)),
+            Some(path) if !path.is_empty() => write!(out, " ({})", sanitize(path)),
             Some(_) | None => Ok(()),
         }
     }

@@ -1,11 +1,11 @@
 //! Reads untrusted files: bounded size, UTF-8 text, and the position of every value.
 
-pub(crate) mod beside;
-mod place;
+pub(crate) mod sidecar;
+mod source_span;
 mod strict;
 
 use crate::failure::{Failure, Finding};
-use place::Places;
+use source_span::SourceSpans;
 use serde_json::Value;
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Maximum size of a file: content of 4 MiB and its envelope.
-pub(crate) const LONGEST: u64 = 5 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 5 << 20;
 /// Maximum size of a YAML file. YAML parses much slower than JSON.
 const MAX_YAML_BYTES: usize = 1 << 20;
 
@@ -38,7 +38,7 @@ pub(crate) struct LocatedValue {
     pub(crate) name: String,
     /// The parsed value.
     pub(crate) value: Value,
-    places: Places,
+    places: SourceSpans,
 }
 
 impl Source {
@@ -47,16 +47,16 @@ impl Source {
     /// # Errors
     /// When the file cannot be read, is not a regular file, is too large, or is not UTF-8 text.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        Self::open_limited(path, LONGEST)
+        Self::open_limited(path, MAX_FILE_BYTES)
     }
 
     /// Like [`Self::open`], with a maximum size in bytes.
     pub(crate) fn open_limited(path: &Path, longest: u64) -> Result<Self, Failure> {
-        Self::named(path, longest).map_err(Failure::file)
+        Self::try_open(path, longest).map_err(Failure::file)
     }
 
     /// Like [`Self::open_limited`], with the finding as the error.
-    pub(crate) fn named(path: &Path, longest: u64) -> Result<Self, Finding> {
+    pub(crate) fn try_open(path: &Path, longest: u64) -> Result<Self, Finding> {
         if path == Path::new(STANDARD_INPUT) { read_standard_input(longest) } else { read(path, longest) }
     }
 
@@ -64,8 +64,8 @@ impl Source {
     ///
     /// # Errors
     /// Those of [`Self::open`], as a finding.
-    pub(crate) fn found(path: &Path) -> Result<Self, Finding> {
-        read(path, LONGEST)
+    pub(crate) fn read_file(path: &Path) -> Result<Self, Finding> {
+        read(path, MAX_FILE_BYTES)
     }
 
     /// Whether the file is JSON: by its extension, or by its content for standard input. Every other file is YAML.
@@ -78,30 +78,30 @@ impl Source {
 
     /// Parses the text as JSON, whatever the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
-        strict::json(&self.text).map_err(|fault| Failure::file(fault.of(&self.name)))
+        strict::json(&self.text).map_err(|fault| Failure::file(fault.in_file(&self.name)))
     }
 
     /// Parses the text as JSON or YAML.
     pub(crate) fn value(&self) -> Result<LocatedValue, Failure> {
-        self.parsed().map_err(Failure::file)
+        self.try_value().map_err(Failure::file)
     }
 
     /// Like [`Self::value`], with the finding as the error.
-    pub(crate) fn parsed(&self) -> Result<LocatedValue, Finding> {
+    pub(crate) fn try_value(&self) -> Result<LocatedValue, Finding> {
         let name = self.name.clone();
         if self.is_json() {
-            let value = strict::json(&self.text).map_err(|fault| fault.of(&name))?;
+            let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
             // JSON that is not valid YAML has no positions. Its findings still have paths.
             let small = self.text.len() <= MAX_YAML_BYTES;
-            let places = if small { Places::of(&self.text).unwrap_or_default() } else { Places::default() };
+            let places = if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
             return Ok(LocatedValue { name, value, places });
         }
         if self.text.len() > MAX_YAML_BYTES {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
         // This check bounds alias expansion before the YAML reader expands anything.
-        let places = Places::of(&self.text).map_err(|fault| fault.of(&name))?;
-        let value = strict::yaml(&self.text).map_err(|fault| fault.of(&name))?;
+        let places = SourceSpans::parse(&self.text).map_err(|fault| fault.in_file(&name))?;
+        let value = strict::yaml(&self.text).map_err(|fault| fault.in_file(&name))?;
         Ok(LocatedValue { name, value, places })
     }
 }
@@ -116,13 +116,13 @@ fn line_column(text: &str, offset: usize) -> (u32, u32) {
 
 impl LocatedValue {
     /// The position of the value at a JSON pointer, or of its nearest existing ancestor.
-    pub(crate) fn place(&self, pointer: &str) -> Option<(u32, u32)> {
+    pub(crate) fn position(&self, pointer: &str) -> Option<(u32, u32)> {
         self.places.nearest(pointer)
     }
 
     /// A finding about the value at a JSON pointer.
     pub(crate) fn finding(&self, pointer: &str, code: &str, message: impl Into<String>) -> Finding {
-        Finding::whole(&self.name, code, message).at(self.place(pointer))
+        Finding::whole(&self.name, code, message).at(self.position(pointer))
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
-pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let wrong = |path: &Path, code: &str, message: &str| {
         Failure::file(Finding::whole(path.display().to_string(), code, message))
     };
@@ -167,7 +167,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             }
             if found.is_dir() {
                 folders.push(path);
-            } else if is_ours(&path) {
+            } else if is_manifest_file(&path) {
                 bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |found| found.len()));
                 if bytes > MAX_DIRECTORY_BYTES {
                     return Err(wrong(
@@ -185,7 +185,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Whether the extension is that of YAML or JSON.
-pub(crate) fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_manifest_file(path: &Path) -> bool {
     let known =
         |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
     path.extension().is_some_and(known)

@@ -3,9 +3,9 @@
 use crate::{
     asset,
     failure::{Failure, Finding},
-    file::{LONGEST, Source},
-    output::{Column, say},
-    server::text,
+    file::{MAX_FILE_BYTES, Source},
+    output::{Column, print},
+    server::required_string,
     session::Session,
     text::sanitize_lines,
 };
@@ -68,13 +68,13 @@ pub(crate) enum OfflineCommand {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        Command::List => output.list(&server.list(&["flows"], &[("workspace_id", server.workspace()?)])?, &COLUMNS),
+        Command::List => output.list(&server.list(&["flows"], &[("workspace_id", server.workspace_id()?)])?, &COLUMNS),
         Command::Show { slug } => {
-            let found = asset::named(&server, slug)?;
-            let path = ["flows", text(&found, "asset_id")?];
-            let flow = server.get(&path, &[("workspace_id", server.workspace()?)])?;
+            let found = asset::find_asset(&server, slug)?;
+            let path = ["flows", required_string(&found, "asset_id")?];
+            let flow = server.get(&path, &[("workspace_id", server.workspace_id()?)])?;
             match (output.is_for_people(), flow.get("content_yaml").and_then(Value::as_str)) {
-                (true, Some(yaml)) => say(sanitize_lines(yaml).trim_end()),
+                (true, Some(yaml)) => print(sanitize_lines(yaml).trim_end()),
                 (true, None) => output.value(flow.pointer("/version/content").unwrap_or(&Value::Null)),
                 (false, _) => output.one(&flow),
             }
@@ -86,7 +86,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 "content_yaml": read_valid(file)?,
                 "version_label": version.label,
                 "change_note": version.note,
-                "workspace_id": server.workspace()?,
+                "workspace_id": server.workspace_id()?,
             });
             output.one(&server.post(&["flows"], &body)?)
         }
@@ -95,10 +95,10 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 "content_yaml": read_valid(file)?,
                 "version_label": version.label,
                 "change_note": version.note,
-                "workspace_id": server.workspace()?,
+                "workspace_id": server.workspace_id()?,
             });
-            let found = asset::named(&server, slug)?;
-            output.one(&server.post(&["flows", text(&found, "asset_id")?, "versions"], &body)?)
+            let found = asset::find_asset(&server, slug)?;
+            output.one(&server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?)
         }
     }
 }
@@ -114,7 +114,7 @@ fn read_valid(file: &std::path::Path) -> Result<String, Failure> {
 
 pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), Failure> {
     let OfflineCommand::Validate { file } = command;
-    let found = match Source::named(file, LONGEST) {
+    let found = match Source::try_open(file, MAX_FILE_BYTES) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],
     };
@@ -123,7 +123,7 @@ pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), F
         output.value(&json!({ "valid": found.is_empty(), "errors": found }))?;
     }
     match (found.is_empty(), output.is_for_people()) {
-        (true, true) => say("valid"),
+        (true, true) => print("valid"),
         (true, false) => Ok(()),
         (false, _) => Err(Failure::Files(found)),
     }

@@ -2,11 +2,11 @@
 
 use crate::{
     failure::Failure,
-    output::say,
+    output::print,
     profile::{Configuration, Profile},
     server::{Identity, Server},
     session::{DEFAULT_SERVER, Session},
-    text::plain,
+    text::sanitize,
 };
 use clap::Args;
 use std::io::{self, Read as _};
@@ -33,8 +33,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let given = session.global();
     let mut configuration = Configuration::read()?;
-    let name = configuration.renewed(given.profile.as_deref(), given.server.as_deref())?;
-    let mut profile = configuration.known(&name);
+    let name = configuration.login_profile_name(given.profile.as_deref(), given.server.as_deref())?;
+    let mut profile = configuration.stored_profile(&name);
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
         // An identity belongs to one server: the token is not sent to another server, where the actor may also be
@@ -55,10 +55,10 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         // The request needs the fewest permissions, so any known caller succeeds.
         server.list_first(&["workspaces"], &[], 1)?;
     }
-    configuration.keep(&name, profile);
+    configuration.store(&name, profile);
     let path = configuration.write()?;
-    let (name, address) = (plain(&name), server.address());
-    say(&format!("profile `{name}` uses {address} and is now the default; saved in {}", path.display()))
+    let (name, address) = (sanitize(&name), server.address());
+    print(&format!("profile `{name}` uses {address} and is now the default; saved in {}", path.display()))
 }
 
 fn read_token() -> Result<String, Failure> {

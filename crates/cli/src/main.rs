@@ -10,7 +10,7 @@ mod file;
 mod flow;
 mod login;
 mod output;
-mod page;
+mod manpages;
 mod policy;
 mod profile;
 mod prompt;
@@ -30,28 +30,28 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    let ended = match CommandLine::said() {
+    let ended = match CommandLine::from_process() {
         Ok(line) => command_line::run(line),
         // Usage errors go to standard error, with clap's exit code.
         Err(misread) if misread.use_stderr() => misread.exit(),
-        Err(help) => output::heard(help.print().and_then(|()| io::stdout().flush())),
+        Err(help) => output::ignore_closed_pipe(help.print().and_then(|()| io::stdout().flush())),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::tell(&match &failure {
+            output::eprint(&match &failure {
                 // These lines begin with the file, so that editors can jump to it.
                 Failure::Files(_) => failure.to_string(),
                 Failure::Refused(_)
                 | Failure::Unreachable { .. }
-                | Failure::Foreign { .. }
+                | Failure::NotFairway { .. }
                 | Failure::Usage(_)
-                | Failure::Unfit(_)
+                | Failure::Failed(_)
                 | Failure::StillRunning { .. }
-                | Failure::Unsettled
-                | Failure::Differs
+                | Failure::WatchTimedOut
+                | Failure::OutOfSync
                 | Failure::Io { .. }
-                | Failure::Unheard => format!("fairway: {failure}"),
+                | Failure::OutputClosed => format!("fairway: {failure}"),
             });
             failure.exit_code()
         }

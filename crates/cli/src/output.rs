@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    text::{escaped, is_plain, plain, sanitize_lines},
+    text::{escape_json, is_printable, sanitize, sanitize_lines},
 };
 use comfy_table::{ContentArrangement, Table};
 use serde_json::Value;
@@ -47,7 +47,7 @@ impl Output {
             return self.value(&Value::Array(items.to_vec()));
         }
         if items.is_empty() {
-            return say("no items");
+            return print("no items");
         }
         let mut table = table();
         table.set_header(columns.iter().map(|(head, _)| *head));
@@ -65,7 +65,7 @@ impl Output {
         }
         let mut table = table();
         for (name, value) in members {
-            table.add_row([plain(name), cell(Some(value))]);
+            table.add_row([sanitize(name), cell(Some(value))]);
         }
         write_table(&table)
     }
@@ -73,12 +73,12 @@ impl Output {
     /// Prints a value. The table format prints a string without quotes.
     pub(crate) fn value(self, value: &Value) -> Result<(), Failure> {
         match (self.format, value) {
-            (Format::Table, Value::String(text)) => say(text),
-            (Format::Table | Format::Json, _) => say(&to_terminal_json(value)?),
+            (Format::Table, Value::String(text)) => print(text),
+            (Format::Table | Format::Json, _) => print(&to_terminal_json(value)?),
             (Format::Yaml, _) => {
-                let text = serde_yaml::to_string(value).map_err(|error| Failure::Unfit(error.to_string()))?;
+                let text = serde_yaml::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?;
                 // JSON is valid YAML, and can escape every control character where the YAML writer cannot.
-                if is_plain(&text) { say(text.trim_end()) } else { say(&to_terminal_json(value)?) }
+                if is_printable(&text) { print(text.trim_end()) } else { print(&to_terminal_json(value)?) }
             }
         }
     }
@@ -86,8 +86,8 @@ impl Output {
 
 /// Serializes a value to JSON, and escapes characters that a terminal would interpret.
 fn to_terminal_json(value: &Value) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Unfit(error.to_string()))?;
-    Ok(escaped(&text))
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(escape_json(&text))
 }
 
 fn table() -> Table {
@@ -99,15 +99,15 @@ fn table() -> Table {
 
 fn write_table(table: &Table) -> Result<(), Failure> {
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
-    say(&lines.join("\n"))
+    print(&lines.join("\n"))
 }
 
 fn cell(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => plain(text),
+        Some(Value::String(text)) => sanitize(text),
         Some(value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => {
-            plain(&value.to_string())
+            sanitize(&value.to_string())
         }
     }
 }
@@ -119,7 +119,7 @@ static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// Those of [`write`].
-pub(crate) fn say(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&format!("{}\n", sanitize_lines(text)))
 }
 
@@ -129,15 +129,15 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// When the text cannot be written, for example on a full disk.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
-    if !is_heard() {
+    if !is_stdout_open() {
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    ignore_closed_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Converts the result of a write to standard output. A broken pipe is not an error.
-pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn ignore_closed_pipe(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => {
             STDOUT_CLOSED.store(true, Ordering::Relaxed);
@@ -148,16 +148,16 @@ pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
 }
 
 /// Whether the reader may still read standard output.
-pub(crate) fn is_heard() -> bool {
+pub(crate) fn is_stdout_open() -> bool {
     !STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Prints progress on standard error. Ignores write errors.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn eprint(text: &str) {
     let _ = writeln!(io::stderr(), "{}", sanitize_lines(text));
 }
 
 /// Whether standard error is a terminal.
-pub(crate) fn is_watched() -> bool {
+pub(crate) fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }

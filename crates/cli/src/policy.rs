@@ -5,12 +5,12 @@ mod suite;
 
 use crate::{
     failure::{Failure, Finding},
-    output::{say, tell},
+    output::{print, eprint},
     session::Session,
-    text::plain,
+    text::sanitize,
 };
 use clap::Subcommand;
-use fairway_domain::policy::Idle;
+use fairway_domain::policy::Unreachable;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) enum Command {
 
 /// The result of one test.
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct TestResult {
     bundle: String,
     file: String,
     line: Option<u32>,
@@ -55,7 +55,7 @@ struct RuleCoverage {
     met: usize,
     /// Why the rule can never decide, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
-    idle: Option<Idle>,
+    idle: Option<Unreachable>,
 }
 
 /// The consequence of a rule without coverage.
@@ -69,11 +69,11 @@ enum CoveragePolicy {
 
 impl RuleCoverage {
     /// The coverage gap of the rule, if any.
-    fn lack(&self) -> Option<String> {
+    fn gap(&self) -> Option<String> {
         match (&self.idle, self.met) {
-            (Some(Idle::Unreachable), _) => Some("can never match".to_owned()),
-            (Some(Idle::ShadowedBy(other)), _) => {
-                Some(format!("never decides: `{}` matches whenever it does", plain(other)))
+            (Some(Unreachable::Unreachable), _) => Some("can never match".to_owned()),
+            (Some(Unreachable::ShadowedBy(other)), _) => {
+                Some(format!("never decides: `{}` matches whenever it does", sanitize(other)))
             }
             (None, 0) => Some("is matched by no test".to_owned()),
             (None, _) => None,
@@ -83,7 +83,7 @@ impl RuleCoverage {
 
 /// The coverage of one bundle.
 #[derive(Debug, Serialize)]
-struct Bundle {
+struct BundleCoverage {
     bundle: String,
     file: String,
     rules: Vec<RuleCoverage>,
@@ -92,22 +92,22 @@ struct Bundle {
 /// The result for a directory.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    bundles: Vec<Bundle>,
-    tests: Vec<Verdict>,
+    bundles: Vec<BundleCoverage>,
+    tests: Vec<TestResult>,
     errors: Vec<Finding>,
 }
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let Command::Test { directory, junit, require_coverage } = command;
-    let report = suite::report(directory)?;
+    let report = suite::test_directory(directory)?;
     if let Some(path) = junit {
         junit::write(&report, if *require_coverage { CoveragePolicy::Required } else { CoveragePolicy::Told }, path)?;
     }
     let output = session.offline();
     if output.is_for_people() {
-        report.tell()?;
+        report.print()?;
     } else {
-        let value = serde_json::to_value(&report).map_err(|error| Failure::Unfit(error.to_string()))?;
+        let value = serde_json::to_value(&report).map_err(|error| Failure::Failed(error.to_string()))?;
         output.value(&value)?;
     }
     let (failed, uncovered) = (report.failed(), report.uncovered());
@@ -117,8 +117,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     match (failed, uncovered) {
         (0, 0) => Ok(()),
         (0, _) if !require_coverage => Ok(()),
-        (0, rules) => Err(Failure::Unfit(format!("{rules} rules are matched by no test or can never decide"))),
-        (tests, _) => Err(Failure::Unfit(format!("{tests} tests failed"))),
+        (0, rules) => Err(Failure::Failed(format!("{rules} rules are matched by no test or can never decide"))),
+        (tests, _) => Err(Failure::Failed(format!("{tests} tests failed"))),
     }
 }
 
@@ -128,24 +128,24 @@ impl Report {
     }
 
     fn uncovered(&self) -> usize {
-        self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.lack().is_some()).count()
+        self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.gap().is_some()).count()
     }
 
-    fn tell(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), Failure> {
         for test in self.tests.iter().filter(|test| !test.passed) {
             let difference = test.difference.as_deref().unwrap_or_default();
-            let (file, line) = (plain(&test.file), test.line.unwrap_or(1));
-            say(&format!("FAIL {file}:{line}: {}: {}: {}", plain(&test.bundle), plain(&test.name), plain(difference)))?;
+            let (file, line) = (sanitize(&test.file), test.line.unwrap_or(1));
+            print(&format!("FAIL {file}:{line}: {}: {}: {}", sanitize(&test.bundle), sanitize(&test.name), sanitize(difference)))?;
         }
         for bundle in &self.bundles {
             for rule in &bundle.rules {
-                let Some(lack) = rule.lack() else { continue };
-                tell(&format!("warning: {}: rule `{}` {lack}", plain(&bundle.file), plain(&rule.rule)));
+                let Some(lack) = rule.gap() else { continue };
+                eprint(&format!("warning: {}: rule `{}` {lack}", sanitize(&bundle.file), sanitize(&rule.rule)));
             }
         }
         let rules = self.bundles.iter().map(|bundle| bundle.rules.len()).sum::<usize>();
         let met = self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.met > 0).count();
-        say(&format!(
+        print(&format!(
             "{} bundles, {} tests, {} failed; {met} of {rules} rules matched",
             self.bundles.len(),
             self.tests.len(),

@@ -1,6 +1,6 @@
 //! Profiles: named servers with tokens, in a file that only its owner can read.
 
-use crate::{failure::Failure, output::Format, text::plain};
+use crate::{failure::Failure, output::Format, text::sanitize};
 use etcetera::{BaseStrategy as _, choose_base_strategy};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, env, fs, io, io::Write as _, path::PathBuf};
@@ -96,8 +96,8 @@ impl Configuration {
     ///
     /// # Errors
     /// When the name is empty or contains characters that a terminal would interpret, because nobody could type it.
-    pub(crate) fn renewed(&self, named: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
-        let is_name = |name: &str| !name.trim().is_empty() && plain(name) == name;
+    pub(crate) fn login_profile_name(&self, named: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
+        let is_name = |name: &str| !name.trim().is_empty() && sanitize(name) == name;
         if named.is_some_and(|name| !is_name(name)) {
             return Err(Failure::Usage("a profile name must be non-empty and printable".to_owned()));
         }
@@ -106,13 +106,13 @@ impl Configuration {
     }
 
     /// Stores a profile and makes it the default, because the login states the identity for later commands.
-    pub(crate) fn keep(&mut self, name: &str, profile: Profile) {
+    pub(crate) fn store(&mut self, name: &str, profile: Profile) {
         self.profile = Some(name.to_owned());
         self.profiles.insert(name.to_owned(), profile);
     }
 
     /// The stored profile with this name, or an empty one.
-    pub(crate) fn known(&self, name: &str) -> Profile {
+    pub(crate) fn stored_profile(&self, name: &str) -> Profile {
         self.profiles.get(name).cloned().unwrap_or_default()
     }
 

@@ -3,15 +3,15 @@
 use crate::{
     failure::{Failure, Finding},
     file::{LocatedValue, Source},
-    output::say,
+    output::print,
     text::sanitize_lines,
 };
 use clap::Subcommand;
 use fairway_domain::{
     asset::kind::AssetKind,
     prompt::{
-        AssetReference, PromptRefusal, PromptTemplate, VariableKind,
-        composition::{Body, IncludeRefusal},
+        IncludedAsset, PromptRefusal, PromptTemplate, VariableKind,
+        composition::{IncludedBody, IncludeRefusal},
     },
 };
 use serde_json::{Map, Value};
@@ -56,17 +56,17 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let template = PromptTemplate::parse(content).map_err(refused)?;
     let arguments = arguments(&template, arg, args.as_deref())?;
     let mut bodies = BTreeMap::new();
-    for (reference, offset) in template.included() {
-        let Some(body) = body(file, reference)? else {
+    for (reference, offset) in template.distinct_references() {
+        let Some(body) = included_body(file, reference)? else {
             let message = format!("the included asset `{}` is not in the same folder", reference.slug.as_str());
             let missing = prompt_finding(&located, pointer, PromptRefusal::UnknownAsset { offset });
             return Err(Failure::file(Finding { message, ..missing }));
         };
-        let body = body.map_err(|refusal| refused(refusal.at(offset)))?;
+        let body = body.map_err(|refusal| refused(refusal.to_prompt_refusal(offset)))?;
         bodies.insert(reference.clone(), body);
     }
     let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
-    say(sanitize_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
+    print(sanitize_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
 }
 
 fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal) -> Finding {
@@ -75,14 +75,14 @@ fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal)
 }
 
 /// The body of an included asset from the template's folder, or none when the file is missing.
-fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Body, IncludeRefusal>>, Failure> {
+fn included_body(template: &Path, reference: &IncludedAsset) -> Result<Option<Result<IncludedBody, IncludeRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
     let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
     let located = Source::open(found)?.value()?.with_texts(found).map_err(Failure::file)?;
     let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
     let content = located.value.get("content").unwrap_or(&located.value);
-    Ok(Some(Body::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))
+    Ok(Some(IncludedBody::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))
 }
 
 fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -> Result<Map<String, Value>, Failure> {

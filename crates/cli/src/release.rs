@@ -1,13 +1,13 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
-mod board;
+mod lane_table;
 mod watch;
 
 use crate::{
     asset,
     failure::Failure,
     output::{Column, Output},
-    server::{Server, text, word},
+    server::{Server, required_string, string_or_empty},
     session::Session,
     workload,
 };
@@ -60,7 +60,7 @@ pub(crate) enum Command {
     },
     /// Show one release with its bindings
     #[command(after_help = "Example:\n  fairway releases show 019a...")]
-    Show(Release),
+    Show(ReleaseArgument),
     /// Draft a release
     #[command(
         after_help = "Example:\n  fairway releases create ticket-classifier --env dev --policy ticket-policy --bind \
@@ -86,26 +86,26 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model")]
     Bind {
         #[command(flatten)]
-        release: Release,
+        release: ReleaseArgument,
         /// The versions as SLUG[@LABEL]; without a label the newest version
         #[arg(required = true)]
         versions: Vec<String>,
     },
     /// Submit a draft for review; its bindings are then frozen
     #[command(after_help = "Example:\n  fairway releases submit 019a...")]
-    Submit(Release),
+    Submit(ReleaseArgument),
     /// Return a release to draft
     #[command(after_help = "Example:\n  fairway releases withdraw 019a...")]
-    Withdraw(Release),
+    Withdraw(ReleaseArgument),
     /// Approve the bindings of a release
     #[command(after_help = "Example:\n  fairway releases approve 019a... --note 'Read all of it'")]
-    Approve(Verdict),
+    Approve(ReviewArguments),
     /// Reject the bindings of a release
     #[command(after_help = "Example:\n  fairway releases reject 019a... --note 'It shows names'")]
-    Reject(Verdict),
+    Reject(ReviewArguments),
     /// Request changes and return the release to draft
     #[command(after_help = "Example:\n  fairway releases request-changes 019a... --note 'Ask for the order number'")]
-    RequestChanges(Verdict),
+    RequestChanges(ReviewArguments),
     /// Activate an approved release
     #[command(
         after_help = "Examples:\n  fairway releases activate 019a...\n  fairway releases activate 019a... --rollout \
@@ -113,7 +113,7 @@ pub(crate) enum Command {
     )]
     Activate {
         #[command(flatten)]
-        release: Release,
+        release: ReleaseArgument,
         /// Only on this lane
         #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
@@ -129,12 +129,12 @@ pub(crate) enum Command {
     },
     /// Advance a rollout to the next lane
     #[command(after_help = "Example:\n  fairway releases advance 019a...")]
-    Advance(Release),
+    Advance(ReleaseArgument),
     /// Return lanes to their previous releases
     #[command(after_help = "Example:\n  fairway releases rollback 019a... --reason 'Too curt'")]
     Rollback {
         #[command(flatten)]
-        release: Release,
+        release: ReleaseArgument,
         /// The reason
         #[arg(long)]
         reason: String,
@@ -144,10 +144,10 @@ pub(crate) enum Command {
     },
     /// Take a release out of service
     #[command(after_help = "Example:\n  fairway releases retire 019a...")]
-    Retire(Release),
+    Retire(ReleaseArgument),
     /// Show the gates in front of each next state
     #[command(after_help = "Example:\n  fairway releases gates 019a...")]
-    Gates(Release),
+    Gates(ReleaseArgument),
     /// Report the changes of a release until its rollout ends
     Watch(watch::Arguments),
     /// Show which release serves each lane of a workload
@@ -163,7 +163,7 @@ pub(crate) enum Command {
 
 /// A release argument.
 #[derive(Args)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseArgument {
     /// The release's id
     #[arg(value_name = "RELEASE")]
     id: String,
@@ -171,9 +171,9 @@ pub(crate) struct Release {
 
 /// Options of a review.
 #[derive(Args)]
-pub(crate) struct Verdict {
+pub(crate) struct ReviewArguments {
     #[command(flatten)]
-    release: Release,
+    release: ReleaseArgument,
     /// The reason
     #[arg(long)]
     note: Option<String>,
@@ -184,11 +184,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = (output, &server);
     match command {
         Command::List { workload, env, state, limit } => {
-            let of_workload = workload.as_deref().map(|slug| workload::named(server, slug)).transpose()?;
+            let of_workload = workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
             let mut query = Vec::new();
             match &of_workload {
-                Some(workload) => query.push(("workload_id", text(workload, "workload_id")?)),
-                None => query.push(("workspace_id", server.workspace()?)),
+                Some(workload) => query.push(("workload_id", required_string(workload, "workload_id")?)),
+                None => query.push(("workspace_id", server.workspace_id()?)),
             }
             query.extend(env.as_deref().map(|env| ("environment", env)));
             query.extend(state.as_deref().map(|state| ("state", state)));
@@ -202,16 +202,16 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Bind { release, versions } => {
             for version in versions {
                 let (asset, version) = asset::resolve_version(server, version)?;
-                bind_version(server, &release.id, text(&asset, "asset_kind")?, text(&version, "asset_version_id")?)?;
+                bind_version(server, &release.id, required_string(&asset, "asset_kind")?, required_string(&version, "asset_version_id")?)?;
             }
             output.one(&server.get(&["releases", &release.id], &[])?)
         }
         Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
         Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
         Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
-        Command::Approve(verdict) => verdict.give(server, output, review::Verdict::Approved),
-        Command::Reject(verdict) => verdict.give(server, output, review::Verdict::Rejected),
-        Command::RequestChanges(verdict) => verdict.give(server, output, review::Verdict::ChangesRequested),
+        Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
+        Command::Reject(verdict) => verdict.submit(server, output, review::Verdict::Rejected),
+        Command::RequestChanges(verdict) => verdict.submit(server, output, review::Verdict::ChangesRequested),
         Command::Activate { release, lane, rollout, soak, auto_advance } => {
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
@@ -232,7 +232,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             }
         },
         Command::Watch(arguments) => watch::watch(server, output, arguments),
-        Command::Lanes { workload, env } => board::show(server, output, workload, env),
+        Command::Lanes { workload, env } => lane_table::show(server, output, workload, env),
     }
 }
 
@@ -244,24 +244,24 @@ fn create(
     bind: &[String],
 ) -> Result<Value, Failure> {
     // All lookups precede the first write.
-    let workload = workload::named(server, workload)?;
+    let workload = workload::find_workload(server, workload)?;
     let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
-    let is_bundle = |asset: &&Value| word(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
+    let is_bundle = |asset: &&Value| string_or_empty(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
-        Some(slug) => Some(asset::named(server, slug)?),
+        Some(slug) => Some(asset::find_asset(server, slug)?),
         None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
     };
-    let policy = policy.as_ref().map(|policy| text(policy, "asset_id")).transpose()?;
+    let policy = policy.as_ref().map(|policy| required_string(policy, "asset_id")).transpose()?;
     let body = json!({
-        "workload_id": text(&workload, "workload_id")?,
+        "workload_id": required_string(&workload, "workload_id")?,
         "environment": environment,
         "target_lane": target_lane,
         "policy_bundle_id": policy,
     });
     let release = server.post(&["releases"], &body)?;
-    let id = text(&release, "release_id")?;
+    let id = required_string(&release, "release_id")?;
     for (asset, version) in &bound {
-        bind_version(server, id, text(asset, "asset_kind")?, text(version, "asset_version_id")?)?;
+        bind_version(server, id, required_string(asset, "asset_kind")?, required_string(version, "asset_version_id")?)?;
     }
     server.get(&["releases", id], &[])
 }
@@ -285,7 +285,7 @@ pub(crate) fn activate(
     plan: Option<Value>,
 ) -> Result<Value, Failure> {
     let found = server.get(&["releases", release], &[])?;
-    if text(&found, "state")? == StateName::ReviewReady.as_str() {
+    if required_string(&found, "state")? == StateName::ReviewReady.as_str() {
         transition(server, release, StateName::Approved)?;
     }
     let body = json!({ "to_state": StateName::Active.as_str(), "lane": lane, "rollout_plan": plan });
@@ -293,13 +293,13 @@ pub(crate) fn activate(
 }
 
 /// Submits a review outcome for a release.
-fn verdict(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
+fn submit_review(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
     let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
     server.post(&["releases", release, "approvals"], &body)
 }
 
-impl Verdict {
-    fn give(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
-        output.one(&verdict(server, &self.release.id, outcome, self.note.as_deref())?)
+impl ReviewArguments {
+    fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
+        output.one(&submit_review(server, &self.release.id, outcome, self.note.as_deref())?)
     }
 }

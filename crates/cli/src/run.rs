@@ -1,23 +1,23 @@
 //! Runs a workload: inputs, wait and answer.
 
-mod ask;
+mod submit;
 mod input;
 mod wait;
 
 use crate::{
     failure::Failure,
-    output::{Output, say, tell},
-    server::{Server, text},
+    output::{Output, print, eprint},
+    server::{Server, required_string},
     session::Session,
-    text::plain,
+    text::sanitize,
 };
-use ask::Asking;
+use submit::Submission;
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;
-use input::Given;
+use input::RawInputs;
 use serde_json::json;
 use std::{path::PathBuf, time::Duration};
-use wait::{Begun, Wait};
+use wait::{SubmittedRun, RunWait};
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -49,15 +49,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
-    patience: Patience,
+    wait_options: WaitOptions,
 }
 
 /// How long to wait, and what to print meanwhile.
 #[derive(Args)]
-pub(crate) struct Patience {
+pub(crate) struct WaitOptions {
     /// How long to wait for the run to end, such as 90s, 10m or 1h, and to retry an unreachable server; without it
     /// 600s, and no retries. The run continues in any case
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait: Option<Duration>,
     /// Print the answer while it is generated
     #[arg(long)]
@@ -66,8 +66,8 @@ pub(crate) struct Patience {
 
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
-    let given = Given::read(&arguments.input, arguments.inputs.as_deref())?;
-    let inputs = given.typed(|| server.form(&arguments.slug))?;
+    let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
+    let inputs = given.resolve_types(|| server.workload_form(&arguments.slug))?;
     let mut body = json!({ "environment": arguments.env, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
@@ -75,29 +75,29 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let path = ["workloads", "by-slug", &arguments.slug, "execute"];
     let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
-        let queued = Asking::under(&key, || server.post_queued(&path, &key, &body)).once()?;
-        return if output.is_for_people() { say(text(&queued, "execution_id")?) } else { output.one(&queued) };
+        let queued = Submission::with_key(&key, || server.post_queued(&path, &key, &body)).submit_once()?;
+        return if output.is_for_people() { print(required_string(&queued, "execution_id")?) } else { output.one(&queued) };
     }
-    let wait = Wait::of(&arguments.patience).with_interrupts()?;
-    let asking = Asking::under(&key, || Begun::of(server.post_for_events(&path, &key, &body)?));
-    let begun = match arguments.patience.wait {
-        Some(_) => asking.until(&wait, server.address()),
-        None => asking.twice(),
+    let wait = RunWait::new(&arguments.wait_options).with_interrupts()?;
+    let asking = Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
+    let begun = match arguments.wait_options.wait {
+        Some(_) => asking.retry_until(&wait, server.address()),
+        None => asking.retry_once(),
     }?;
-    wait.note(&begun.run);
-    tell(&format!("run {} is accepted", plain(&begun.run)));
+    wait.set_run(&begun.run);
+    eprint(&format!("run {} is accepted", sanitize(&begun.run)));
     wait.follow(&server, output, begun)
 }
 
 /// Waits for an existing run.
-pub(crate) fn wait_for_run(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
-    let wait = Wait::of(patience);
-    wait.note(run);
-    wait.with_interrupts()?.follow(server, output, Begun::before(run))
+pub(crate) fn wait_for_run(server: &Server, output: Output, run: &str, patience: &WaitOptions) -> Result<(), Failure> {
+    let wait = RunWait::new(patience);
+    wait.set_run(run);
+    wait.with_interrupts()?.follow(server, output, SubmittedRun::existing(run))
 }
 
 /// Parses a number with the unit `s`, `m` or `h`; without a unit, seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
         Some(number) => (number, text.get(number.len()..).unwrap_or_default()),
         None => (text, "s"),
@@ -120,10 +120,10 @@ mod tests {
     #[test]
     fn duration_parses_numbers_with_units() {
         for (text, expected) in [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("0s", 0)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(expected)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(expected)), "{text}");
         }
         for wrong in ["", "s", "-1s", "1d", "999999h", "1.5h", "18446744073709551615h"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 }

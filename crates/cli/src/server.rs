@@ -4,7 +4,7 @@ pub(crate) mod events;
 
 pub(crate) use ureq::http::{Method, StatusCode};
 
-use crate::failure::{Failure, Refusal, is_passing};
+use crate::failure::{Failure, Refusal, is_transient_status};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use std::{
@@ -22,11 +22,11 @@ use url::{Host, Url};
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Page size of lists, the server's maximum.
 const PAGE_SIZE: usize = 200;
 /// Maximum size of a response, and of all pages of a list: 200 versions of 4 MiB each, and overhead.
-const LONGEST: u64 = 1 << 30;
+const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 /// Maximum number of pages of a list: a million items.
 const MAX_PAGES: usize = 5_000;
 
@@ -47,9 +47,9 @@ pub(crate) struct Server {
     base: Url,
     identity: Identity,
     /// The selected workspace, by slug or id.
-    chosen: Option<String>,
+    selected_workspace: Option<String>,
     /// The id of the workspace, once resolved.
-    workspace: OnceLock<String>,
+    workspace_id: OnceLock<String>,
 }
 
 /// Query parameters as names and values.
@@ -80,7 +80,7 @@ impl Server {
             return Err(Failure::Usage("a token is sent only over https or to this machine".to_owned()));
         }
         let chosen = workspace.map(str::to_owned);
-        Ok(Self { agent: agent(&base), base, identity, chosen, workspace: OnceLock::new() })
+        Ok(Self { agent: agent(&base), base, identity, selected_workspace: chosen, workspace_id: OnceLock::new() })
     }
 
     /// The address without a trailing slash.
@@ -89,17 +89,17 @@ impl Server {
     }
 
     /// The id of the workspace that commands use: the selected one, else the only visible one, else `default`.
-    pub(crate) fn workspace(&self) -> Result<&str, Failure> {
-        if let Some(known) = self.workspace.get() {
+    pub(crate) fn workspace_id(&self) -> Result<&str, Failure> {
+        if let Some(known) = self.workspace_id.get() {
             return Ok(known);
         }
-        if let Some(id) = self.chosen.as_ref().filter(|chosen| uuid::Uuid::parse_str(chosen).is_ok()) {
-            return Ok(self.workspace.get_or_init(|| id.clone()));
+        if let Some(id) = self.selected_workspace.as_ref().filter(|chosen| uuid::Uuid::parse_str(chosen).is_ok()) {
+            return Ok(self.workspace_id.get_or_init(|| id.clone()));
         }
         let seen = self.list(&["workspaces"], &[])?;
-        let wanted = self.chosen.as_deref().unwrap_or("default");
-        let named = |listed: &&Value| word(listed, "slug") == wanted;
-        let found = match (seen.as_slice(), &self.chosen) {
+        let wanted = self.selected_workspace.as_deref().unwrap_or("default");
+        let named = |listed: &&Value| string_or_empty(listed, "slug") == wanted;
+        let found = match (seen.as_slice(), &self.selected_workspace) {
             ([only], None) => Some(only),
             (several, _) => several.iter().find(named),
         };
@@ -107,8 +107,8 @@ impl Server {
             let hint = "the workspace is not visible: select one with --workspace SLUG";
             return Err(Failure::Usage(hint.to_owned()));
         };
-        let id = text(found, "workspace_id")?;
-        Ok(self.workspace.get_or_init(|| id.to_owned()))
+        let id = required_string(found, "workspace_id")?;
+        Ok(self.workspace_id.get_or_init(|| id.to_owned()))
     }
 
     /// Reads a resource below `/v1`.
@@ -118,12 +118,12 @@ impl Server {
     }
 
     /// Reads a resource with its entity tag, for [`Self::update_if_match`].
-    pub(crate) fn tagged(&self, path: &[&str]) -> Result<(String, Value), Failure> {
+    pub(crate) fn get_with_etag(&self, path: &[&str]) -> Result<(String, Value), Failure> {
         let url = self.url(path, &[])?;
         let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
         let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let value = self.read(answer)?;
-        Ok((tag.ok_or_else(|| self.strange())?, value))
+        Ok((tag.ok_or_else(|| self.not_fairway())?, value))
     }
 
     /// Reads a resource; none on 404.
@@ -147,12 +147,12 @@ impl Server {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
         url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE_SIZE).to_string());
-        let mut room = LONGEST;
+        let mut room = MAX_RESPONSE_BYTES;
         for _ in 0..MAX_PAGES {
             let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
             let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_link);
             let (page, length) = self.read_limited(answer, room)?;
-            let Value::Array(page) = page else { return Err(self.strange()) };
+            let Value::Array(page) = page else { return Err(self.not_fairway()) };
             room = room.saturating_sub(length);
             items.extend(page);
             if items.len() >= most {
@@ -162,9 +162,9 @@ impl Server {
             let Some(link) = link else { return Ok(items) };
             // A link to another origin would receive the token. Without the linked page the list would be incomplete.
             let next = self.base.join(&link).ok().filter(|next| next.origin() == self.base.origin());
-            url = next.ok_or_else(|| self.strange())?;
+            url = next.ok_or_else(|| self.not_fairway())?;
         }
-        Err(self.strange())
+        Err(self.not_fairway())
     }
 
     /// Posts a body and returns the resource in the response. A fresh idempotency key makes the request safe to retry
@@ -190,7 +190,7 @@ impl Server {
     }
 
     /// Patches or replaces a resource, and returns the resource in the response.
-    pub(crate) fn change(&self, method: &Method, path: &[&str], body: &Value) -> Result<Value, Failure> {
+    pub(crate) fn update(&self, method: &Method, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
         let request = self.request(method, &url, &[])?.map(|()| body.to_string());
         self.read(self.send(&request)?)
@@ -207,7 +207,7 @@ impl Server {
         let mut url = self.base.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().push("v1").extend(path),
-            Err(()) => return Err(self.strange()),
+            Err(()) => return Err(self.not_fairway()),
         };
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -246,7 +246,7 @@ impl Server {
 
     /// The body of a successful response.
     fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
-        Ok(self.read_limited(answer, LONGEST)?.0)
+        Ok(self.read_limited(answer, MAX_RESPONSE_BYTES)?.0)
     }
 
     /// Like [`Self::read`] with a maximum size in bytes; also returns the size.
@@ -260,11 +260,11 @@ impl Server {
             Some(value) if status.is_success() => Ok((value, length)),
             None if status.is_success() && body.is_empty() => Ok((Value::Null, 0)),
             Some(value) if value.get("detail").is_some() => {
-                Err(Failure::Refused(Box::new(Refusal::of(status.as_u16(), &value))))
+                Err(Failure::Refused(Box::new(Refusal::from_body(status.as_u16(), &value))))
             }
-            Some(_) | None if status.is_success() => Err(self.strange()),
-            Some(_) | None if !is_passing(status.as_u16()) => {
-                Err(Failure::Foreign { server: self.address().to_owned(), status })
+            Some(_) | None if status.is_success() => Err(self.not_fairway()),
+            Some(_) | None if !is_transient_status(status.as_u16()) => {
+                Err(Failure::NotFairway { server: self.address().to_owned(), status })
             }
             Some(_) | None => {
                 let cause = format!("the response {status} is not from a Fairway server");
@@ -278,7 +278,7 @@ impl Server {
     }
 
     /// The response is not one that Fairway sends.
-    fn strange(&self) -> Failure {
+    fn not_fairway(&self) -> Failure {
         let cause = "the response is not from a Fairway server".to_owned();
         Failure::Unreachable { server: self.address().to_owned(), cause }
     }
@@ -291,7 +291,7 @@ fn agent(base: &Url) -> Agent {
         .max_redirects(0)
         .user_agent(concat!("fairway/", env!("CARGO_PKG_VERSION")))
         .timeout_connect(Some(CONNECT_TIMEOUT))
-        .timeout_global(Some(PATIENCE));
+        .timeout_global(Some(REQUEST_TIMEOUT));
     if base.scheme() == "https" {
         let found = rustls_native_certs::load_native_certs().certs;
         let roots: Vec<Certificate<'static>> =
@@ -325,7 +325,7 @@ fn next_link(link: &str) -> Option<String> {
 }
 
 /// A string member of a JSON object, or an empty string.
-pub(crate) fn word<'v>(answer: &'v Value, name: &str) -> &'v str {
+pub(crate) fn string_or_empty<'v>(answer: &'v Value, name: &str) -> &'v str {
     answer.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -333,9 +333,9 @@ pub(crate) fn word<'v>(answer: &'v Value, name: &str) -> &'v str {
 ///
 /// # Errors
 /// When the member is missing or not a string, so the response is not from Fairway.
-pub(crate) fn text<'v>(answer: &'v Value, name: &str) -> Result<&'v str, Failure> {
+pub(crate) fn required_string<'v>(answer: &'v Value, name: &str) -> Result<&'v str, Failure> {
     let found = answer.get(name).and_then(Value::as_str);
-    found.ok_or_else(|| Failure::Unfit(format!("the server's response has no `{name}`")))
+    found.ok_or_else(|| Failure::Failed(format!("the server's response has no `{name}`")))
 }
 
 #[cfg(test)]

@@ -4,23 +4,23 @@
 
 mod apply;
 mod directory;
-mod estate;
+mod remote_state;
 mod manifest;
 mod plan;
 mod pull;
 mod reference;
-mod show;
+mod render_plan;
 
 use crate::{
     failure::Failure,
     file::Source,
-    output::{Output, say},
+    output::{Output, print},
     server::Server,
     session::Session,
 };
 use clap::Subcommand;
 use directory::Directory;
-use estate::RemoteState;
+use remote_state::RemoteState;
 use plan::Plan;
 use std::{fs, path::PathBuf};
 
@@ -78,18 +78,18 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
-            let PlannedSync { wanted, estate, plan } = make_plan(&server, directory, Rest::of(*prune))?;
+            let PlannedSync { wanted, estate, plan } = make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
             let plan = plan.with_diffs(&wanted, &estate);
             if let Some(path) = out {
-                let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Unfit(error.to_string()))?;
+                let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Failed(error.to_string()))?;
                 fs::write(path, text).map_err(|cause| Failure::Io { path: path.clone(), cause })?;
             }
-            show::plan(output, &plan)?;
+            render_plan::print_plan(output, &plan)?;
             plan.refuse_if_blocked()
         }
         Command::Apply { directory, prune, plan } => {
             let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
-            let PlannedSync { wanted, estate, mut plan } = make_plan(&server, directory, Rest::of(*prune))?;
+            let PlannedSync { wanted, estate, mut plan } = make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
             if let Some(agreed) = agreed {
                 plan = plan.with_diffs(&wanted, &estate);
                 plan.refuse_if_different(&agreed)?;
@@ -99,32 +99,32 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Pull { directory } => pull::pull(&server, output, directory),
         Command::Status { directory } => {
-            let PlannedSync { plan, .. } = make_plan(&server, directory, Rest::Left)?;
+            let PlannedSync { plan, .. } = make_plan(&server, directory, UnmanagedPolicy::Keep)?;
             print_status(output, &plan)
         }
     }
 }
 
 fn print_status(output: Output, plan: &Plan) -> Result<(), Failure> {
-    if plan.is_done() {
-        return if output.is_for_people() { say("in sync") } else { show::plan(output, plan) };
+    if plan.is_empty() {
+        return if output.is_for_people() { print("in sync") } else { render_plan::print_plan(output, plan) };
     }
-    show::plan(output, plan)?;
-    Err(Failure::Differs)
+    render_plan::print_plan(output, plan)?;
+    Err(Failure::OutOfSync)
 }
 
 /// The treatment of assets that the directory does not contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum UnmanagedPolicy {
     /// They are reported.
-    Left,
+    Keep,
     /// They are archived.
-    Pruned,
+    Archive,
 }
 
-impl Rest {
+impl UnmanagedPolicy {
     const fn of(prune: bool) -> Self {
-        if prune { Self::Pruned } else { Self::Left }
+        if prune { Self::Archive } else { Self::Keep }
     }
 }
 
@@ -135,10 +135,10 @@ struct PlannedSync {
     plan: Plan,
 }
 
-fn make_plan(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<PlannedSync, Failure> {
+fn make_plan(server: &Server, directory: &std::path::Path, rest: UnmanagedPolicy) -> Result<PlannedSync, Failure> {
     // Files are validated before the first request.
     let wanted = Directory::read(directory)?;
     let estate = RemoteState::read(server, &wanted)?;
-    let plan = plan::plan(server, &wanted, &estate, rest)?;
+    let plan = plan::build_plan(server, &wanted, &estate, rest)?;
     Ok(PlannedSync { wanted, estate, plan })
 }

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 /// Replaces line breaks and every character that a terminal would interpret, in text from servers and files.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     text.chars().map(|letter| if is_terminal_control(letter) { ' ' } else { letter }).collect()
 }
 
@@ -11,7 +11,7 @@ pub(crate) fn plain(text: &str) -> String {
 const MAX_MESSAGE_CHARS: usize = 400;
 
 /// Shortens a text to its start and end. Messages quote names from files, which can be as long as the file.
-pub(crate) fn brief(text: &str) -> Cow<'_, str> {
+pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
     let letter = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(offset, _)| offset);
     if letter(MAX_MESSAGE_CHARS) == text.len() {
         return Cow::Borrowed(text);
@@ -28,7 +28,7 @@ pub(crate) fn sanitize_lines(text: &str) -> String {
 
 /// Escapes characters of a JSON document that a terminal would interpret; the value stays the same. Outside strings,
 /// JSON has no such characters except line breaks.
-pub(crate) fn escaped(json: &str) -> String {
+pub(crate) fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for letter in json.chars() {
         if is_terminal_control(letter) && letter != '\n' {
@@ -42,7 +42,7 @@ pub(crate) fn escaped(json: &str) -> String {
 }
 
 /// Whether the text contains only characters that a terminal displays.
-pub(crate) fn is_plain(text: &str) -> bool {
+pub(crate) fn is_printable(text: &str) -> bool {
     !text.chars().any(|letter| is_terminal_control(letter) && letter != '\n')
 }
 
@@ -65,22 +65,22 @@ mod tests {
 
     #[test]
     fn sanitize_removes_terminal_controls() {
-        assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
+        assert_eq!(sanitize("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
         assert_eq!(sanitize_lines("a\n\tb\u{7}"), "a\n\tb ");
         for letter in
             ["\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{61c}", "\u{200f}", "\u{2028}", "\u{202e}", "\u{2069}"]
         {
-            assert_eq!((plain(letter).as_str(), sanitize_lines(letter).as_str()), (" ", " "), "{letter:?}");
-            assert!(!is_plain(letter), "{letter:?}");
+            assert_eq!((sanitize(letter).as_str(), sanitize_lines(letter).as_str()), (" ", " "), "{letter:?}");
+            assert!(!is_printable(letter), "{letter:?}");
         }
-        assert!(is_plain("für آ 漢字 😀\n"));
+        assert!(is_printable("für آ 漢字 😀\n"));
     }
 
     #[test]
     fn shorten_keeps_start_and_end() {
-        assert_eq!(brief("für"), "für");
-        assert_eq!(brief(&"é".repeat(400)), "é".repeat(400));
-        let short = brief(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
+        assert_eq!(shorten("für"), "für");
+        assert_eq!(shorten(&"é".repeat(400)), "é".repeat(400));
+        let short = shorten(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
         assert!(short.starts_with("unknown field `é") && short.ends_with("é`, expected one of a, b"), "{short}");
         assert!(short.chars().count() < 420, "{short}");
     }
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn escape_json_preserves_the_value() {
         let value = serde_json::json!({ "a\u{9b}\u{202e}": ["\u{1b}[31m\r\n\t", "😀 \u{7f}\\u{85}\u{61c}"] });
-        let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
-        assert!(is_plain(&text) && text.contains("\\u009b\\u202e"), "{text}");
+        let text = escape_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(is_printable(&text) && text.contains("\\u009b\\u202e"), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 }

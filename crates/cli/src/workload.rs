@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     output::Column,
-    server::{Method, Server, text, word},
+    server::{Method, Server, required_string, string_or_empty},
     session::Session,
 };
 use clap::{Subcommand, builder::PossibleValuesParser};
@@ -52,33 +52,33 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::List { status } => {
-            let mut query = vec![("workspace_id", server.workspace()?)];
+            let mut query = vec![("workspace_id", server.workspace_id()?)];
             query.extend(status.as_deref().map(|status| ("status", status)));
             output.list(&server.list(&["workloads"], &query)?, &COLUMNS)
         }
-        Command::Show { slug } => output.one(&named(&server, slug)?),
+        Command::Show { slug } => output.one(&find_workload(&server, slug)?),
         Command::Suspend { slug } => output.one(&set_status(&server, slug, Status::Suspended)?),
         Command::Resume { slug } => output.one(&set_status(&server, slug, Status::Registered)?),
     }
 }
 
 fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Failure> {
-    let workload = named(server, slug)?;
-    let path = ["workloads", text(&workload, "workload_id")?];
-    server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status.as_str() }))
+    let workload = find_workload(server, slug)?;
+    let path = ["workloads", required_string(&workload, "workload_id")?];
+    server.update(&Method::PATCH, &path, &serde_json::json!({ "status": status.as_str() }))
 }
 
 /// Finds a workload by its slug or id.
-pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
+pub(crate) fn find_workload(server: &Server, slug: &str) -> Result<Value, Failure> {
     let found = match uuid::Uuid::parse_str(slug) {
         Ok(_) => server.find(&["workloads", slug], &[])?,
-        Err(_) => by_slug(server, slug)?,
+        Err(_) => find_by_slug(server, slug)?,
     };
-    found.ok_or_else(|| Failure::Unfit("this workspace has no such visible workload".to_owned()))
+    found.ok_or_else(|| Failure::Failed("this workspace has no such visible workload".to_owned()))
 }
 
 /// Finds a workload by its slug in the workspace.
-pub(crate) fn by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
-    let listed = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
-    Ok(listed.into_iter().find(|workload| word(workload, "slug") == slug))
+pub(crate) fn find_by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
+    let listed = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
+    Ok(listed.into_iter().find(|workload| string_or_empty(workload, "slug") == slug))
 }

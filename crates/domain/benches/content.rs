@@ -14,7 +14,7 @@ use fairway_domain::{
     asset::{canonical::Canonical, kind::AssetKind},
     flow,
     policy::{CompiledPolicy, PolicyActor, PolicyInput, PolicyRelease, PolicyWorkload},
-    prompt::{PromptTemplate, composition::Body},
+    prompt::{PromptTemplate, composition::IncludedBody},
     time::Timestamp,
 };
 use hdrhistogram::Histogram;
@@ -145,7 +145,7 @@ fn prompt() {
     let template = PromptTemplate::parse(&json!({ "system_prompt": text, "variables": variables }));
     let body = json!({ "body": line.repeat(6) });
     let prompt = template
-        .and_then(|template| template.compose(|_| Body::of(AssetKind::Skill, &body).ok()))
+        .and_then(|template| template.compose(|_| IncludedBody::of(AssetKind::Skill, &body).ok()))
         .expect("the prompt is sound");
     let arguments: Map<String, Value> =
         (0..10).map(|index| (format!("v{index}"), json!("a value of some length, as people write them"))).collect();

@@ -17,7 +17,7 @@ pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
 pub use principal_binding::{LaneBinding, CallerLanes};
-pub use rights::{Grant, GrantScope, Place, Rights};
+pub use rights::{Grant, GrantScope, ResourceScope, Rights};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl RoleBinding {
         role_binding_id: RoleBindingId,
         principal: ActorRef,
         role: Role,
-        (scope, place): (GrantScope, &Place),
+        (scope, place): (GrantScope, &ResourceScope),
         granter: &Rights,
         stamp: &Stamp,
     ) -> Result<Change<Self>, GrantRefusal> {
@@ -117,7 +117,7 @@ impl RoleBinding {
         let next =
             Self { role_binding_id, principal, role, scope, created_at: stamp.at, created_by: stamp.actor.clone() };
         let fact = next.fact(FactKind::RoleBindingCreated, stamp);
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 
     /// The audit fact for this grant or its revocation.
@@ -140,7 +140,7 @@ impl RoleBinding {
 
 /// A caller's stored access: its grants, lanes and the access revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KnownPrincipal {
+pub struct PrincipalAccess {
     /// The tenant of the caller.
     pub tenant: TenantId,
     /// Whether it ever held a role anywhere.
@@ -158,16 +158,16 @@ pub struct KnownPrincipal {
 pub trait AccessStore: Send + Sync {
     /// The access of an actor and its groups in a tenant. Without a tenant, its bindings select one, the default tenant
     /// first. `None` when the tenant does not exist.
-    async fn principal(
+    async fn load_principal(
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-    ) -> Result<Option<KnownPrincipal>, StoreError>;
+    ) -> Result<Option<PrincipalAccess>, StoreError>;
     /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
     /// tenant stays valid: each change of a role or a principal binding raises it in all affected tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
     /// Resolves a workload or workspace and its enclosing scopes; `None` when the tenant has no such resource.
-    async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError>;
+    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError>;
     /// One binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
     /// Lists the tenant's bindings, newest first, optionally of one workspace.
@@ -185,5 +185,5 @@ pub trait AccessStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Revokes a grant and raises the access revision.
-    async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError>;
 }

@@ -7,7 +7,7 @@ pub mod grant;
 pub mod impact;
 pub mod integrity;
 pub mod kind;
-pub mod ledger;
+pub mod artifact_index;
 pub mod ports;
 pub mod reference;
 
@@ -75,7 +75,7 @@ impl Lifecycle {
 
     /// Whether new versions may be added.
     #[must_use]
-    pub const fn takes_versions(self) -> bool {
+    pub const fn accepts_versions(self) -> bool {
         match self {
             Self::Draft | Self::Active | Self::Retired => true,
             Self::Archived => false,
@@ -186,7 +186,7 @@ impl ChangeNote {
 
     /// Restores a stored note without validation; the rules may have changed since it was accepted.
     #[must_use]
-    pub fn kept(text: &str) -> Self {
+    pub fn from_stored(text: &str) -> Self {
         Self(text.to_owned())
     }
 
@@ -296,7 +296,7 @@ pub enum AssetRefusal {
     Archived,
     /// The requested state does not follow the current one.
     #[error("the current state does not lead to the requested state")]
-    Transition {
+    InvalidTransition {
         /// Current state.
         from: Lifecycle,
         /// Requested state.
@@ -304,7 +304,7 @@ pub enum AssetRefusal {
     },
     /// A grant accepts only users, groups and services as principals.
     #[error("a grant requires a user, a group or a service as its principal")]
-    Principal,
+    InvalidPrincipal,
 }
 
 impl AssetRefusal {
@@ -313,8 +313,8 @@ impl AssetRefusal {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Archived => "asset_archived",
-            Self::Transition { .. } => "invalid_transition",
-            Self::Principal => "invalid_principal",
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::InvalidPrincipal => "invalid_principal",
         }
     }
 }
@@ -363,7 +363,7 @@ impl Asset {
         };
         let detail = json!({ "slug": next.slug.as_str(), "asset_kind": next.kind.as_str() });
         let fact = Fact::new(FactKind::AssetCreated, next.subject(), Some(next.workspace_id), stamp, detail);
-        Change::creating(next, fact)
+        Change::create(next, fact)
     }
 
     /// Moves the asset to another lifecycle state. The store checks in the archiving statement whether a release still
@@ -371,15 +371,15 @@ impl Asset {
     ///
     /// # Errors
     /// Returns [`AssetRefusal::InvalidTransition`] when the requested state does not follow the current one.
-    pub fn move_to(&self, attempted: Lifecycle, stamp: &Stamp) -> Result<Change<Self>, AssetRefusal> {
+    pub fn transition_to(&self, attempted: Lifecycle, stamp: &Stamp) -> Result<Change<Self>, AssetRefusal> {
         let from = self.lifecycle;
         if !from.valid_transitions().contains(&attempted) {
-            return Err(AssetRefusal::Transition { from, attempted });
+            return Err(AssetRefusal::InvalidTransition { from, attempted });
         }
         let next = Self { lifecycle: attempted, revision: self.revision.next(), ..self.clone() };
         let detail = json!({ "from": from.as_str(), "to": attempted.as_str() });
         let fact = Fact::new(FactKind::AssetMoved, self.subject(), Some(self.workspace_id), stamp, detail);
-        Ok(Change::replacing(next, self.revision, fact))
+        Ok(Change::replace(next, self.revision, fact))
     }
 
     /// Adds a version. The caller has validated its content against the rules of the kind.
@@ -393,15 +393,15 @@ impl Asset {
         content: VersionContent,
         stamp: &Stamp,
     ) -> Result<Change<NewVersion>, AssetRefusal> {
-        if !self.lifecycle.takes_versions() {
+        if !self.lifecycle.accepts_versions() {
             return Err(AssetRefusal::Archived);
         }
         let subject = Subject { kind: "asset_version", id: id.uuid() };
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .concerning(decides.then_some(Category::PolicyChanges));
-        Ok(Change::creating(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
+            .with_categories(decides.then_some(Category::PolicyChanges));
+        Ok(Change::create(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
     }
 
     /// Creates a flow: an asset with its first version, recorded as one fact.
@@ -416,7 +416,7 @@ impl Asset {
         let detail = json!({ "slug": asset.slug.as_str(), "checksum": content.canonical.checksum().as_str() });
         let fact = Fact::new(FactKind::FlowCreated, asset.subject(), Some(asset.workspace_id), stamp, detail);
         let version = NewVersion::of(asset.asset_id, (id, label), content, stamp);
-        Change::creating((asset, version), fact)
+        Change::create((asset, version), fact)
     }
 
     /// Whether the asset is visible from the workspaces of a namespace.

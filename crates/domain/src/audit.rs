@@ -203,14 +203,14 @@ impl Fact {
 
     /// Adds categories.
     #[must_use]
-    pub fn concerning(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
+    pub fn with_categories(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
         self.categories.extend(categories);
         self
     }
 
     /// Adds members to `detail`. `more` must be an object; any other JSON adds nothing.
     #[must_use]
-    pub fn saying(mut self, more: Value) -> Self {
+    pub fn with_detail(mut self, more: Value) -> Self {
         if let Value::Object(more) = more {
             self.detail.extend(more);
         }
@@ -219,8 +219,8 @@ impl Fact {
 
     /// Notifies an owner of the fact.
     #[must_use]
-    pub fn notifying(self, owner: &str) -> Self {
-        self.concerning([Category::Reports]).saying(json!({ "notify": owner }))
+    pub fn notifying_owner(self, owner: &str) -> Self {
+        self.with_categories([Category::Reports]).with_detail(json!({ "notify": owner }))
     }
 
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
@@ -328,7 +328,7 @@ pub trait AuditStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
     /// Stores a fact without any other change, such as a refusal or a read.
-    async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Sequences facts.

@@ -37,13 +37,13 @@ pub struct EnvironmentSettings {
 impl EnvironmentSettings {
     /// The defaults for an unconfigured environment.
     #[must_use]
-    pub fn unsaid(environment: &Slug, self_approval: SelfApproval) -> Self {
+    pub fn defaults_for(environment: &Slug, self_approval: SelfApproval) -> Self {
         Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
     /// The approval rule.
     #[must_use]
-    pub const fn rule(self) -> ApprovalRule {
+    pub const fn approval_rule(self) -> ApprovalRule {
         ApprovalRule::new(self.min_approvals as usize, self.self_approval)
     }
 }
@@ -92,13 +92,13 @@ impl Environment {
             "pin_documents": settings.pin_documents,
         });
         let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
-        let fact = fact.concerning([Category::PolicyChanges]);
+        let fact = fact.with_categories([Category::PolicyChanges]);
         let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self { workspace_id, environment, settings, updated_at, updated_by, revision };
         Ok(match before {
-            None => Change::creating(next, fact),
-            Some(before) => Change::replacing(next, before.revision, fact),
+            None => Change::create(next, fact),
+            Some(before) => Change::replace(next, before.revision, fact),
         })
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         let dev = Slug::parse("dev").unwrap();
         let asking = |min_approvals| EnvironmentSettings {
             min_approvals,
-            ..EnvironmentSettings::unsaid(&dev, SelfApproval::Refused)
+            ..EnvironmentSettings::defaults_for(&dev, SelfApproval::Refused)
         };
         for allowed in [1, MAX_APPROVALS] {
             let first = Environment::configure(place(), None, asking(allowed), &stamp).unwrap();

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 /// A snapshot of a release's governance chain. Later changes of owner, slug or state do not alter it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Chain {
+pub struct GovernanceChain {
     /// The release.
     pub release: ChainRelease,
     /// The workload.
@@ -89,10 +89,10 @@ pub struct Snapshot {
     pub body: String,
 }
 
-impl Chain {
+impl GovernanceChain {
     /// The chain of the release that a run executes.
     #[must_use]
-    pub fn of(release: &Release, workload: &Workload) -> Self {
+    pub fn for_release(release: &Release, workload: &Workload) -> Self {
         let digest = release.bindings_digest();
         let mut referenced = BTreeSet::new();
         let once = |reference: &&FrozenReference| referenced.insert(reference.asset_version_id);
@@ -141,7 +141,7 @@ impl Chain {
 
     /// The chain in its stored form.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn to_snapshot(&self) -> Snapshot {
         // Strings, identifiers and times always have a canonical form.
         let body = serde_json_canonicalizer::to_string(self).unwrap_or_default();
         Snapshot { digest: blake3::hash(body.as_bytes()).into(), body }
@@ -168,7 +168,7 @@ pub struct RecordedDecision {
 impl RecordedDecision {
     /// Converts a decision into its stored form.
     #[must_use]
-    pub fn of(decision_id: DecisionId, decision: &PolicyDecision, evaluated_at: Timestamp) -> Self {
+    pub fn from_decision(decision_id: DecisionId, decision: &PolicyDecision, evaluated_at: Timestamp) -> Self {
         Self {
             decision_id,
             outcome: decision.outcome,
@@ -207,7 +207,7 @@ pub struct EvidenceRecord {
     /// The execution.
     pub execution: Execution,
     /// The chain as of the run.
-    pub chain: Chain,
+    pub chain: GovernanceChain,
     /// Digest of the input.
     pub input_digest: [u8; 32],
     /// Digest of the output, if any.
@@ -276,7 +276,7 @@ pub struct RetrievalRow {
 impl EvidenceRecord {
     /// The effective decision: the strictest of the run; among equally strict ones the latest, which saw the most data.
     #[must_use]
-    pub fn decision(&self) -> Option<&DecisionRow> {
+    pub fn effective_decision(&self) -> Option<&DecisionRow> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 

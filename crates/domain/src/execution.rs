@@ -1,8 +1,8 @@
 //! Executions: runs of a workload, from acceptance to their single end.
 
-pub mod code;
+pub mod script;
 pub mod dispatch;
-pub mod outward;
+pub mod http_call;
 pub mod plan;
 pub mod ports;
 pub mod progress;
@@ -11,7 +11,7 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
-pub mod settle;
+pub mod resolve_unknown;
 pub mod tool;
 
 use crate::{
@@ -208,13 +208,13 @@ pub struct Acceptance {
     /// The inputs.
     pub inputs: Payload,
     /// The request context, for the worker that runs it.
-    pub sender: dispatch::RequestContext,
+    pub request_context: dispatch::RequestContext,
     /// The time of acceptance.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
     /// The access other than the submitter's own rights that admitted the run.
-    pub guest: DelegatedAccess,
+    pub delegated_access: DelegatedAccess,
 }
 
 /// Access to a run other than the submitter's own rights.
@@ -231,7 +231,7 @@ pub struct DelegatedAccess {
 impl DelegatedAccess {
     /// Whether the submitter's own rights suffice.
     #[must_use]
-    pub const fn is_nobody(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.share_link.is_none() && self.result_token.is_none() && self.delegate.is_none()
     }
 }
@@ -251,8 +251,8 @@ impl Acceptance {
             snapshot: self.snapshot,
             decision: self.decision.clone(),
             inputs: Payload { body: String::new(), salt: self.inputs.salt },
-            sender: self.sender.clone(),
-            guest: self.guest.clone(),
+            request_context: self.request_context.clone(),
+            delegated_access: self.delegated_access.clone(),
             started_at: self.started_at,
             admission: self.admission.clone(),
         }
@@ -295,7 +295,7 @@ pub enum Admission {
 impl Admission {
     /// Whether the accepting process runs it.
     #[must_use]
-    pub const fn is_run_here(&self) -> bool {
+    pub const fn is_inline(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Script { .. } => true,
             Self::Queue { .. } | Self::Deny(_) => false,
@@ -305,7 +305,7 @@ impl Admission {
 
 /// The end of a run, as the finish commit stores it.
 #[derive(Clone, Debug)]
-pub struct Ending {
+pub struct FinishRecord {
     /// The run.
     pub execution_id: ExecutionId,
     /// The fencing token of the run's lease.
@@ -315,7 +315,7 @@ pub struct Ending {
     /// The outcome of the run, or of its steps when its answer awaits review.
     pub outcome: Outcome,
     /// The time allowed for a review, if one is required; the run then has not ended yet.
-    pub review_within: Option<Duration>,
+    pub review_timeout: Option<Duration>,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The answer, if any.
@@ -331,9 +331,9 @@ pub struct Ending {
     /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The progress since the last stored record; `None` when none was stored.
-    pub progress: Option<progress::Progress>,
+    pub progress: Option<progress::ProgressRecord>,
     /// The conversation turn to store, if memory is enabled.
-    pub memory: Option<Writeback>,
+    pub writeback: Option<Writeback>,
     /// When it ended.
     pub finished_at: Timestamp,
     /// The fact of the end.
@@ -386,7 +386,7 @@ pub struct RunRef<'a> {
 impl RunRef<'_> {
     /// The fact that the run ended.
     #[must_use]
-    pub fn ended(&self, outcome: Outcome, error_code: Option<&str>, output: Option<&Payload>, stamp: &Stamp) -> Fact {
+    pub fn ended_fact(&self, outcome: Outcome, error_code: Option<&str>, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let output_digest = output.map(|output| digest_text(&output.digest()));
         let detail = json!({
             "outcome": outcome.as_str(),
@@ -399,15 +399,15 @@ impl RunRef<'_> {
             Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
             Outcome::Success | Outcome::Cancelled => &[],
         };
-        self.fact(FactKind::ExecutionEnded, detail, stamp).concerning(categories.iter().copied())
+        self.fact(FactKind::ExecutionEnded, detail, stamp).with_categories(categories.iter().copied())
     }
 
     /// The fact that a policy denied the run.
     #[must_use]
-    pub fn denied(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
+    pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
         let categories = [Category::Executions, Category::ComplianceFindings];
-        self.fact(FactKind::ExecutionDenied, detail, stamp).concerning(categories)
+        self.fact(FactKind::ExecutionDenied, detail, stamp).with_categories(categories)
     }
 
     fn fact(&self, kind: FactKind, mut detail: Value, stamp: &Stamp) -> Fact {
@@ -460,7 +460,7 @@ pub struct Execution {
 impl Execution {
     /// Whether the run is queued or running. A run that awaits review is not active.
     #[must_use]
-    pub const fn is_under_way(&self) -> bool {
+    pub const fn is_active(&self) -> bool {
         match self.status {
             Status::Queued | Status::Running => true,
             Status::AwaitingReview

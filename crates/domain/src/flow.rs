@@ -3,19 +3,19 @@
 //! A `Flow` is valid by construction: step ids are unique, targets exist, all steps are reachable, and there is no
 //! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
 
-pub mod allowance;
-mod finding;
+pub mod budget;
+mod problems;
 mod graph;
-mod reading;
+mod parser;
 pub mod reference;
 mod yaml;
 
 use crate::asset::kind::AssetKind;
-use finding::Finding;
-use reference::{Reference, Template, Text};
+use problems::LocatedProblem;
+use reference::{Reference, Template, TextTemplate};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use yaml::Part;
+use yaml::MemberPart;
 
 /// The maximum number of steps of a flow.
 pub const MAX_STEPS: usize = 200;
@@ -56,7 +56,7 @@ pub struct Step {
     /// The next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
     /// The form in which later steps see the output.
-    pub output: Option<Output>,
+    pub output: Option<StepOutput>,
 }
 
 /// The next step, and the key that named it.
@@ -96,12 +96,12 @@ pub enum StepKind {
     /// A model call.
     LlmCall {
         /// The model policy; `None` uses the release's.
-        model_policy: Option<Text>,
+        model_policy: Option<TextTemplate>,
     },
     /// A model that calls tools until it answers.
     Agent {
         /// The model policy; `None` uses the release's.
-        model_policy: Option<Text>,
+        model_policy: Option<TextTemplate>,
         /// The tools that it can use.
         tools: ToolChoice,
         /// The maximum number of turns.
@@ -110,7 +110,7 @@ pub enum StepKind {
     /// An embedding of a text.
     Embedding {
         /// The model policy; `None` uses the release's.
-        model_policy: Option<Text>,
+        model_policy: Option<TextTemplate>,
     },
     /// The end of the run.
     Return {
@@ -121,7 +121,7 @@ pub enum StepKind {
 
 impl StepKind {
     /// The content form of every step type.
-    pub const SPELLINGS: [&str; 5] = ["task", "llm_call", "agent", "embedding", "return"];
+    pub const WIRE_FORMS: [&str; 5] = ["task", "llm_call", "agent", "embedding", "return"];
 
     /// The content form of the step type.
     #[must_use]
@@ -144,7 +144,7 @@ impl StepKind {
         }
     }
 
-    const fn model_policy(&self) -> Option<&Text> {
+    const fn model_policy(&self) -> Option<&TextTemplate> {
         match self {
             Self::LlmCall { model_policy } | Self::Agent { model_policy, .. } | Self::Embedding { model_policy } => {
                 model_policy.as_ref()
@@ -194,7 +194,7 @@ impl Action {
 
 /// The form in which later steps see an output.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Output {
+pub enum StepOutput {
     /// Under a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both give the output.
     Named(String),
     /// Through a template, which can refer to the step's own output.
@@ -203,7 +203,7 @@ pub enum Output {
 
 /// The successor of a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Next<'f> {
+pub enum NextStep<'f> {
     /// This step.
     Step(&'f Step),
     /// None: the step is a `return`.
@@ -233,8 +233,8 @@ impl FlowProblem {
     }
 }
 
-impl From<Finding> for FlowProblem {
-    fn from(finding: Finding) -> Self {
+impl From<LocatedProblem> for FlowProblem {
+    fn from(finding: LocatedProblem) -> Self {
         Self { pointer: finding.pointer(), ..Self::new(finding.code, finding.message) }
     }
 }
@@ -245,21 +245,21 @@ impl From<Finding> for FlowProblem {
 /// With all problems; each has its line and column if it has a position.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     let document = yaml::parse(text)?;
-    let findings = match reading::read(&document.value()) {
+    let findings = match parser::read(&document.value()) {
         Ok(flow) if document.problems.is_empty() => return Ok(flow),
         Ok(_) => Vec::new(),
         Err(findings) => findings,
     };
-    let located = |finding: Finding| {
+    let located = |finding: LocatedProblem| {
         // An unknown key is located at the key, any other problem at the value.
-        let part = if finding.code == finding::UNKNOWN_KEY { Part::Key } else { Part::Value };
-        let place = document.place(&finding.path, part)?;
+        let part = if finding.code == problems::UNKNOWN_KEY { MemberPart::Key } else { MemberPart::Value };
+        let place = document.position(&finding.path, part)?;
         Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
     };
     let located: Vec<FlowProblem> = findings.into_iter().filter_map(located).collect();
     let mut problems = document.problems;
     problems.extend(located);
-    problems.truncate(finding::MAX_PROBLEMS);
+    problems.truncate(problems::MAX_PROBLEMS);
     Err(problems)
 }
 
@@ -269,13 +269,13 @@ impl Flow {
     /// # Errors
     /// With all problems, each with a JSON pointer.
     pub fn from_content(content: &Value) -> Result<Self, Vec<FlowProblem>> {
-        reading::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
+        parser::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
     }
 
     /// The flow of a release without one: a model call with the bound prompt and model policy, then its answer.
     #[must_use]
     pub fn implicit() -> Self {
-        let bound = |role| Text::of(Reference::Release { role });
+        let bound = |role| TextTemplate::from_reference(Reference::Release { role });
         let answer = Reference::Step { step: "answer".to_owned(), fields: Vec::new() };
         let call = Step {
             id: "answer".to_owned(),
@@ -287,7 +287,7 @@ impl Flow {
         };
         let end = Step {
             id: "done".to_owned(),
-            kind: StepKind::Return { output: Template::Text(Text::of(answer)) },
+            kind: StepKind::Return { output: Template::Text(TextTemplate::from_reference(answer)) },
             inputs: BTreeMap::new(),
             on_success: None,
             on_failure: None,
@@ -297,7 +297,7 @@ impl Flow {
             name: None,
             description: None,
             labels: Map::new(),
-            trigger: Trigger { kind: reading::DEFAULT_TRIGGER.to_owned(), inputs: BTreeMap::new() },
+            trigger: Trigger { kind: parser::DEFAULT_TRIGGER.to_owned(), inputs: BTreeMap::new() },
             entry_step: call.id.clone(),
             steps: vec![call, end],
         }
@@ -351,9 +351,9 @@ impl Flow {
 
     /// The successor of a step.
     #[must_use]
-    pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> Next<'f> {
+    pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> NextStep<'f> {
         if let StepKind::Return { .. } = step.kind {
-            return Next::Returns;
+            return NextStep::Returns;
         }
         let following = if !success {
             step.on_failure.as_deref().and_then(|id| self.step(id))
@@ -362,7 +362,7 @@ impl Flow {
         } else {
             self.steps.iter().skip_while(|other| other.id != step.id).nth(1)
         };
-        following.map_or(Next::Fails, Next::Step)
+        following.map_or(NextStep::Fails, NextStep::Step)
     }
 
     /// Whether any step needs a provider route, and thus a model policy.
@@ -382,7 +382,7 @@ impl Flow {
     }
 
     /// The tool choice of each agent step.
-    pub fn agents(&self) -> impl Iterator<Item = &ToolChoice> {
+    pub fn agent_tool_choices(&self) -> impl Iterator<Item = &ToolChoice> {
         self.steps.iter().filter_map(|step| match &step.kind {
             StepKind::Agent { tools, .. } => Some(tools),
             StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
@@ -423,7 +423,7 @@ impl Step {
             found.extend(text.references().map(|reference| ("model_policy", None, reference)));
         }
         let output = match (&self.kind, &self.output) {
-            (StepKind::Return { output }, _) | (_, Some(Output::Mapped(output))) => Some(output),
+            (StepKind::Return { output }, _) | (_, Some(StepOutput::Mapped(output))) => Some(output),
             _ => None,
         };
         if let Some(output) = output {
@@ -465,8 +465,8 @@ impl Step {
         put("on_failure", self.on_failure.as_ref().map(|step| json!(step)));
         match &self.output {
             None => {}
-            Some(Output::Named(name)) => put("output", Some(json!(name))),
-            Some(Output::Mapped(template)) => put("output", Some(template.source())),
+            Some(StepOutput::Named(name)) => put("output", Some(json!(name))),
+            Some(StepOutput::Mapped(template)) => put("output", Some(template.source())),
         }
         Value::Object(content)
     }

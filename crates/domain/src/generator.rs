@@ -10,7 +10,7 @@ pub const SLUG: &str = "fairway-generator";
 /// The environment of its release.
 pub const ENVIRONMENT: &str = "production";
 /// The label of its assets' first versions.
-pub const LABEL: &str = "v1";
+pub const VERSION_LABEL: &str = "v1";
 /// The maximum length of a description, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
 /// The minimum number of words in a description.
@@ -97,7 +97,7 @@ pub fn assets() -> [(AssetKind, String, Value); 3] {
 
 /// Whether a slug is reserved for the generator.
 #[must_use]
-pub fn keeps(slug: &str) -> bool {
+pub fn is_reserved_slug(slug: &str) -> bool {
     slug.strip_prefix(SLUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
@@ -123,9 +123,9 @@ mod tests {
     fn generator_assets_are_valid() {
         for (kind, slug, content) in assets() {
             assert!(content::check(kind, &content).is_ok(), "{slug}");
-            assert!(keeps(&slug));
+            assert!(is_reserved_slug(&slug));
         }
-        assert!(keeps(SLUG) && !keeps("fairway-generators") && !keeps("my-fairway-generator"));
+        assert!(is_reserved_slug(SLUG) && !is_reserved_slug("fairway-generators") && !is_reserved_slug("my-fairway-generator"));
     }
 
     #[test]

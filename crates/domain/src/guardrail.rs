@@ -4,20 +4,20 @@
 //! matches, and a blocking one ends the run. Activation checks report what this server cannot enforce, so a
 //! configuration does not look stricter than it is.
 
-mod counted;
+mod counted_pattern;
 mod detector;
-mod look;
-mod texts;
+mod evaluation;
+mod text_nodes;
 
-use crate::{asset::content::embedded::EmbeddedSchema, redaction::Class};
-use counted::CountedPattern;
+use crate::{asset::content::embedded::EmbeddedSchema, redaction::PersonalDataClass};
+use counted_pattern::CountedPattern;
 use detector::Detector;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub use detector::DETECTORS;
-pub use look::{Finding, Looked, Looking, Verdict};
+pub use evaluation::{GuardrailFinding, GuardrailResult, GuardrailCheck, GuardrailOutcome};
 
 /// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: four times the room for values of
 /// a run. Beyond it a detector fails and its `on_error` applies.
@@ -82,9 +82,9 @@ impl Action {
 
 /// Whether findings have consequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Effect {
-    Acts,
-    Watches,
+enum Enforcement {
+    Enforced,
+    LoggingOnly,
 }
 
 /// When a guardrail runs. A detector finishes before the inspected value is used, so the first three modes are
@@ -122,7 +122,7 @@ struct Guardrail {
     asset: Arc<str>,
     id: String,
     stage: Stage,
-    effect: Effect,
+    effect: Enforcement,
     detector: Detector,
     action: Action,
     on_error: OnError,
@@ -130,8 +130,8 @@ struct Guardrail {
 }
 
 impl Guardrail {
-    fn may(&self, wanted: Action) -> bool {
-        self.effect == Effect::Acts && (self.action == wanted || self.detector.may(wanted))
+    fn can_trigger(&self, wanted: Action) -> bool {
+        self.effect == Enforcement::Enforced && (self.action == wanted || self.detector.can_trigger(wanted))
     }
 }
 
@@ -162,17 +162,17 @@ struct ConfigContent {
 /// The content is not a guardrail configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not a guardrail configuration")]
-pub struct Malformed;
+pub struct MalformedGuardrails;
 
 impl Guardrails {
     /// Adds the guardrails of an asset's content.
     ///
     /// # Errors
     /// Returns an error when the content is not a guardrail configuration.
-    pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), Malformed> {
+    pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), MalformedGuardrails> {
         let asset: Arc<str> = asset.into();
         for config in parse_config(content)? {
-            self.rails.extend(rail(&asset, config));
+            self.rails.extend(build_guardrail(&asset, config));
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Guardrails {
     /// Whether any guardrail inspects this stage.
     #[must_use]
     pub fn inspects(&self, stage: Stage) -> bool {
-        self.at(stage).next().is_some()
+        self.for_stage(stage).next().is_some()
     }
 
     /// Whether a response must not be streamed before the run ends, because a guardrail may mask it, block it, or
@@ -195,21 +195,21 @@ impl Guardrails {
     pub fn requires_buffering(&self) -> bool {
         let holds = |rail: &Guardrail| match rail.stage {
             Stage::Output => {
-                let unsettled = rail.effect == Effect::Acts && rail.on_error == OnError::FailClosed;
-                unsettled || rail.may(Action::Block) || rail.may(Action::Mask)
+                let unsettled = rail.effect == Enforcement::Enforced && rail.on_error == OnError::FailClosed;
+                unsettled || rail.can_trigger(Action::Block) || rail.can_trigger(Action::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
         };
-        self.rails.iter().any(|rail| rail.may(Action::RequireApproval) || holds(rail))
+        self.rails.iter().any(|rail| rail.can_trigger(Action::RequireApproval) || holds(rail))
     }
 
     /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their texts.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
-        self.rails.iter().map(|rail| rail.detector.bytes()).fold(0, usize::saturating_add)
+        self.rails.iter().map(|rail| rail.detector.compiled_bytes()).fold(0, usize::saturating_add)
     }
 
-    fn at(&self, stage: Stage) -> impl Iterator<Item = &Guardrail> {
+    fn for_stage(&self, stage: Stage) -> impl Iterator<Item = &Guardrail> {
         self.rails.iter().filter(move |rail| rail.stage == stage)
     }
 }
@@ -219,15 +219,15 @@ impl Guardrails {
 ///
 /// # Errors
 /// Returns an error when the content is not a guardrail configuration.
-pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
+pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedGuardrails> {
     let mut pointers = Vec::new();
     for (index, config) in parse_config(content)?.into_iter().enumerate().filter(|(_, config)| config.is_active()) {
         let pointer = |field: &str| format!("/guardrails/{index}/{field}");
-        match config.detector() {
+        match config.build_detector() {
             Detector::Unavailable { field } => pointers.push(pointer(field)),
             Detector::JsonSchema(_) if config.action == Action::Mask => pointers.push(pointer("action")),
             Detector::Pii(_) => {
-                let unknown = config.entities.keys().filter(|name| detector::class(name).is_none());
+                let unknown = config.entities.keys().filter(|name| detector::class_of_entity(name).is_none());
                 pointers.extend(unknown.map(|name| pointer(&format!("entities/{name}"))));
             }
             Detector::Regex(_) | Detector::MaxLength(_) | Detector::JsonSchema(_) => {}
@@ -242,17 +242,17 @@ impl GuardrailContent {
         self.default_on != Some(false)
     }
 
-    fn detector(&self) -> Detector {
+    fn build_detector(&self) -> Detector {
         match self.detector.as_str() {
             "pii" => {
-                let action = |class: Class| {
-                    let own = self.entities.iter().find(|(name, _)| detector::class(name) == Some(class));
+                let action = |class: PersonalDataClass| {
+                    let own = self.entities.iter().find(|(name, _)| detector::class_of_entity(name) == Some(class));
                     (class, own.map_or(self.action, |(_, action)| *action))
                 };
-                Detector::Pii(Class::ALL.into_iter().map(action).collect())
+                Detector::Pii(PersonalDataClass::ALL.into_iter().map(action).collect())
             }
             "regex" => {
-                let pattern = self.pattern.as_deref().and_then(CountedPattern::of);
+                let pattern = self.pattern.as_deref().and_then(CountedPattern::compile);
                 pattern.map_or(Detector::Unavailable { field: "pattern" }, Detector::Regex)
             }
             "max_length" => self.max_length.map_or(Detector::Unavailable { field: "max_length" }, Detector::MaxLength),
@@ -265,20 +265,20 @@ impl GuardrailContent {
     }
 }
 
-fn parse_config(content: &Value) -> Result<Vec<GuardrailContent>, Malformed> {
-    ConfigContent::deserialize(content).map(|config| config.guardrails).map_err(|_| Malformed)
+fn parse_config(content: &Value) -> Result<Vec<GuardrailContent>, MalformedGuardrails> {
+    ConfigContent::deserialize(content).map(|config| config.guardrails).map_err(|_| MalformedGuardrails)
 }
 
 /// Builds a guardrail; `None` for an inactive one.
-fn rail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardrail> {
+fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardrail> {
     if !config.is_active() {
         return None;
     }
     let effect = match config.mode {
-        Some(Mode::LoggingOnly) => Effect::Watches,
-        Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Effect::Acts,
+        Some(Mode::LoggingOnly) => Enforcement::LoggingOnly,
+        Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Enforcement::Enforced,
     };
-    let detector = config.detector();
+    let detector = config.build_detector();
     // A value of the wrong shape has no masked form, so the guardrail blocks instead.
     let action = match (&detector, config.action) {
         (Detector::JsonSchema(_), Action::Mask) => Action::Block,

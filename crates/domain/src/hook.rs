@@ -3,15 +3,15 @@
 //! A hook is a control in addition to the policy. The domain decides `policy` handlers itself; the driver of the run
 //! calls `http` handlers. Both return the same decisions: allow, deny, ask for review, or modify the value.
 
-mod answer;
+mod response;
 
-use crate::{asset::content::linear, policy::CompiledPolicy};
+use crate::{asset::content::compile_linear, policy::CompiledPolicy};
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-pub use answer::{Decision, HookResponse, HookError};
+pub use response::{Decision, HookResponse, HookError};
 
 /// Default timeout of an `http` handler, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
@@ -55,7 +55,7 @@ impl Event {
     }
 
     /// Whether the run must buffer its response until the hook has decided on it.
-    const fn holds_answers_back(self) -> bool {
+    const fn requires_buffering(self) -> bool {
         match self {
             Self::PostLlm | Self::PostTool | Self::PostExecute => true,
             Self::PreExecute | Self::PreRetrieval | Self::PreLlm | Self::PreTool | Self::OnError => false,
@@ -124,7 +124,7 @@ pub struct Hook {
     /// Reaction to an error.
     pub on_error: OnError,
     /// Permitted decisions.
-    pub may: Vec<Decision>,
+    pub allowed_decisions: Vec<Decision>,
     order: u32,
     matcher: Matcher,
     condition: Condition,
@@ -166,7 +166,7 @@ struct HandlerContent {
 /// The content is not a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not a hook")]
-pub struct Malformed;
+pub struct MalformedHook;
 
 /// Result of a hook's condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,8 +184,8 @@ impl Hook {
     ///
     /// # Errors
     /// Returns an error when the content is not a hook.
-    pub fn of(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, Malformed> {
-        let definition = HookContent::deserialize(content).map_err(|_| Malformed)?;
+    pub fn parse(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, MalformedHook> {
+        let definition = HookContent::deserialize(content).map_err(|_| MalformedHook)?;
         let handler = match (definition.handler.kind.as_str(), policy, definition.handler.reference.as_str()) {
             ("policy", Some(policy), _) => Handler::Policy(Box::new(policy)),
             ("http", _, Some(address)) => Handler::Http(address.to_owned()),
@@ -193,7 +193,7 @@ impl Hook {
         };
         let matcher = match definition.matcher.as_deref() {
             None | Some("" | "*") => Matcher::All,
-            Some(pattern) => whole(pattern).map_or(Matcher::Unreadable, Matcher::Named),
+            Some(pattern) => compile_full_match(pattern).map_or(Matcher::Unreadable, Matcher::Named),
         };
         let condition = match definition.condition.as_deref() {
             None => Condition::Always,
@@ -210,7 +210,7 @@ impl Hook {
             mode: definition.mode,
             on_error: definition.on_error,
             // By default a hook only allows or denies.
-            may: definition.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
+            allowed_decisions: definition.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
             order: definition.order,
             matcher,
             condition,
@@ -218,7 +218,7 @@ impl Hook {
     }
 
     /// Whether the hook matches a subject.
-    fn fits(&self, subject: &str) -> bool {
+    fn matches(&self, subject: &str) -> bool {
         match &self.matcher {
             Matcher::All | Matcher::Unreadable => true,
             Matcher::Named(pattern) => pattern.is_match(subject),
@@ -226,7 +226,7 @@ impl Hook {
     }
 
     /// Evaluates the condition; `decide` evaluates its policy.
-    pub fn applies(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applicability {
+    pub fn check_condition(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applicability {
         use crate::policy::{NO_MATCHING_RULE, Outcome};
         let condition = match &self.condition {
             Condition::Always => return Applicability::Yes,
@@ -243,8 +243,8 @@ impl Hook {
 
     /// Whether the run must buffer its response until the end because of this hook.
     #[must_use]
-    pub fn holds_answers_back(&self) -> bool {
-        self.mode == Mode::Enforce && (self.event.holds_answers_back() || self.may.contains(&Decision::Ask))
+    pub fn requires_buffering(&self) -> bool {
+        self.mode == Mode::Enforce && (self.event.requires_buffering() || self.allowed_decisions.contains(&Decision::Ask))
     }
 
     /// Estimated memory of the compiled parts, in bytes.
@@ -273,7 +273,7 @@ pub struct Hooks(Vec<Hook>);
 impl Hooks {
     /// Sorts hooks by their order; equal orders keep the binding order.
     #[must_use]
-    pub fn of(mut hooks: Vec<Hook>) -> Self {
+    pub fn sorted(mut hooks: Vec<Hook>) -> Self {
         hooks.sort_by_key(|hook| hook.order);
         Self(hooks)
     }
@@ -292,7 +292,7 @@ impl Hooks {
     /// The next hook of an event that matches the subject, from index `from`, with its index.
     #[must_use]
     pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
-        let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.fits(subject);
+        let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
         self.0.iter().enumerate().skip(from).find(fits)
     }
 }
@@ -301,15 +301,15 @@ impl Hooks {
 ///
 /// # Errors
 /// Returns an error when the content is not a hook.
-pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
-    let definition = HookContent::deserialize(content).map_err(|_| Malformed)?;
+pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedHook> {
+    let definition = HookContent::deserialize(content).map_err(|_| MalformedHook)?;
     let mut pointers = Vec::new();
     match (definition.handler.kind.as_str(), &definition.handler.reference) {
         ("policy", Value::Object(_)) | ("http", Value::String(_)) => {}
         ("policy" | "http", _) => pointers.push("/handler/ref".to_owned()),
         _ => pointers.push("/handler/type".to_owned()),
     }
-    if definition.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && whole(&pattern).is_none()) {
+    if definition.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && compile_full_match(&pattern).is_none()) {
         pointers.push("/matcher".to_owned());
     }
     if definition.condition.is_some_and(|source| CompiledPolicy::compile(&condition_bundle(&source)).is_err()) {
@@ -326,8 +326,8 @@ pub fn condition_bundle(source: &str) -> Value {
 
 /// Compiles a pattern that must match whole names.
 #[must_use]
-pub fn whole(pattern: &str) -> Option<Regex> {
-    linear(&format!("^(?:{pattern})$"))
+pub fn compile_full_match(pattern: &str) -> Option<Regex> {
+    compile_linear(&format!("^(?:{pattern})$"))
 }
 
 #[cfg(test)]

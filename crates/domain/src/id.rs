@@ -83,7 +83,7 @@ ids! {
 }
 
 /// The source of identifiers and random bytes; the domain itself generates none.
-pub trait Ids: Send + Sync {
+pub trait IdSource: Send + Sync {
     /// A fresh UUIDv7.
     fn fresh(&self) -> Uuid;
     /// 16 unpredictable bytes.

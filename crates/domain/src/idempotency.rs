@@ -20,7 +20,7 @@ pub struct RequestKey {
 
 /// The stored outcome of a request, sufficient to read the resource again under the caller's current rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct StoredOutcome {
     /// The HTTP status of the first response.
     pub status: u16,
     /// The affected resource.
@@ -33,29 +33,29 @@ pub struct KeyedOutcome {
     /// The key.
     pub key: RequestKey,
     /// The response to a repeated request.
-    pub outcome: Outcome,
+    pub outcome: StoredOutcome,
 }
 
 /// The state of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Known {
+pub enum KeyState {
     /// Unknown, or past its retention.
-    No,
+    Unknown,
     /// Used with another body.
-    OtherBody,
+    DifferentBody,
     /// Reserved by a request that has external effects before its commit.
     Reserved,
     /// Used by a resource that tracks its own progress: an execution that runs or has ended.
-    AsResource(Uuid),
+    InUse(Uuid),
     /// The first request ended with this outcome.
-    Done(Outcome),
+    Completed(StoredOutcome),
 }
 
 /// Reads and reserves keys. The commits that use the keys store the outcomes.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
     /// The state of a key. A key with an expired lease is unknown.
-    async fn look_up(&self, scope: TenantScope, key: &RequestKey) -> Result<Known, StoreError>;
+    async fn key_state(&self, scope: TenantScope, key: &RequestKey) -> Result<KeyState, StoreError>;
     /// Reserves a key for a request with external effects, until `lease` expires or the commit that creates `resource`
     /// completes the reservation. Returns false if the key has an outcome, or if another request holds its lease.
     async fn reserve(
@@ -77,5 +77,5 @@ pub trait IdempotencyStore: Send + Sync {
     async fn release_reservation(&self, scope: TenantScope, key: &RequestKey, resource: Uuid)
     -> Result<(), StoreError>;
     /// Deletes keys past their retention; returns their number.
-    async fn sweep(&self) -> Result<u64, StoreError>;
+    async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

@@ -18,13 +18,13 @@ const MAX_VALUES: usize = 100_000;
 /// so a bound of the text length alone is useless. At its peak a request holds its values more than once.
 const MAX_HEAP_BYTES: usize = 8 << 20;
 /// Memory of a value without its heap allocations, in bytes.
-const VALUE: usize = size_of::<Value>();
+const VALUE_BYTES: usize = size_of::<Value>();
 /// Overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
 /// Magnitude from which the parser may turn an integer into a float: 2^63, the bound of negative integers.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Memory of a node of an object's map: room for eleven members, of which six are used when keys arrive in order.
-const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + VALUE) + ALLOCATION_BYTES;
+const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + VALUE_BYTES) + ALLOCATION_BYTES;
 const MAP_NODE_MEMBERS: usize = 6;
 
 /// Why a text is refused.
@@ -105,7 +105,7 @@ impl Budget {
         self.values.get() == 0 || self.room.get() == 0
     }
 
-    fn take<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
+    fn spend<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
         self.values.set(self.values.get().saturating_sub(values));
         self.room.set(self.room.get().saturating_sub(room));
         if self.is_spent() { Err(E::custom("over budget")) } else { Ok(()) }
@@ -120,7 +120,7 @@ struct StrictVisitor<'c> {
 }
 
 impl StrictVisitor<'_> {
-    fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn nested<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("nested too deeply"))?;
         Ok(Self { depth, ..self })
     }
@@ -134,7 +134,7 @@ impl<'de> DeserializeSeed<'de> for StrictVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.left.take(1, VALUE)?;
+        self.left.spend(1, VALUE_BYTES)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -171,12 +171,12 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         reject_nul(text)?;
-        self.left.take(0, text.len() + ALLOCATION_BYTES)?;
+        self.left.spend(0, text.len() + ALLOCATION_BYTES)?;
         Ok(Value::String(text.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inside = self.inside()?;
+        let inside = self.nested()?;
         let mut array = Vec::new();
         while let Some(item) = items.next_element_seed(inside)? {
             array.push(item);
@@ -185,13 +185,13 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let inside = self.inside()?;
+        let inside = self.nested()?;
         let mut object = Map::new();
         // Keys arrive unescaped, so `"a"` and `"\u0061"` are equal.
         while let Some(key) = members.next_key::<String>()? {
             reject_nul(&key)?;
             let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
-            self.left.take(0, key.len() + ALLOCATION_BYTES + node)?;
+            self.left.spend(0, key.len() + ALLOCATION_BYTES + node)?;
             let value = members.next_value_seed(inside)?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate name in an object"));

@@ -3,13 +3,13 @@
 pub mod contract;
 pub mod document;
 pub mod ports;
-pub mod reading;
+pub mod query_audit;
 pub mod reembedding;
 pub mod retrieval;
 pub mod revocation;
 
 use crate::id::{AssetId, TenantId};
-use contract::{AccessContract, Asked, ContractDecision, ContractState, MalformedContract};
+use contract::{AccessContract, AccessRequest, ContractDecision, ContractState, MalformedContract};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -137,7 +137,7 @@ impl RetrievalStrategy {
 
     /// Whether a query is embedded by a model.
     #[must_use]
-    pub const fn asks_a_model(self) -> bool {
+    pub const fn embeds_query(self) -> bool {
         match self {
             Self::Lexical => false,
             Self::Vector | Self::Hybrid => true,
@@ -226,20 +226,20 @@ impl KnowledgeBase {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
         let chunking = Chunking {
-            strategy: word(content, "chunk_strategy", ChunkStrategy::parse)?.unwrap_or(ChunkStrategy::Sentence),
-            chunk_tokens: number(retrieval, "chunk_size_tokens")?.unwrap_or(DEFAULT_CHUNK_TOKENS),
+            strategy: parse_word(content, "chunk_strategy", ChunkStrategy::parse)?.unwrap_or(ChunkStrategy::Sentence),
+            chunk_tokens: parse_number(retrieval, "chunk_size_tokens")?.unwrap_or(DEFAULT_CHUNK_TOKENS),
         };
         let filters = match retrieval.get("filters") {
             None => Map::new(),
             Some(filters) => filters.as_object().ok_or(MalformedKnowledgeBase)?.clone(),
         };
         let retrieval = RetrievalSettings {
-            strategy: word(retrieval, "strategy", RetrievalStrategy::parse)?.unwrap_or(RetrievalStrategy::Lexical),
-            top_k: number(retrieval, "top_k")?.unwrap_or(DEFAULT_TOP_K),
-            score_threshold: share(retrieval, "score_threshold")?.unwrap_or(0.0),
+            strategy: parse_word(retrieval, "strategy", RetrievalStrategy::parse)?.unwrap_or(RetrievalStrategy::Lexical),
+            top_k: parse_number(retrieval, "top_k")?.unwrap_or(DEFAULT_TOP_K),
+            score_threshold: parse_share(retrieval, "score_threshold")?.unwrap_or(0.0),
             filters,
-            hybrid_weight: share(retrieval, "hybrid_weight")?.unwrap_or(0.5),
-            max_context_tokens: number(retrieval, "max_context_tokens")?,
+            hybrid_weight: parse_share(retrieval, "hybrid_weight")?.unwrap_or(0.5),
+            max_context_tokens: parse_number(retrieval, "max_context_tokens")?,
         };
         Ok(Self {
             source_type: source_type.ok_or(MalformedKnowledgeBase)?,
@@ -257,7 +257,7 @@ impl KnowledgeBase {
 
     /// Decides an access request and gives every reason. A malformed contract denies every request.
     #[must_use]
-    pub fn decide(&self, request: &Asked<'_>, state: ContractState) -> ContractDecision {
+    pub fn decide(&self, request: &AccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
             Ok(contract) => contract.decide(request, state),
             Err(malformed) => ContractDecision::malformed(*malformed, request.mode),
@@ -265,25 +265,25 @@ impl KnowledgeBase {
     }
 }
 
-fn word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, MalformedKnowledgeBase> {
+fn parse_word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, MalformedKnowledgeBase> {
     let read = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedKnowledgeBase);
     object.get(field).map(read).transpose()
 }
 
-fn number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
+fn parse_number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
     let read = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
         // The schema accepts a float without a fraction as an integer.
-        None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(whole).ok_or(MalformedKnowledgeBase),
+        None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(to_whole).ok_or(MalformedKnowledgeBase),
         Some(number) => Ok(number),
     };
     object.get(field).map(read).transpose()
 }
 
-fn whole(number: f64) -> Option<u32> {
+fn to_whole(number: f64) -> Option<u32> {
     format!("{number}").parse().ok()
 }
 
-fn share(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
+fn parse_share(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
     let read = |value: &Value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)).ok_or(MalformedKnowledgeBase);
     object.get(field).map(read).transpose()
 }

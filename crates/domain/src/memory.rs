@@ -72,7 +72,7 @@ impl fmt::Display for SessionId {
 
 /// Key of a conversation: actor, workload and session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct MemoryPlace {
+pub struct ConversationKey {
     /// Workload.
     pub workload: WorkloadId,
     /// Owner: the calling actor.
@@ -81,11 +81,11 @@ pub struct MemoryPlace {
     pub session: SessionId,
 }
 
-impl MemoryPlace {
+impl ConversationKey {
     /// The key of a caller's conversation; `None` for anonymous callers and share links. Their conversations have no
     /// owner, so guessing a session id would expose the turns of another person.
     #[must_use]
-    pub fn of(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
+    pub fn for_caller(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
         match owner.kind() {
             ActorKind::Anonymous | ActorKind::ShareLink => None,
             ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
@@ -97,14 +97,14 @@ impl MemoryPlace {
 
 /// The turns that a run receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
+pub enum MemoryScope {
     /// Turns of its session.
     Session,
     /// Turns of all sessions of the user with the workload.
     User,
 }
 
-impl Scope {
+impl MemoryScope {
     /// The spelling in content.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -126,7 +126,7 @@ pub enum WritePolicy {
 
 /// Handling of personal data before a turn is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PersonalData {
+pub enum PersonalDataPolicy {
     /// A turn with personal data is not stored.
     Block,
     /// Personal data is masked.
@@ -135,10 +135,10 @@ pub enum PersonalData {
     Allow,
 }
 
-impl PersonalData {
+impl PersonalDataPolicy {
     /// Whether turns that may contain personal data are withheld. Another version of the asset may have permitted them.
     #[must_use]
-    pub const fn wants_clean(self) -> bool {
+    pub const fn requires_masked_turns(self) -> bool {
         match self {
             Self::Block | Self::Mask => true,
             Self::Allow => false,
@@ -159,7 +159,7 @@ pub enum OnRevoke {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
     /// Scope of the replayed turns.
-    pub scope: Scope,
+    pub scope: MemoryScope,
     /// Maximum number of stored and replayed turns.
     pub most: u32,
     /// Retention in days.
@@ -167,7 +167,7 @@ pub struct MemoryConfig {
     /// When a turn is stored.
     pub write_policy: WritePolicy,
     /// Handling of personal data.
-    pub personal_data: PersonalData,
+    pub personal_data: PersonalDataPolicy,
     /// Handling of turns when a contract is revoked.
     pub on_revoke: OnRevoke,
 }
@@ -178,17 +178,17 @@ impl MemoryConfig {
     /// # Errors
     /// Returns JSON pointers to unsupported settings. The run then stores nothing, rather than deviating from the
     /// settings.
-    pub fn read(content: &Value) -> Result<Self, Vec<&'static str>> {
+    pub fn parse(content: &Value) -> Result<Self, Vec<&'static str>> {
         let text = |name| content.get(name).and_then(Value::as_str);
         let number = |name| content.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
         let truth = |name| content.get(name).and_then(Value::as_bool) == Some(true);
         let mut unsupported = Vec::new();
         let scope = match text("scope") {
-            Some("session") => Scope::Session,
-            Some("user") => Scope::User,
+            Some("session") => MemoryScope::Session,
+            Some("user") => MemoryScope::User,
             Some(_) | None => {
                 unsupported.push("/scope");
-                Scope::Session
+                MemoryScope::Session
             }
         };
         if text("type") != Some("buffer") {
@@ -222,9 +222,9 @@ impl MemoryConfig {
             write_policy,
             // The default is the cautious choice.
             personal_data: match text("pii") {
-                Some("allow") => PersonalData::Allow,
-                Some("block") => PersonalData::Block,
-                Some(_) | None => PersonalData::Mask,
+                Some("allow") => PersonalDataPolicy::Allow,
+                Some("block") => PersonalDataPolicy::Block,
+                Some(_) | None => PersonalDataPolicy::Mask,
             },
             on_revoke: if truth("erase_on_revoke") { OnRevoke::Erase } else { OnRevoke::Keep },
         })
@@ -239,7 +239,7 @@ pub struct BoundMemory {
     /// Slug.
     pub slug: String,
     /// Settings of the bound version.
-    pub remembering: MemoryConfig,
+    pub config: MemoryConfig,
 }
 
 /// A stored turn.
@@ -294,7 +294,7 @@ impl CandidateTurn {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writeback {
     /// Conversation.
-    pub place: MemoryPlace,
+    pub conversation: ConversationKey,
     /// Turn.
     pub turn: CandidateTurn,
     /// Salt of its digest, erased with the turn.
@@ -307,19 +307,19 @@ impl Writeback {
     /// Digest that identifies the turn without revealing it.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
-        digest(&self.turn.said, &self.turn.answered, self.salt)
+        turn_digest(&self.turn.said, &self.turn.answered, self.salt)
     }
 }
 
 /// Salted digest of a turn.
 #[must_use]
-pub fn digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
+pub fn turn_digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
     Payload { body: json!([said, answered]).to_string(), salt }.digest()
 }
 
 /// The question of a run as stored in memory: the last user message, otherwise its inputs.
 #[must_use]
-pub fn said(inputs: &Map<String, Value>) -> String {
+pub fn question_of(inputs: &Map<String, Value>) -> String {
     let last = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
         let by_user = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("user");
         messages.iter().rev().find(by_user)?.get("content")?.as_str()
@@ -336,7 +336,7 @@ pub fn said(inputs: &Map<String, Value>) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Erasure {
     /// Conversation.
-    pub place: MemoryPlace,
+    pub conversation: ConversationKey,
     /// Number of turns.
     pub turns: u32,
     /// Fact of the erasure.
@@ -347,10 +347,10 @@ impl Erasure {
     /// Erases a conversation. The fact names the owner and the number of turns; it omits the session id, which is the
     /// caller's text.
     #[must_use]
-    pub fn say(place: MemoryPlace, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
-        let detail = json!({ "owner": place.owner.to_string(), "turns": turns });
+    pub fn create(conversation: ConversationKey, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
+        let detail = json!({ "owner": conversation.owner.to_string(), "turns": turns });
         let subject = Subject { kind: "workload", id: workload.workload_id.uuid() };
         let fact = Fact::new(FactKind::MemoryErased, subject, Some(workload.workspace_id), stamp, detail);
-        Self { place, turns, fact }
+        Self { conversation, turns, fact }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
 /// The non-negative whole number in any notation; `None` for other numbers.
 #[must_use]
-pub(crate) fn whole(number: &Number) -> Option<u64> {
+pub(crate) fn as_whole(number: &Number) -> Option<u64> {
     if let Some(whole) = number.as_u64() {
         return Some(whole);
     }
@@ -26,21 +26,21 @@ pub(crate) fn whole(number: &Number) -> Option<u64> {
 /// When the value is not a whole number.
 pub(crate) fn optional_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Number>::deserialize(deserializer)?;
-    number.map(|number| whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
+    number.map(|number| as_whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
 }
 
 /// Rewrites whole numbers as integers, the canonical JSON form.
-pub(crate) fn settle(value: &mut Value) {
+pub(crate) fn normalize(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
-            let magnitude = number.as_f64().map(f64::abs).and_then(Number::from_f64).as_ref().and_then(whole);
+            let magnitude = number.as_f64().map(f64::abs).and_then(Number::from_f64).as_ref().and_then(as_whole);
             if let Some(magnitude) = magnitude.and_then(|magnitude| i64::try_from(magnitude).ok()) {
                 let negative = number.as_f64().is_some_and(f64::is_sign_negative);
                 *number = Number::from(if negative { -magnitude } else { magnitude });
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(settle),
-        Value::Object(members) => members.values_mut().for_each(settle),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
+        Value::Object(members) => members.values_mut().for_each(normalize),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -52,12 +52,12 @@ mod tests {
     #[test]
     fn normalizes_whole_numbers_to_integers() {
         let mut value = serde_json::json!({"a": [5.0, -2.0, 0.5, 1e300, -0.0], "b": "5.0"});
-        settle(&mut value);
+        normalize(&mut value);
         assert_eq!(value.to_string(), r#"{"a":[5,-2,0.5,1e+300,0],"b":"5.0"}"#);
     }
 
     fn parse_whole(text: &str) -> Option<u64> {
-        whole(&serde_json::from_str(text).unwrap())
+        as_whole(&serde_json::from_str(text).unwrap())
     }
 
     #[test]

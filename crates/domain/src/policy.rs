@@ -6,21 +6,21 @@
 mod bundle;
 mod condition;
 mod cost;
-mod idle;
+mod unreachable;
 mod pattern;
-mod plain;
+mod fast_path;
 mod scenario;
 mod variables;
 
 use crate::time::Timestamp;
 use condition::Condition;
 use pattern::Patterns;
-use plain::Plain;
+use fast_path::FastPath;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-pub use idle::Idle;
+pub use unreachable::Unreachable;
 pub use scenario::{DecisionPart, Difference, Scenario};
 pub use variables::MAX_STEPS;
 
@@ -174,9 +174,9 @@ pub struct PolicyDecision {
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
     /// The fast-path form of each rule's condition, where one exists.
-    plain: Vec<Option<Plain>>,
+    fast_paths: Vec<Option<FastPath>>,
     /// The variables that conditions read; no others are computed.
-    reads: BTreeSet<String>,
+    variables_read: BTreeSet<String>,
     patterns: Patterns,
 }
 
@@ -192,9 +192,9 @@ struct Rule {
 
 impl CompiledPolicy {
     fn of(rules: Vec<Rule>, patterns: Patterns) -> Self {
-        let reads = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
-        let plain = rules.iter().map(|rule| Plain::of(&rule.condition)).collect();
-        Self { rules, plain, reads, patterns }
+        let variables_read = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
+        let fast_paths = rules.iter().map(|rule| FastPath::compile(&rule.condition)).collect();
+        Self { rules, fast_paths, variables_read, patterns }
     }
 
     /// Every obligation that a rule can impose.
@@ -205,7 +205,7 @@ impl CompiledPolicy {
     /// The maximum memory of the compiled patterns, in bytes. It far exceeds their source length.
     #[must_use]
     pub fn pattern_bytes(&self) -> usize {
-        self.patterns.bytes()
+        self.patterns.max_bytes()
     }
 
     /// Decides. A matching deny rule wins; then an evaluation error denies; then obligations are combined; then an
@@ -222,15 +222,15 @@ impl CompiledPolicy {
         let mut failed = false;
         // Constant rules and fast paths need no conversion, so the input is converted on first use.
         let mut evaluation = None;
-        for (rule, plain) in self.rules.iter().zip(&self.plain) {
-            let fast_result = plain.as_ref().and_then(|plain| plain.holds(input));
+        for (rule, plain) in self.rules.iter().zip(&self.fast_paths) {
+            let fast_result = plain.as_ref().and_then(|plain| plain.evaluate(input));
             let holds = match &rule.condition {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => fast_result.or_else(|| {
                     evaluation
-                        .get_or_insert_with(|| variables::Evaluation::new(input, (&self.reads, &self.patterns), steps))
-                        .holds(expression)
+                        .get_or_insert_with(|| variables::Evaluation::new(input, (&self.variables_read, &self.patterns), steps))
+                        .evaluate(expression)
                 }),
             };
             match holds {
@@ -239,7 +239,7 @@ impl CompiledPolicy {
                 None => failed = true,
             }
         }
-        let steps_left = evaluation.map_or(steps, |evaluation| evaluation.left());
+        let steps_left = evaluation.map_or(steps, |evaluation| evaluation.steps_left());
         (combine(&matched, failed), steps_left)
     }
 }

@@ -7,7 +7,7 @@ pub mod composition;
 pub mod grammar;
 
 use crate::slug::Slug;
-use grammar::Piece;
+use grammar::TemplateSegment;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ pub const MAX_INCLUDED_ASSETS: usize = 32;
 /// A parsed prompt template.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PromptTemplate {
-    pieces: Vec<Piece>,
+    segments: Vec<TemplateSegment>,
     variables: Vec<Variable>,
     output_schema: Option<Value>,
-    bytes: usize,
+    text_bytes: usize,
 }
 
 /// A declared variable of a template.
@@ -68,7 +68,7 @@ impl VariableKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    fn takes(self, value: &Value) -> bool {
+    fn accepts(self, value: &Value) -> bool {
         match self {
             Self::String => value.is_string(),
             Self::Number => value.is_number(),
@@ -80,7 +80,7 @@ impl VariableKind {
 
 /// A reference to an asset that a template includes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct AssetReference {
+pub struct IncludedAsset {
     /// Slug of the asset.
     pub slug: Slug,
     /// Version label; `None` resolves to the current version when the release leaves draft.
@@ -195,30 +195,30 @@ impl PromptTemplate {
         let mut included = BTreeSet::new();
         for piece in &pieces {
             match piece {
-                Piece::Argument { name, offset } if !names.contains(name.as_str()) => {
+                TemplateSegment::Argument { name, offset } if !names.contains(name.as_str()) => {
                     return Err(PromptRefusal::MalformedToken { offset: *offset });
                 }
-                Piece::Command { slug, offset } if !commands.contains(slug.as_str()) => {
+                TemplateSegment::Command { slug, offset } if !commands.contains(slug.as_str()) => {
                     return Err(PromptRefusal::CommandNotAllowed { offset: *offset });
                 }
-                Piece::Asset { reference, offset } => {
+                TemplateSegment::Asset { reference, offset } => {
                     included.insert(reference);
                     if included.len() > MAX_INCLUDED_ASSETS {
                         return Err(PromptRefusal::TooLarge { offset: *offset });
                     }
                 }
-                Piece::Argument { .. } | Piece::Command { .. } | Piece::Literal(_) | Piece::Placeholder { .. } => {}
+                TemplateSegment::Argument { .. } | TemplateSegment::Command { .. } | TemplateSegment::Literal(_) | TemplateSegment::Placeholder { .. } => {}
             }
         }
         let output_schema = content.get("output_schema").cloned();
-        Ok(Self { bytes: text.len(), output_schema, pieces, variables })
+        Ok(Self { text_bytes: text.len(), output_schema, segments: pieces, variables })
     }
 
     /// Every reference with the offset of its token, in the order of the text.
-    pub fn references(&self) -> impl Iterator<Item = (&AssetReference, usize)> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Asset { reference, offset } => Some((reference, *offset)),
-            Piece::Literal(_) | Piece::Command { .. } | Piece::Argument { .. } | Piece::Placeholder { .. } => None,
+    pub fn references(&self) -> impl Iterator<Item = (&IncludedAsset, usize)> {
+        self.segments.iter().filter_map(|piece| match piece {
+            TemplateSegment::Asset { reference, offset } => Some((reference, *offset)),
+            TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Argument { .. } | TemplateSegment::Placeholder { .. } => None,
         })
     }
 
@@ -230,7 +230,7 @@ impl PromptTemplate {
 
     /// Distinct references, each with the offset of its first token, in the order of the text.
     #[must_use]
-    pub fn included(&self) -> Vec<(&AssetReference, usize)> {
+    pub fn distinct_references(&self) -> Vec<(&IncludedAsset, usize)> {
         let mut seen = BTreeSet::new();
         self.references().filter(|(reference, _)| seen.insert(*reference)).collect()
     }
@@ -239,10 +239,10 @@ impl PromptTemplate {
 fn parse_variables(content: &Value) -> Result<Vec<Variable>, PromptRefusal> {
     let Some(list) = content.get("variables") else { return Ok(Vec::new()) };
     let list = list.as_array().ok_or(PromptRefusal::NotATemplate)?;
-    list.iter().map(|entry| variable(entry).ok_or(PromptRefusal::NotATemplate)).collect()
+    list.iter().map(|entry| parse_variable(entry).ok_or(PromptRefusal::NotATemplate)).collect()
 }
 
-fn variable(entry: &Value) -> Option<Variable> {
+fn parse_variable(entry: &Value) -> Option<Variable> {
     let name = entry.get("name")?.as_str()?.to_owned();
     let kind = match entry.get("type") {
         None => VariableKind::String,

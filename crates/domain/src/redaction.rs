@@ -9,17 +9,17 @@
 //! brackets of a mask are not among them.
 
 mod card;
-mod disguise;
+mod normalization;
 mod email;
 mod iban;
 mod ip;
 mod national_id;
 mod phone;
-mod place;
+mod position;
 
 use crate::number;
-use disguise::{Replacer, undisguised};
-use place::Place;
+use normalization::{Replacer, normalize};
+use position::Position;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, ops::Range};
@@ -29,7 +29,7 @@ pub use national_id::NationalId;
 /// A class of personal data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum PersonalDataClass {
     /// Email address.
     Email,
     /// Phone number.
@@ -44,7 +44,7 @@ pub enum Class {
     NationalId,
 }
 
-impl Class {
+impl PersonalDataClass {
     /// Every class.
     pub const ALL: [Self; 6] = [Self::Email, Self::Phone, Self::Card, Self::Iban, Self::Ip, Self::NationalId];
 
@@ -79,12 +79,12 @@ impl Class {
 /// such as `{"email": 2}`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[serde(transparent)]
-pub struct Counts(BTreeMap<Class, u64>);
+pub struct MatchCounts(BTreeMap<PersonalDataClass, u64>);
 
-impl Counts {
+impl MatchCounts {
     /// Number of matches of a class.
     #[must_use]
-    pub fn of(&self, class: Class) -> u64 {
+    pub fn of(&self, class: PersonalDataClass) -> u64 {
         self.0.get(&class).copied().unwrap_or_default()
     }
 
@@ -101,7 +101,7 @@ impl Counts {
     }
 
     /// The classes with their numbers of matches.
-    pub fn iter(&self) -> impl Iterator<Item = (Class, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (PersonalDataClass, u64)> {
         self.0.iter().map(|(class, count)| (*class, *count))
     }
 
@@ -112,7 +112,7 @@ impl Counts {
         }
     }
 
-    fn count(&mut self, class: Class) {
+    fn increment(&mut self, class: PersonalDataClass) {
         *self.0.entry(class).or_default() += 1;
     }
 }
@@ -123,7 +123,7 @@ pub struct Redaction {
     /// The text with masks.
     pub text: String,
     /// Number of matches by class.
-    pub found: Counts,
+    pub found: MatchCounts,
 }
 
 /// Masks personal data.
@@ -131,7 +131,7 @@ pub struct Redaction {
 pub struct Redactor {
     national_ids: Vec<NationalId>,
     /// Classes that are counted and not masked.
-    spared: Vec<Class>,
+    unmasked: Vec<PersonalDataClass>,
 }
 
 impl Default for Redactor {
@@ -145,55 +145,55 @@ impl Redactor {
     /// A redactor with these national identifiers and all other classes.
     #[must_use]
     pub fn new(national_ids: &[NationalId]) -> Self {
-        Self { national_ids: national_ids.to_vec(), spared: Vec::new() }
+        Self { national_ids: national_ids.to_vec(), unmasked: Vec::new() }
     }
 
     /// A copy that counts the given classes without masking them.
     #[must_use]
-    pub fn sparing(&self, spared: &[Class]) -> Self {
-        Self { national_ids: self.national_ids.clone(), spared: spared.to_vec() }
+    pub fn without_masking(&self, spared: &[PersonalDataClass]) -> Self {
+        Self { national_ids: self.national_ids.clone(), unmasked: spared.to_vec() }
     }
 
     /// Masks a text, in its raw and in its normalized form.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
-        let mut found = Counts::default();
-        let is_disguised = matches!(undisguised(text), Cow::Owned(_));
+        let mut found = MatchCounts::default();
+        let is_disguised = matches!(normalize(text), Cow::Owned(_));
         // The normalized form comes first: in the raw form a hidden character may leave the start of an address before
         // its mask. A hidden character may also separate two matches, so masking the raw form can expose another match.
         let seen = match is_disguised {
-            true => Cow::Owned(self.pass(text, View::Undisguised, &mut found)),
+            true => Cow::Owned(self.mask_view(text, View::Undisguised, &mut found)),
             false => Cow::Borrowed(text),
         };
-        let mut text = self.pass(&seen, View::AsWritten, &mut found);
+        let mut text = self.mask_view(&seen, View::AsWritten, &mut found);
         if is_disguised {
-            text = self.pass(&text, View::UndisguisedAgain, &mut found);
+            text = self.mask_view(&text, View::UndisguisedAgain, &mut found);
         }
         Redaction { text, found }
     }
 
     /// Masks the matches in one view of a text.
-    fn pass(&self, text: &str, sight: View, found: &mut Counts) -> String {
+    fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
         let seen = sight.of(text);
-        let mut rewriting = Replacer::of(text, &seen);
-        email::find(&seen, |range| self.take((Class::Email, range), sight, &mut rewriting, found));
+        let mut rewriting = Replacer::new(text, &seen);
+        email::find(&seen, |range| self.mask_match((PersonalDataClass::Email, range), sight, &mut rewriting, found));
         let text = rewriting.finish();
         let seen = sight.of(&text);
-        let mut rewriting = Replacer::of(&text, &seen);
-        self.find_words(&seen, |class, range| self.take((class, range), sight, &mut rewriting, found));
+        let mut rewriting = Replacer::new(&text, &seen);
+        self.find_words(&seen, |class, range| self.mask_match((class, range), sight, &mut rewriting, found));
         rewriting.finish()
     }
 
     /// Masks a match, or leaves it when its class is excluded. The raw view has counted an excluded match that is not
     /// disguised.
-    fn take(
+    fn mask_match(
         &self,
-        (class, range): (Class, Range<usize>),
+        (class, range): (PersonalDataClass, Range<usize>),
         sight: View,
         rewriting: &mut Replacer<'_>,
-        found: &mut Counts,
+        found: &mut MatchCounts,
     ) {
-        let mask = (!self.spared.contains(&class)).then(|| class.mask());
+        let mask = (!self.unmasked.contains(&class)).then(|| class.mask());
         let is_disguised = rewriting.replace(range, mask);
         let counts = match sight {
             View::Undisguised => is_disguised,
@@ -201,7 +201,7 @@ impl Redactor {
             View::UndisguisedAgain => false,
         };
         if mask.is_some() || counts {
-            found.count(class);
+            found.increment(class);
         }
     }
 
@@ -209,21 +209,21 @@ impl Redactor {
     /// key names a phone is masked when its value consists of digits.
     ///
     /// Two keys may get the same mask. A suffix keeps both members: the second becomes `[email] 2`.
-    pub fn redact(&self, value: &mut Value) -> Counts {
-        let mut found = Counts::default();
+    pub fn redact(&self, value: &mut Value) -> MatchCounts {
+        let mut found = MatchCounts::default();
         self.redact_value(None, value, &mut found);
         found
     }
 
-    fn redact_value(&self, key: Option<&str>, value: &mut Value, found: &mut Counts) {
+    fn redact_value(&self, key: Option<&str>, value: &mut Value, found: &mut MatchCounts) {
         match value {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
-                let Some(digits) = digits(number) else { return };
+                let Some(digits) = integer_digits(number) else { return };
                 let redaction = self.redact_with_key(key, &digits);
                 if let Some((class, _)) = redaction.found.iter().find(|(class, _)| class.mask() == redaction.text) {
                     *value = Value::String(redaction.text);
-                    found.count(class);
+                    found.increment(class);
                 } else if redaction.text == digits {
                     // All digits form one word, so an excluded match covers the whole number.
                     found.add(&redaction.found);
@@ -244,16 +244,16 @@ impl Redactor {
 
     /// Masks a text, with the class that its key implies.
     fn redact_with_key(&self, key: Option<&str>, text: &str) -> Redaction {
-        if key.is_some_and(|key| phone::is_named(&undisguised(key))) && phone::is_bare(text) {
-            let mut found = Counts::default();
-            found.count(Class::Phone);
-            let is_spared = self.spared.contains(&Class::Phone);
-            return Redaction { text: if is_spared { text } else { Class::Phone.mask() }.to_owned(), found };
+        if key.is_some_and(|key| phone::names_phone(&normalize(key))) && phone::is_bare_number(text) {
+            let mut found = MatchCounts::default();
+            found.increment(PersonalDataClass::Phone);
+            let is_spared = self.unmasked.contains(&PersonalDataClass::Phone);
+            return Redaction { text: if is_spared { text } else { PersonalDataClass::Phone.mask() }.to_owned(), found };
         }
         self.redact_text(text)
     }
 
-    fn redact_keys(&self, members: &mut Map<String, Value>, found: &mut Counts) {
+    fn redact_keys(&self, members: &mut Map<String, Value>, found: &mut MatchCounts) {
         let masked: Vec<(String, Redaction)> = members
             .keys()
             .map(|key| (key.clone(), self.redact_text(key)))
@@ -282,30 +282,30 @@ impl Redactor {
     }
 
     /// Reports matches at the starts of words, in the order of the text.
-    fn find_words(&self, text: &str, mut found: impl FnMut(Class, Range<usize>)) {
-        let mut place = Place::first(text);
-        while place.next().is_some() {
-            match self.begins(place) {
+    fn find_words(&self, text: &str, mut found: impl FnMut(PersonalDataClass, Range<usize>)) {
+        let mut place = Position::start(text);
+        while place.next_char().is_some() {
+            match self.match_at(place) {
                 Some((class, end)) => {
-                    found(class, place.at()..end);
+                    found(class, place.offset()..end);
                     place = place.after_mask(end);
                 }
-                None => place = place.forward(),
+                None => place = place.advance(),
             }
         }
     }
 
     /// The class and end of a match at this position. The first match wins; patterns with stricter checks come first.
-    fn begins(&self, place: Place<'_>) -> Option<(Class, usize)> {
+    fn match_at(&self, place: Position<'_>) -> Option<(PersonalDataClass, usize)> {
         if !place.may_start_match() {
             return None;
         }
-        let national = || self.national_ids.iter().find_map(|scheme| scheme.begins(place));
-        None.or_else(|| iban::begins(place).map(|end| (Class::Iban, end)))
-            .or_else(|| national().map(|end| (Class::NationalId, end)))
-            .or_else(|| card::begins(place).map(|end| (Class::Card, end)))
-            .or_else(|| ip::begins(place).map(|end| (Class::Ip, end)))
-            .or_else(|| phone::begins(place).map(|end| (Class::Phone, end)))
+        let national = || self.national_ids.iter().find_map(|scheme| scheme.match_end(place));
+        None.or_else(|| iban::match_end(place).map(|end| (PersonalDataClass::Iban, end)))
+            .or_else(|| national().map(|end| (PersonalDataClass::NationalId, end)))
+            .or_else(|| card::match_end(place).map(|end| (PersonalDataClass::Card, end)))
+            .or_else(|| ip::match_end(place).map(|end| (PersonalDataClass::Ip, end)))
+            .or_else(|| phone::match_end(place).map(|end| (PersonalDataClass::Phone, end)))
     }
 }
 
@@ -321,14 +321,14 @@ impl View {
     fn of(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::AsWritten => Cow::Borrowed(text),
-            Self::Undisguised | Self::UndisguisedAgain => undisguised(text),
+            Self::Undisguised | Self::UndisguisedAgain => normalize(text),
         }
     }
 }
 
 /// The digits of an integer, regardless of spelling and sign.
-fn digits(number: &serde_json::Number) -> Option<String> {
-    let whole = number::whole(number).or_else(|| number.as_i64().map(i64::unsigned_abs))?;
+fn integer_digits(number: &serde_json::Number) -> Option<String> {
+    let whole = number::as_whole(number).or_else(|| number.as_i64().map(i64::unsigned_abs))?;
     Some(whole.to_string())
 }
 

@@ -211,7 +211,7 @@ pub struct Release {
     /// Its latest rollout, if any.
     pub rollout: Option<Rollout>,
     /// Whether the latest evaluation of its runs recommended a rollback.
-    pub rollback_advised: bool,
+    pub rollback_recommended: bool,
     /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
     /// The resolved references of the bound contents; empty in drafts, where they are unresolved.
@@ -258,7 +258,7 @@ impl Release {
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
             rollout: None,
-            rollback_advised: false,
+            rollback_recommended: false,
             bindings: Vec::new(),
             references: Vec::new(),
             approvals: Vec::new(),
@@ -269,7 +269,7 @@ impl Release {
         };
         let detail = json!({ "workload_id": next.workload_id, "environment": next.environment.as_str() });
         let fact = Fact::new(FactKind::ReleaseCreated, next.subject(), Some(next.workspace_id), stamp, detail);
-        Change::creating(next, fact)
+        Change::create(next, fact)
     }
 
     /// Binds a version.
@@ -300,7 +300,7 @@ impl Release {
         if self.bindings.len() >= MAX_BINDINGS {
             return Err(ReleaseRefusal::TooManyBindings);
         }
-        let mut next = self.moved(State::Draft, stamp);
+        let mut next = self.with_state(State::Draft, stamp);
         next.bindings.push(Binding {
             binding_id,
             role,
@@ -319,7 +319,7 @@ impl Release {
             "checksum": version.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseBindingAdded, self.subject(), Some(self.workspace_id), stamp, detail);
-        Ok(Change::replacing(next, self.revision, fact))
+        Ok(Change::replace(next, self.revision, fact))
     }
 
     /// Removes a binding.
@@ -332,7 +332,7 @@ impl Release {
         if state != StateName::Draft {
             return Err(ReleaseRefusal::NotEditable { state });
         }
-        let mut next = self.moved(State::Draft, stamp);
+        let mut next = self.with_state(State::Draft, stamp);
         next.bindings.retain(|bound| bound.binding_id != binding);
         let detail = json!({
             "binding_id": binding,
@@ -341,7 +341,7 @@ impl Release {
             "checksum": bound.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseBindingRemoved, self.subject(), Some(self.workspace_id), stamp, detail);
-        Ok(Change::replacing(next, self.revision, fact))
+        Ok(Change::replace(next, self.revision, fact))
     }
 
     /// The valid next states. An active release can be activated on lanes that it does not hold.
@@ -403,7 +403,7 @@ impl Release {
         ReleaseRefusal::InvalidTransition { from: self.state.name(), valid: self.valid_transitions(deployment) }
     }
 
-    fn moved(&self, state: State, stamp: &Stamp) -> Self {
+    fn with_state(&self, state: State, stamp: &Stamp) -> Self {
         let references = match state {
             // INVARIANT: references are resolved exactly while bindings are frozen.
             State::Draft => Vec::new(),
@@ -418,7 +418,7 @@ impl Release {
 
     fn transition(&self, state: State, stamp: &Stamp) -> Change<Self> {
         let fact = self.transition_fact(&state, stamp);
-        Change::replacing(self.moved(state, stamp), self.revision, fact)
+        Change::replace(self.with_state(state, stamp), self.revision, fact)
     }
 
     fn transition_fact(&self, to: &State, stamp: &Stamp) -> Fact {
@@ -432,7 +432,7 @@ impl Release {
         // Submitting a release requests verdicts.
         let category = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.concerning(category)
+        fact.with_categories(category)
     }
 
     const fn subject(&self) -> Subject {

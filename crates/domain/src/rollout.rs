@@ -17,12 +17,12 @@ pub struct RolloutPlan {
     first: Lane,
     later: Vec<Lane>,
     soak_minutes: u32,
-    pace: Pace,
+    advance_mode: AdvanceMode,
 }
 
 /// The advance mode of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
+pub enum AdvanceMode {
     /// A person advances it.
     Manual,
     /// The rollout controller advances it after the soak, if the runs succeed.
@@ -45,7 +45,7 @@ impl RolloutPlan {
     ///
     /// # Errors
     /// When lanes are missing or repeated, or the soak is too long.
-    pub fn new(lanes: &[Lane], soak_minutes: u32, pace: Pace) -> Result<Self, PlanRefusal> {
+    pub fn new(lanes: &[Lane], soak_minutes: u32, pace: AdvanceMode) -> Result<Self, PlanRefusal> {
         let (first, later) = lanes.split_first().ok_or(PlanRefusal::Lanes)?;
         let once = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
         if !lanes.iter().all(once) {
@@ -54,7 +54,7 @@ impl RolloutPlan {
         if soak_minutes > MAX_SOAK_MINUTES {
             return Err(PlanRefusal::Soak);
         }
-        Ok(Self { first: *first, later: later.to_vec(), soak_minutes, pace })
+        Ok(Self { first: *first, later: later.to_vec(), soak_minutes, advance_mode: pace })
     }
 
     /// The lanes in sequence.
@@ -75,18 +75,18 @@ impl RolloutPlan {
     }
 
     /// The plan in the form of facts.
-    pub(crate) fn told(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "lane_sequence": self.lanes().collect::<Vec<_>>(),
             "soak_duration_minutes": self.soak_minutes,
-            "auto_advance": self.pace == Pace::Automatic,
+            "auto_advance": self.advance_mode == AdvanceMode::Automatic,
         })
     }
 
     /// The advance mode.
     #[must_use]
-    pub const fn pace(&self) -> Pace {
-        self.pace
+    pub const fn advance_mode(&self) -> AdvanceMode {
+        self.advance_mode
     }
 
     /// The lane at an index; the last one beyond the sequence.
@@ -94,7 +94,7 @@ impl RolloutPlan {
         self.lanes().nth(index.into()).unwrap_or_else(|| self.later.last().copied().unwrap_or(self.first))
     }
 
-    fn next(&self, index: u8) -> Option<Lane> {
+    fn lane_after(&self, index: u8) -> Option<Lane> {
         self.lanes().nth(usize::from(index).saturating_add(1))
     }
 }
@@ -139,21 +139,21 @@ pub struct Rollout {
     /// The status.
     pub status: RolloutStatus,
     /// The index of the current lane in the sequence, from zero.
-    pub current: u8,
+    pub current_index: u8,
     /// The deployment revision at which the current lane's soak started. Runs accepted at this revision or later count
     /// for the lane.
     pub since: Revision,
     /// The soak start of the current lane, by the database's clock.
     pub soak_started_at: Timestamp,
     /// The hold reasons recorded for the current lane, without duplicates.
-    pub held: Vec<HoldReason>,
+    pub hold_reasons: Vec<HoldReason>,
 }
 
 impl Rollout {
     /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
     #[must_use]
-    pub const fn begin(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
-        Self { plan, status: RolloutStatus::InProgress, current: 0, since, soak_started_at: now, held: Vec::new() }
+    pub const fn start(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
+        Self { plan, status: RolloutStatus::InProgress, current_index: 0, since, soak_started_at: now, hold_reasons: Vec::new() }
     }
 
     /// Sets the soak start of the current lane, if the store reports one.
@@ -171,35 +171,35 @@ impl Rollout {
     /// The current lane.
     #[must_use]
     pub fn current_lane(&self) -> Lane {
-        self.plan.lane(self.current)
+        self.plan.lane(self.current_index)
     }
 
     /// The lane that an advance would take; `None` when it would complete the rollout, or the rollout is not in
     /// progress.
     #[must_use]
     pub fn next_lane(&self) -> Option<Lane> {
-        if self.is_in_progress() { self.plan.next(self.current) } else { None }
+        if self.is_in_progress() { self.plan.lane_after(self.current_index) } else { None }
     }
 
     /// The soak end of the current lane, by the database's clock.
     #[must_use]
     pub fn soak_ends_at(&self) -> Timestamp {
-        self.soak_started_at.after(Duration::from_secs(u64::from(self.plan.soak_minutes) * 60))
+        self.soak_started_at.plus(Duration::from_secs(u64::from(self.plan.soak_minutes) * 60))
     }
 
     /// Advances by one lane, or completes after the last. The store sets the soak start by its own clock.
     #[must_use]
-    pub(crate) fn advanced(&self, since: Revision, now: Timestamp) -> Self {
-        let next = Self { held: Vec::new(), ..self.clone() };
+    pub(crate) fn advance(&self, since: Revision, now: Timestamp) -> Self {
+        let next = Self { hold_reasons: Vec::new(), ..self.clone() };
         match self.next_lane() {
-            Some(_) => Self { current: self.current.saturating_add(1), since, soak_started_at: now, ..next },
+            Some(_) => Self { current_index: self.current_index.saturating_add(1), since, soak_started_at: now, ..next },
             None => Self { status: RolloutStatus::Completed, ..next },
         }
     }
 
     /// Stops the rollout, if it is in progress.
     #[must_use]
-    pub(crate) fn stopped(&self) -> Self {
+    pub(crate) fn stop(&self) -> Self {
         let status = match self.status {
             RolloutStatus::InProgress | RolloutStatus::RolledBack => RolloutStatus::RolledBack,
             RolloutStatus::Completed => RolloutStatus::Completed,
@@ -215,25 +215,25 @@ mod tests {
     #[test]
     fn plan_requires_distinct_lanes_and_bounded_soak() {
         use Lane::{Guided, Restricted, Standard};
-        assert!(RolloutPlan::new(&[Standard, Restricted, Guided], MAX_SOAK_MINUTES, Pace::Manual).is_ok());
-        assert_eq!(RolloutPlan::new(&[], 0, Pace::Manual), Err(PlanRefusal::Lanes));
-        assert_eq!(RolloutPlan::new(&[Guided, Standard, Guided], 0, Pace::Manual), Err(PlanRefusal::Lanes));
-        assert_eq!(RolloutPlan::new(&[Guided], MAX_SOAK_MINUTES + 1, Pace::Manual), Err(PlanRefusal::Soak));
+        assert!(RolloutPlan::new(&[Standard, Restricted, Guided], MAX_SOAK_MINUTES, AdvanceMode::Manual).is_ok());
+        assert_eq!(RolloutPlan::new(&[], 0, AdvanceMode::Manual), Err(PlanRefusal::Lanes));
+        assert_eq!(RolloutPlan::new(&[Guided, Standard, Guided], 0, AdvanceMode::Manual), Err(PlanRefusal::Lanes));
+        assert_eq!(RolloutPlan::new(&[Guided], MAX_SOAK_MINUTES + 1, AdvanceMode::Manual), Err(PlanRefusal::Soak));
     }
 
     #[test]
     fn rollout_advances_through_lanes_and_completes() {
         let now = Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH);
-        let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, Pace::Manual).unwrap();
-        let begun = Rollout::begin(plan, Revision::FIRST, now);
+        let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, AdvanceMode::Manual).unwrap();
+        let begun = Rollout::start(plan, Revision::FIRST, now);
         assert_eq!((begun.current_lane(), begun.next_lane()), (Lane::Restricted, Some(Lane::Standard)));
         assert_eq!(begun.soak_ends_at().micros(), 300_000_000);
-        let last = begun.advanced(Revision::new(7), now);
+        let last = begun.advance(Revision::new(7), now);
         assert_eq!((last.current_lane(), last.next_lane(), last.since), (Lane::Standard, None, Revision::new(7)));
         assert!(last.is_in_progress());
-        let complete = last.advanced(Revision::new(8), now);
-        assert_eq!((complete.status, complete.current), (RolloutStatus::Completed, 1));
-        assert_eq!(complete.stopped(), complete, "a completed rollout stays completed");
-        assert_eq!(begun.stopped().status, RolloutStatus::RolledBack);
+        let complete = last.advance(Revision::new(8), now);
+        assert_eq!((complete.status, complete.current_index), (RolloutStatus::Completed, 1));
+        assert_eq!(complete.stop(), complete, "a completed rollout stays completed");
+        assert_eq!(begun.stop().status, RolloutStatus::RolledBack);
     }
 }

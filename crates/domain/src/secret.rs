@@ -169,7 +169,7 @@ pub enum SecretError {
     Missing,
     /// The location belongs to another tenant.
     #[error("the secret belongs to another tenant")]
-    Foreign,
+    OtherTenant,
     /// The server has no such backend: no directory or no vault is configured.
     #[error("the secret backend is not configured")]
     NotConfigured,
@@ -183,14 +183,14 @@ pub enum SecretError {
 
 impl SecretError {
     /// Every error.
-    pub const ALL: [Self; 5] = [Self::Missing, Self::Foreign, Self::NotConfigured, Self::Malformed, Self::Unavailable];
+    pub const ALL: [Self; 5] = [Self::Missing, Self::OtherTenant, Self::NotConfigured, Self::Malformed, Self::Unavailable];
 
     /// The stable code of the failure.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
             Self::Missing => "secret_missing",
-            Self::Foreign => "secret_foreign",
+            Self::OtherTenant => "secret_foreign",
             Self::NotConfigured => "secret_backend_not_configured",
             Self::Malformed => "secret_malformed",
             Self::Unavailable => "secret_backend_unavailable",
@@ -205,7 +205,7 @@ pub trait SecretReader: Send + Sync {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
 
     /// Reads a secret of the server's own settings. Callers must not pass references from content.
-    async fn read_own(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
+    async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub struct ShareLink {
     /// The expiry, by the database's clock.
     pub expires_at: Timestamp,
     /// Whether it was revoked.
-    pub revoked: bool,
+    pub is_revoked: bool,
     /// When it was made.
     pub created_at: Timestamp,
     /// The creator.
@@ -181,8 +181,8 @@ impl ShareLinkSnapshot {
     ///
     /// # Errors
     /// When it was revoked or has expired.
-    pub const fn is_open(&self) -> Result<(), TokenRefusal> {
-        match (self.link.revoked, self.expired) {
+    pub const fn check_open(&self) -> Result<(), TokenRefusal> {
+        match (self.link.is_revoked, self.expired) {
             (true, _) => Err(TokenRefusal::Revoked),
             (false, true) => Err(TokenRefusal::Expired),
             (false, false) => Ok(()),
@@ -193,8 +193,8 @@ impl ShareLinkSnapshot {
     ///
     /// # Errors
     /// As [`Self::check_open`], and when no runs are left.
-    pub fn starts_a_run(&self) -> Result<(), TokenRefusal> {
-        self.is_open()?;
+    pub fn check_can_start_run(&self) -> Result<(), TokenRefusal> {
+        self.check_open()?;
         if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(TokenRefusal::Exhausted) }
     }
 }
@@ -228,12 +228,12 @@ impl NewShareLink {
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
         };
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 
     /// The stored link, with the expiry that the store set.
     #[must_use]
-    pub fn kept(self, expires_at: Timestamp) -> ShareLink {
+    pub fn into_stored(self, expires_at: Timestamp) -> ShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
         let ShareTerms { ttl_hours: _, max_uses, label, lane } = terms;
         let (use_count, revoked) = (0, false);
@@ -245,7 +245,7 @@ impl NewShareLink {
             max_uses,
             use_count,
             expires_at,
-            revoked,
+            is_revoked: revoked,
             created_at,
             created_by,
         }
@@ -261,7 +261,7 @@ impl ShareLink {
 
     /// The fact of the revocation.
     #[must_use]
-    pub fn revocation(&self, workload: &Workload, stamp: &Stamp) -> Fact {
+    pub fn revocation_fact(&self, workload: &Workload, stamp: &Stamp) -> Fact {
         let detail = json!({ "workload_id": workload.workload_id });
         fact(FactKind::ShareLinkRevoked, self.share_link_id, workload, stamp, detail)
     }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn seen(revoked: bool, expired: bool, use_count: u32) -> ShareLinkSnapshot {
+    fn snapshot(revoked: bool, expired: bool, use_count: u32) -> ShareLinkSnapshot {
         let at = Timestamp::new(time::OffsetDateTime::UNIX_EPOCH);
         let link = ShareLink {
             share_link_id: Uuid::from_u128(1).into(),
@@ -331,7 +331,7 @@ mod tests {
             max_uses: 2,
             use_count,
             expires_at: at,
-            revoked,
+            is_revoked: revoked,
             created_at: at,
             created_by: ActorRef::local(),
         };
@@ -350,9 +350,9 @@ mod tests {
             (true, true, 2, Err(Revoked), Err(Revoked)),
             (true, true, 0, Err(Revoked), Err(Revoked)),
         ] {
-            let seen = seen(revoked, expired, uses);
-            assert_eq!((seen.is_open(), seen.starts_a_run()), (open, runs), "{seen:?}");
+            let seen = snapshot(revoked, expired, uses);
+            assert_eq!((seen.check_open(), seen.check_can_start_run()), (open, runs), "{seen:?}");
         }
-        assert_eq!(seen(false, false, 0).link.holder().to_string(), format!("share_link:{}", Uuid::from_u128(1)));
+        assert_eq!(snapshot(false, false, 0).link.holder().to_string(), format!("share_link:{}", Uuid::from_u128(1)));
     }
 }

@@ -47,12 +47,12 @@ pub struct Change<T> {
 
 impl<T> Change<T> {
     /// Creates a new aggregate.
-    pub const fn creating(next: T, fact: Fact) -> Self {
+    pub const fn create(next: T, fact: Fact) -> Self {
         Self { next, decided_on: None, fact }
     }
 
     /// Replaces the aggregate that was read at `decided_on`.
-    pub const fn replacing(next: T, decided_on: Revision, fact: Fact) -> Self {
+    pub const fn replace(next: T, decided_on: Revision, fact: Fact) -> Self {
         Self { next, decided_on: Some(decided_on), fact }
     }
 }
@@ -89,7 +89,7 @@ impl Cursor {
 
     /// The value to return to a client.
     #[must_use]
-    pub const fn number(self) -> u128 {
+    pub const fn value(self) -> u128 {
         self.0
     }
 
@@ -164,7 +164,7 @@ pub enum StoreFault {
     /// The store is unreachable or overloaded: 503.
     Unavailable,
     /// The store and the program are inconsistent: 500.
-    Broken,
+    Inconsistent,
 }
 
 /// The reason a commit failed.
@@ -175,7 +175,7 @@ pub enum CommitError {
     Stale,
     /// The idempotency key already has an outcome.
     #[error("the idempotency key is taken")]
-    KeyTaken,
+    DuplicateKey,
     /// A cross-row constraint was violated.
     #[error("constraint violation: {0:?}")]
     Conflict(Conflict),
@@ -204,7 +204,7 @@ pub enum Conflict {
     /// The referenced row no longer exists.
     MissingReference,
     /// Another knowledge base of the tenant has an access contract with that name.
-    ContractOfAnother,
+    ContractNameTaken,
     /// The access contract is revoked, but the version declares it active.
     ContractRevoked,
     /// The share link is revoked, expired or has no runs left.
@@ -224,7 +224,7 @@ impl Conflict {
             Self::DuplicateRoleBinding => "duplicate_role_binding",
             Self::HostTaken => "host_taken",
             Self::MissingReference => "missing_reference",
-            Self::ContractOfAnother => "contract_of_another_asset",
+            Self::ContractNameTaken => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
         }

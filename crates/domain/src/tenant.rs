@@ -46,19 +46,19 @@ pub struct TenantScope(TenantId);
 impl TenantScope {
     /// The scope of a request.
     #[must_use]
-    pub const fn of(caller: &Caller) -> Self {
+    pub const fn for_caller(caller: &Caller) -> Self {
         Self(caller.tenant)
     }
 
     /// The scope of the tenant in a share token. It is used only to look up the link of that token.
     #[must_use]
-    pub const fn of_token(token: &ShareToken) -> Self {
+    pub const fn for_share_token(token: &ShareToken) -> Self {
         Self(token.tenant())
     }
 
     /// The scope of a background task for one tenant's rows.
     #[must_use]
-    pub const fn for_relay(tenant: TenantId) -> Self {
+    pub const fn for_background_task(tenant: TenantId) -> Self {
         Self(tenant)
     }
 
@@ -163,7 +163,7 @@ fn parse_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
 }
 
 /// All problems of the fields of a new tenant.
-pub fn refused_tenant(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
+pub fn tenant_refusals(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
     let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
     parse_slug("slug", slug).err().into_iter().chain(name)
 }
@@ -254,7 +254,7 @@ impl Tenant {
     /// # Errors
     /// When the slug or the name is invalid.
     pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
-        if let Some(refusal) = refused_tenant(slug, name).next() {
+        if let Some(refusal) = tenant_refusals(slug, name).next() {
             return Err(refusal);
         }
         let slug = parse_slug("slug", slug)?;
@@ -269,7 +269,7 @@ impl Tenant {
             created_by: stamp.actor.clone(),
             revision: Revision::FIRST,
         };
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 
     /// Replaces the settings. `operator_hosts` are the names that no tenant can use.
@@ -298,9 +298,9 @@ impl Tenant {
         .collect();
         let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
-        let fact = fact.concerning([Category::PolicyChanges]);
+        let fact = fact.with_categories([Category::PolicyChanges]);
         let next = Self { settings, revision: self.revision.next(), ..self.clone() };
-        Ok(Change::replacing(next, self.revision, fact))
+        Ok(Change::replace(next, self.revision, fact))
     }
 }
 
@@ -347,7 +347,7 @@ impl Workspace {
             created_by: stamp.actor.clone(),
         };
         let assistant = Workload::assistant(assistant_id, &workspace, stamp).ok_or(TenantRefusal::SlugTooLong)?;
-        Ok(Change::creating(NewWorkspace { workspace, assistant }, fact))
+        Ok(Change::create(NewWorkspace { workspace, assistant }, fact))
     }
 }
 
@@ -357,7 +357,7 @@ pub trait TenantStore: Send + Sync {
     /// Finds a tenant.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
     /// The tenant that uses this public host, if any.
-    async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
+    async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
     /// All tenants, newest first.
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError>;
     /// Creates a tenant. The fact and the key belong to the creator's tenant.

@@ -27,13 +27,13 @@ impl Timestamp {
 
     /// The timestamp for rows.
     #[must_use]
-    pub const fn moment(self) -> OffsetDateTime {
+    pub const fn to_datetime(self) -> OffsetDateTime {
         self.0
     }
 
     /// The timestamp plus a duration.
     #[must_use]
-    pub fn after(self, span: std::time::Duration) -> Self {
+    pub fn plus(self, span: std::time::Duration) -> Self {
         let span = Duration::try_from(span).unwrap_or(Duration::MAX);
         Self(self.0.saturating_add(span))
     }

@@ -5,7 +5,7 @@ mod arguments;
 mod manifest;
 
 pub use arguments::{EvidenceFormat, ToolCall};
-pub use manifest::{ToolDescription, of_workload, workload_of};
+pub use manifest::{ToolDescription, describe_workload, parse_workload_tool};
 
 use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
@@ -24,11 +24,11 @@ pub enum BuiltinTool {
 
 /// Side effect of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
+pub enum SideEffect {
     /// Read-only.
-    Reads,
+    ReadOnly,
     /// Starts a run, with any effect.
-    Runs,
+    StartsRun,
 }
 
 impl BuiltinTool {
@@ -53,10 +53,10 @@ impl BuiltinTool {
 
     /// The side effect.
     #[must_use]
-    pub const fn effect(self) -> Effect {
+    pub const fn effect(self) -> SideEffect {
         match self {
-            Self::ExecuteFlow => Effect::Runs,
-            Self::QueryKnowledgeBase | Self::InspectEvidence => Effect::Reads,
+            Self::ExecuteFlow => SideEffect::StartsRun,
+            Self::QueryKnowledgeBase | Self::InspectEvidence => SideEffect::ReadOnly,
         }
     }
 
@@ -68,9 +68,9 @@ impl BuiltinTool {
 
     /// Problems of the arguments by the schema, with pointers from the arguments; empty for valid arguments.
     #[must_use]
-    pub fn problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
+    pub fn find_problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
         match self.schema() {
-            Some(schema) => schema.problems(&Value::Object(arguments.clone())),
+            Some(schema) => schema.find_problems(&Value::Object(arguments.clone())),
             // Unreachable: a test shows that every schema compiles.
             None => vec![ContentProblem::new("", "schema_unreadable", "the schema of this tool cannot be read")],
         }
@@ -90,11 +90,11 @@ impl BuiltinTool {
 type CompiledSchema = Option<PublishedSchema>;
 
 static EXECUTE_FLOW: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/execute_flow.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/execute_flow.json")));
 static QUERY_KNOWLEDGE_BASE: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/query_knowledge_base.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/query_knowledge_base.json")));
 static INSPECT_EVIDENCE: LazyLock<CompiledSchema> =
-    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/inspect_evidence.json")));
+    LazyLock::new(|| PublishedSchema::compile(include_str!("tool/schemas/inspect_evidence.json")));
 
 #[cfg(test)]
 mod tests;

@@ -264,14 +264,14 @@ impl WorkloadRefusal {
 }
 
 /// All problems of a name and a description.
-pub fn refused_texts(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
+pub fn text_refusals(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
     let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
     let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
     name.into_iter().chain(description.map(|_| WorkloadRefusal::Description))
 }
 
 fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), WorkloadRefusal> {
-    refused_texts(name, description).next().map_or(Ok(()), Err)
+    text_refusals(name, description).next().map_or(Ok(()), Err)
 }
 
 impl Workload {
@@ -281,21 +281,21 @@ impl Workload {
     /// When the name or description is invalid, or the slug is reserved.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
-        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::keeps(new.slug.as_str()) {
+        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(new.slug.as_str()) {
             return Err(WorkloadRefusal::ReservedSlug);
         }
-        Ok(Self::made(Self::registered(new, None, stamp), stamp))
+        Ok(Self::creation_change(Self::registered(new, None, stamp), stamp))
     }
 
     /// Creates a workload that is part of Fairway.
-    pub fn builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
-        Self::made(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
+    pub fn create_builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
+        Self::creation_change(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
     }
 
-    fn made(next: Self, stamp: &Stamp) -> Change<Self> {
+    fn creation_change(next: Self, stamp: &Stamp) -> Change<Self> {
         let detail = json!({ "slug": next.slug.as_str(), "invocation_mode": next.invocation_mode.as_str() });
         let fact = Fact::new(FactKind::WorkloadCreated, next.subject(), Some(next.workspace_id), stamp, detail);
-        Change::creating(next, fact)
+        Change::create(next, fact)
     }
 
     /// The built-in assistant of a workspace; the workspace's fact covers it. `None` when the workspace's slug is too
@@ -363,7 +363,7 @@ impl Workload {
             ("invocation_mode", next.invocation_mode != self.invocation_mode),
             ("status", next.status != self.status),
             ("interface_config", next.interface_config != self.interface_config),
-            ("access_mode", next.access_mode() != self.access_mode()),
+            ("access_mode", next.effective_access_mode() != self.effective_access_mode()),
         ]
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))
@@ -376,15 +376,15 @@ impl Workload {
         let detail = json!({
             "keys": changed,
             "status": next.status.as_str(),
-            "access_mode": next.access_mode().as_str(),
-            "previous_access_mode": self.access_mode().as_str(),
+            "access_mode": next.effective_access_mode().as_str(),
+            "previous_access_mode": self.effective_access_mode().as_str(),
             "interface_digest": next.interface_digest(),
             "previous_interface_digest": self.interface_digest(),
         });
         let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
-            .concerning(suspended.then_some(Category::Incidents));
-        Ok(Some(Change::replacing(next, self.revision, fact)))
+            .with_categories(suspended.then_some(Category::Incidents));
+        Ok(Some(Change::replace(next, self.revision, fact)))
     }
 
     /// Checks whether the workload accepts new releases and share links.
@@ -400,7 +400,7 @@ impl Workload {
 
     /// The access mode; authenticated by default.
     #[must_use]
-    pub fn access_mode(&self) -> AccessMode {
+    pub fn effective_access_mode(&self) -> AccessMode {
         self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
     }
 
@@ -409,7 +409,7 @@ impl Workload {
     pub fn is_access_mode_changed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {
             let mode = config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode);
-            mode != self.access_mode()
+            mode != self.effective_access_mode()
         })
     }
 
@@ -422,7 +422,7 @@ impl Workload {
 
     /// The words by which a search finds it.
     #[must_use]
-    pub fn words(&self) -> Words {
+    pub fn search_words(&self) -> Words {
         let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
         Words::of([self.name.as_str(), &self.description, shown])
     }

@@ -16,7 +16,7 @@ const KINDS: [AssetKind; 5] = [
 ];
 
 /// The property at a dotted path, such as `limits.cpu_ms`; null if it does not exist.
-fn property<'s>(schema: &'s Value, path: &str) -> &'s Value {
+fn property_at<'s>(schema: &'s Value, path: &str) -> &'s Value {
     path.split('.').fold(schema, |schema, name| schema.pointer(&format!("/properties/{name}")).unwrap_or(&Value::Null))
 }
 
@@ -35,7 +35,7 @@ fn documented_enforcement_matches_the_schemas() {
         for row in table.lines().filter_map(|row| row.strip_prefix("| `")) {
             let cells: Vec<&str> = row.split(" | ").collect();
             let field = cells[0].trim_end_matches('`');
-            let property = property(schema, field);
+            let property = property_at(schema, field);
             assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
             // The table names the refusal of a recorded control that declares to fail closed.
             let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
@@ -53,6 +53,6 @@ fn sandbox_network_is_enforced_only_for_a_bound_profile() {
     for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {
         let profile = json!({ "runtime": "process", "limits": {}, "network": mode });
         assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, Reach::Bound), [""; 0]);
-        assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, Reach::Meant), ["/network/mode"]);
+        assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, Reach::Referenced), ["/network/mode"]);
     }
 }

@@ -1,10 +1,10 @@
 //! A client for one scheme, host and port.
 
 use crate::{
-    answer::{Answer, IDENTITY},
-    guard::{Demand, Origin},
+    response::{EgressResponse, IDENTITY},
+    guard::{ConnectionPolicy, Origin},
     refusal::{EgressError, EgressRefusal},
-    resolver::{Checked, Resolver},
+    resolver::{CheckedResolver, Resolver},
     trust,
 };
 use bytes::Bytes;
@@ -28,20 +28,20 @@ const USER_AGENT: &str = concat!("fairway/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Maximum time from the start of a request to the last byte of its response.
-    pub time: Duration,
+    pub timeout: Duration,
     /// Maximum size of a response body, in bytes.
-    pub body: usize,
+    pub max_body: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(10), body: 64 * 1024 }
+        Self { timeout: Duration::from_secs(10), max_body: 64 * 1024 }
     }
 }
 
 /// One request to an endpoint.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct EgressRequest {
     /// The method.
     pub method: Method,
     /// The path relative to the endpoint, such as `chat/completions`; empty for the endpoint itself.
@@ -73,11 +73,11 @@ impl Endpoint {
         url: Url,
         limits: Limits,
         resolver: Arc<dyn Resolver>,
-        demand: Arc<Demand>,
+        demand: Arc<ConnectionPolicy>,
     ) -> Result<Self, EgressError> {
         let client = Client::builder()
-            .tls_backend_preconfigured(trust::tls()?)
-            .dns_resolver(Arc::new(Checked { resolver, demand }))
+            .tls_backend_preconfigured(trust::tls_config()?)
+            .dns_resolver(Arc::new(CheckedResolver { resolver, policy: demand }))
             // A proxy from the environment would bypass the guard.
             .no_proxy()
             .redirect(redirect::Policy::none())
@@ -91,7 +91,7 @@ impl Endpoint {
             .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)
             .pool_idle_timeout(IDLE_TIMEOUT)
-            .timeout(limits.time)
+            .timeout(limits.timeout)
             .build()
             .map_err(|error| {
                 tracing::error!(%error, "failed to create an HTTP client");
@@ -105,20 +105,20 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the request is refused, no response arrives, or the response is a redirect.
-    pub async fn send(&self, call: Call) -> Result<Answer, EgressError> {
-        let mut request = Request::new(call.method, self.at(&call.path)?);
+    pub async fn send(&self, call: EgressRequest) -> Result<EgressResponse, EgressError> {
+        let mut request = Request::new(call.method, self.url_of(&call.path)?);
         *request.headers_mut() = call.headers;
         *request.body_mut() = Some(call.body.into());
         let response = self.client.execute(request).await.map_err(|failure| EgressError::of(&failure))?;
         if response.status().is_redirection() {
             return Err(EgressError::Redirected);
         }
-        Ok(Answer::new(response, self.limits.body))
+        Ok(EgressResponse::new(response, self.limits.max_body))
     }
 
     /// The same endpoint and connections, with additional query parameters.
     #[must_use]
-    pub fn asking<'q>(&self, query: impl Iterator<Item = (&'q str, String)>) -> Self {
+    pub fn with_query<'q>(&self, query: impl Iterator<Item = (&'q str, String)>) -> Self {
         let mut endpoint = self.clone();
         for (name, value) in query {
             endpoint.url.query_pairs_mut().append_pair(name, &value);
@@ -127,15 +127,15 @@ impl Endpoint {
     }
 
     /// The address of a path below the endpoint.
-    fn at(&self, path: &str) -> Result<Url, EgressRefusal> {
+    fn url_of(&self, path: &str) -> Result<Url, EgressRefusal> {
         if path.is_empty() {
             return Ok(self.url.clone());
         }
         let mut url = self.url.clone();
-        url.path_segments_mut().map_err(|()| EgressRefusal::NoAddress)?.pop_if_empty().extend(path.split('/'));
+        url.path_segments_mut().map_err(|()| EgressRefusal::InvalidAddress)?.pop_if_empty().extend(path.split('/'));
         // Path segments cannot change the origin; this check refuses the request if they ever did.
         if Origin::of(&url)? != self.origin {
-            return Err(EgressRefusal::Elsewhere);
+            return Err(EgressRefusal::OtherEndpoint);
         }
         Ok(url)
     }

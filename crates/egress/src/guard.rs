@@ -4,7 +4,7 @@ use crate::{
     address::is_public,
     endpoint::{Endpoint, Limits},
     refusal::{EgressError, EgressRefusal},
-    resolver::{Resolver, System},
+    resolver::{Resolver, SystemResolver},
 };
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr, sync::Arc};
@@ -76,7 +76,7 @@ impl Allowance {
     }
 
     /// Whether the allowance covers this port.
-    fn opens(&self, port: u16) -> bool {
+    fn covers_port(&self, port: u16) -> bool {
         self.port.is_none_or(|allowed| allowed == port)
     }
 }
@@ -121,7 +121,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn of(url: &Url) -> Result<Self, EgressRefusal> {
-        let host = url.host().ok_or(EgressRefusal::NoAddress)?.to_owned();
+        let host = url.host().ok_or(EgressRefusal::InvalidAddress)?.to_owned();
         let port = url.port_or_known_default().ok_or(EgressRefusal::Scheme)?;
         Ok(Self { scheme: url.scheme().to_owned(), host, port })
     }
@@ -129,18 +129,18 @@ impl Origin {
 
 /// The rules for connections to one origin.
 #[derive(Debug)]
-pub(crate) struct Demand {
-    encrypts: bool,
-    has_usual_port: bool,
-    anywhere: bool,
+pub(crate) struct ConnectionPolicy {
+    is_encrypted: bool,
+    has_default_port: bool,
+    allows_any_address: bool,
     networks: Vec<IpNet>,
 }
 
-impl Demand {
+impl ConnectionPolicy {
     /// Checks whether a connection to this address is allowed.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), EgressRefusal> {
-        let allowed = self.anywhere || self.networks.iter().any(|network| network.contains(&address));
-        if !self.encrypts {
+        let allowed = self.allows_any_address || self.networks.iter().any(|network| network.contains(&address));
+        if !self.is_encrypted {
             // Reached in local mode only.
             return match (address.is_loopback(), allowed) {
                 (true, true) => Ok(()),
@@ -148,7 +148,7 @@ impl Demand {
                 (false, true | false) => Err(EgressRefusal::Scheme),
             };
         }
-        match (allowed, is_public(address), self.has_usual_port) {
+        match (allowed, is_public(address), self.has_default_port) {
             (true, true | false, true | false) | (false, true, true) => Ok(()),
             (false, false, true | false) => Err(EgressRefusal::Network),
             (false, true, false) => Err(EgressRefusal::Port),
@@ -159,24 +159,24 @@ impl Demand {
 /// Decides which destinations requests may reach, and creates their clients.
 #[derive(Clone)]
 pub struct Guard {
-    reach: Reach,
+    mode: Reach,
     allowances: Vec<Allowance>,
     /// Origins from the server's settings, which are allowed exactly.
-    configured: Vec<Origin>,
+    configured_origins: Vec<Origin>,
     resolver: Arc<dyn Resolver>,
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Guard").field("reach", &self.reach).field("allowances", &self.allowances).finish()
+        out.debug_struct("Guard").field("reach", &self.mode).field("allowances", &self.allowances).finish()
     }
 }
 
 impl Guard {
     /// A guard that allows the public internet and the given targets.
     #[must_use]
-    pub fn new(reach: Reach, allowances: Vec<Allowance>) -> Self {
-        Self { reach, allowances, configured: Vec::new(), resolver: Arc::new(System) }
+    pub fn new(mode: Reach, allowances: Vec<Allowance>) -> Self {
+        Self { mode, allowances, configured_origins: Vec::new(), resolver: Arc::new(SystemResolver) }
     }
 
     /// The same guard with another resolver.
@@ -188,7 +188,7 @@ impl Guard {
     /// The same guard with this origin allowed exactly, because the operator configured it.
     #[must_use]
     pub fn with_allowed_origin(mut self, url: &Url) -> Self {
-        self.configured.extend(Origin::of(url));
+        self.configured_origins.extend(Origin::of(url));
         self
     }
 
@@ -198,12 +198,12 @@ impl Guard {
     /// # Errors
     /// When the destination is refused for every address of its host.
     pub fn endpoint(&self, address: &str, limits: Limits) -> Result<Endpoint, EgressError> {
-        let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
-        let demand = self.demand(&url)?;
+        let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
+        let demand = self.connection_policy(&url)?;
         Endpoint::new(url, limits, Arc::clone(&self.resolver), Arc::new(demand))
     }
 
-    fn demand(&self, url: &Url) -> Result<Demand, EgressRefusal> {
+    fn connection_policy(&self, url: &Url) -> Result<ConnectionPolicy, EgressRefusal> {
         let encrypts = match url.scheme() {
             "https" => true,
             "http" => false,
@@ -213,29 +213,29 @@ impl Guard {
             return Err(EgressRefusal::Credentials);
         }
         let origin = Origin::of(url)?;
-        if self.configured.contains(&origin) {
+        if self.configured_origins.contains(&origin) {
             // A configured origin is allowed with or without encryption.
-            return Ok(Demand { encrypts: true, has_usual_port: true, anywhere: true, networks: Vec::new() });
+            return Ok(ConnectionPolicy { is_encrypted: true, has_default_port: true, allows_any_address: true, networks: Vec::new() });
         }
-        if !encrypts && self.reach == Reach::Remote {
+        if !encrypts && self.mode == Reach::Remote {
             return Err(EgressRefusal::Scheme);
         }
         let named = match &origin.host {
-            Host::Domain(name) => self.names(without_trailing_dot(name), origin.port),
+            Host::Domain(name) => self.allows_host(without_trailing_dot(name), origin.port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
         };
-        let demand = Demand {
-            encrypts,
-            has_usual_port: DEFAULT_PORTS.contains(&origin.port),
-            anywhere: named,
-            networks: self.networks(origin.port),
+        let demand = ConnectionPolicy {
+            is_encrypted: encrypts,
+            has_default_port: DEFAULT_PORTS.contains(&origin.port),
+            allows_any_address: named,
+            networks: self.allowed_networks(origin.port),
         };
         match origin.host {
             // A literal address is never resolved, so it is checked now.
             Host::Ipv4(address) => demand.check(address.into())?,
             Host::Ipv6(address) => demand.check(address.into())?,
             // A port without any allowance is refused before the name is resolved.
-            Host::Domain(_) if encrypts && !demand.has_usual_port && !named && demand.networks.is_empty() => {
+            Host::Domain(_) if encrypts && !demand.has_default_port && !named && demand.networks.is_empty() => {
                 return Err(EgressRefusal::Port);
             }
             Host::Domain(_) => {}
@@ -245,17 +245,17 @@ impl Guard {
 
     /// The targets that are allowed on this port.
     fn targets(&self, port: u16) -> impl Iterator<Item = &AllowedTarget> {
-        self.allowances.iter().filter(move |allowance| allowance.opens(port)).map(|allowance| &allowance.target)
+        self.allowances.iter().filter(move |allowance| allowance.covers_port(port)).map(|allowance| &allowance.target)
     }
 
-    fn names(&self, host: &str, port: u16) -> bool {
+    fn allows_host(&self, host: &str, port: u16) -> bool {
         self.targets(port).any(|target| match target {
             AllowedTarget::Host(name) => name == host,
             AllowedTarget::Network(_) => false,
         })
     }
 
-    fn networks(&self, port: u16) -> Vec<IpNet> {
+    fn allowed_networks(&self, port: u16) -> Vec<IpNet> {
         let network = |target: &AllowedTarget| match target {
             AllowedTarget::Network(network) => Some(*network),
             AllowedTarget::Host(_) => None,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn refused(guard: &Guard, url: &str) -> Option<EgressRefusal> {
-        guard.demand(&Url::parse(url).unwrap()).err()
+        guard.connection_policy(&Url::parse(url).unwrap()).err()
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
         // A name that resolves to such an address is checked on connection, for its port.
         let (open, closed) = ("https://name.example:9443/", "https://name.example/");
-        let demand = |url: &str| by_network.demand(&Url::parse(url).unwrap()).unwrap();
+        let demand = |url: &str| by_network.connection_policy(&Url::parse(url).unwrap()).unwrap();
         assert_eq!(demand(open).check("10.1.1.1".parse().unwrap()), Ok(()));
         assert_eq!(demand(closed).check("10.1.1.1".parse().unwrap()), Err(EgressRefusal::Network));
     }

@@ -7,17 +7,17 @@
 //! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
-mod answer;
+mod response;
 mod endpoint;
 mod guard;
 mod refusal;
 mod resolver;
 mod trust;
 
-pub use answer::{Answer, Body};
-pub use endpoint::{Call, Endpoint, Limits};
+pub use response::{EgressResponse, Body};
+pub use endpoint::{EgressRequest, Endpoint, Limits};
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, Reach};
 pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
-pub use resolver::{Resolver, System};
+pub use resolver::{Resolver, SystemResolver};
 pub use url::Url;

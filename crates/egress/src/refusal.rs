@@ -7,7 +7,7 @@ use std::error::Error;
 pub enum EgressRefusal {
     /// The text is not an address, or has no host.
     #[error("this is not a valid address")]
-    NoAddress,
+    InvalidAddress,
     /// The scheme is not `https`, and the address is not an allowed loopback address in local mode.
     #[error("only https is allowed")]
     Scheme,
@@ -25,7 +25,7 @@ pub enum EgressRefusal {
     TooManyAddresses,
     /// The request would leave its endpoint's origin.
     #[error("the request would reach another endpoint")]
-    Elsewhere,
+    OtherEndpoint,
 }
 
 impl EgressRefusal {
@@ -33,13 +33,13 @@ impl EgressRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::NoAddress => "egress_no_address",
+            Self::InvalidAddress => "egress_no_address",
             Self::Scheme => "egress_scheme",
             Self::Credentials => "egress_credentials",
             Self::Port => "egress_port",
             Self::Network => "egress_network",
             Self::TooManyAddresses => "egress_too_many_addresses",
-            Self::Elsewhere => "egress_elsewhere",
+            Self::OtherEndpoint => "egress_elsewhere",
         }
     }
 }
@@ -70,7 +70,7 @@ pub enum EgressError {
     Encoded,
     /// The connection broke, or the response is not HTTP.
     #[error("the response is incomplete")]
-    Broken,
+    Incomplete,
 }
 
 impl EgressError {
@@ -85,7 +85,7 @@ impl EgressError {
             Self::Redirected => "egress_redirected",
             Self::TooLong => "egress_too_long",
             Self::Encoded => "egress_encoded",
-            Self::Broken => "egress_broken",
+            Self::Incomplete => "egress_broken",
         }
     }
 
@@ -103,7 +103,7 @@ impl EgressError {
         } else if failure.is_connect() {
             Self::Unreachable
         } else {
-            Self::Broken
+            Self::Incomplete
         }
     }
 }

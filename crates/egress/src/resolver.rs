@@ -1,7 +1,7 @@
 //! Name resolution: every address of a name is checked before one is used.
 
 use crate::{
-    guard::Demand,
+    guard::ConnectionPolicy,
     refusal::{EgressError, EgressRefusal},
 };
 use async_trait::async_trait;
@@ -25,10 +25,10 @@ pub trait Resolver: Send + Sync {
 
 /// The resolver of the operating system.
 #[derive(Clone, Copy, Debug)]
-pub struct System;
+pub struct SystemResolver;
 
 #[async_trait]
-impl Resolver for System {
+impl Resolver for SystemResolver {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         // One more than the limit, so that an excess is detected instead of truncated.
         Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).take(MAX_ADDRESSES.saturating_add(1)).collect())
@@ -36,14 +36,14 @@ impl Resolver for System {
 }
 
 /// Resolves a name for each connection, and returns its addresses only if all of them are allowed.
-pub(crate) struct Checked {
+pub(crate) struct CheckedResolver {
     pub(crate) resolver: Arc<dyn Resolver>,
-    pub(crate) demand: Arc<Demand>,
+    pub(crate) policy: Arc<ConnectionPolicy>,
 }
 
-impl Resolve for Checked {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, demand) = (Arc::clone(&self.resolver), Arc::clone(&self.demand));
+        let (resolver, demand) = (Arc::clone(&self.resolver), Arc::clone(&self.policy));
         Box::pin(async move {
             let found = resolver.resolve(name.as_str()).await.map_err(|_| EgressError::Unresolved)?;
             if found.is_empty() {

@@ -9,7 +9,7 @@ static TLS_CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
 
 /// A TLS configuration that trusts the public authorities and those of the operating system, for private
 /// authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the latter.
-pub(crate) fn tls() -> Result<ClientConfig, EgressError> {
+pub(crate) fn tls_config() -> Result<ClientConfig, EgressError> {
     TLS_CONFIG.get_or_init(load).clone().ok_or(EgressError::Unreachable)
 }
 

@@ -10,7 +10,7 @@
 
 mod state;
 
-use state::{Entry, State};
+use state::{AcquireOutcome, State};
 use std::{
     fmt,
     hash::Hash,
@@ -47,7 +47,7 @@ pub struct Limits {
 impl Limits {
     /// Limits with only a total: one key may hold all permits while no other key waits, and its queue is unbounded.
     #[must_use]
-    pub const fn of(permits: usize) -> Self {
+    pub const fn with_permits(permits: usize) -> Self {
         Self { permits, permits_per_key: permits, permits_for_idle_keys: 0, waiting_per_key: usize::MAX }
     }
 }
@@ -99,11 +99,11 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
     /// # Errors
     /// When no permit becomes free within `wait`, or the queue of the key is full.
     pub async fn acquire_in(&self, group: G, key: K, wait: Duration) -> Result<Permit<K, G>, AcquireError> {
-        let entry = self.lock().enter(&group, &key);
+        let entry = self.lock().request(&group, &key);
         match entry {
-            Entry::Admitted => Ok(Permit { semaphore: self.clone(), group, key }),
-            Entry::QueueFull => Err(AcquireError::QueueFull),
-            Entry::Queued { ticket, granted } => {
+            AcquireOutcome::Admitted => Ok(Permit { semaphore: self.clone(), group, key }),
+            AcquireOutcome::QueueFull => Err(AcquireError::QueueFull),
+            AcquireOutcome::Queued { ticket, granted } => {
                 let mut waiter = Waiter { semaphore: self, owner: Some((group, key)), ticket, granted };
                 match timeout(wait, &mut waiter.granted).await {
                     Ok(Ok(())) => waiter.owner.take().map_or(Err(AcquireError::TimedOut), |(group, key)| {
@@ -160,7 +160,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Waiter<'_, K, G> {
     fn drop(&mut self) {
         let Some((group, key)) = self.owner.take() else { return };
         let mut state = self.semaphore.lock();
-        if !state.leave(&group, &key, self.ticket) {
+        if !state.remove(&group, &key, self.ticket) {
             // The request has left the queue: its permit was granted but not taken.
             state.release(&group, &key);
         }

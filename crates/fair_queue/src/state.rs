@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::oneshot;
 
 /// Result of a request for a permit.
-pub(crate) enum Entry {
+pub(crate) enum AcquireOutcome {
     /// The request has a permit.
     Admitted,
     /// The request waits until `granted` resolves.
@@ -28,8 +28,8 @@ pub(crate) struct State<K, G> {
     free: usize,
     waiting: usize,
     /// Virtual time of the groups: the start tag of the last granted permit.
-    now: u64,
-    tickets: u64,
+    virtual_time: u64,
+    last_ticket: u64,
     groups: HashMap<G, Group<K>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct State<K, G> {
 struct Group<K> {
     share: Share,
     /// Virtual time of the group's keys.
-    now: u64,
+    virtual_time: u64,
     keys: HashMap<K, Key>,
 }
 
@@ -53,7 +53,7 @@ struct Key {
 struct Share {
     held: usize,
     /// Start tag of the next permit; each permit costs 1.
-    due: u64,
+    start_tag: u64,
 }
 
 struct Request {
@@ -63,19 +63,19 @@ struct Request {
 
 impl Share {
     const fn rank(&self) -> (usize, u64) {
-        (self.held, self.due)
+        (self.held, self.start_tag)
     }
 
     /// Advances the start tag to the virtual time, so that an idle share accumulates no credit.
     fn catch_up(&mut self, now: u64) {
-        self.due = self.due.max(now);
+        self.start_tag = self.start_tag.max(now);
     }
 
     /// Takes a permit, and returns the new virtual time.
     fn take(&mut self, now: u64) -> u64 {
         self.held = self.held.saturating_add(1);
-        let now = now.max(self.due);
-        self.due = self.due.saturating_add(1);
+        let now = now.max(self.start_tag);
+        self.start_tag = self.start_tag.saturating_add(1);
         now
     }
 
@@ -86,38 +86,38 @@ impl Share {
 
 impl<K> Default for Group<K> {
     fn default() -> Self {
-        Self { share: Share::default(), now: 0, keys: HashMap::new() }
+        Self { share: Share::default(), virtual_time: 0, keys: HashMap::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, free: limits.permits, waiting: 0, now: 0, tickets: 0, groups: HashMap::new() }
+        Self { limits, free: limits.permits, waiting: 0, virtual_time: 0, last_ticket: 0, groups: HashMap::new() }
     }
 
     /// Admits or queues a request.
-    pub(crate) fn enter(&mut self, group: &G, key: &K) -> Entry {
+    pub(crate) fn request(&mut self, group: &G, key: &K) -> AcquireOutcome {
         let of_group = self.groups.entry(group.clone()).or_default();
-        of_group.share.catch_up(self.now);
+        of_group.share.catch_up(self.virtual_time);
         let of_key = of_group.keys.entry(key.clone()).or_default();
-        of_key.share.catch_up(of_group.now);
+        of_key.share.catch_up(of_group.virtual_time);
         // While a permit is free, all waiting requests are blocked by limits of their own keys.
         if can_admit(self.free, self.limits, of_key) {
             self.grant(group, key);
-            return Entry::Admitted;
+            return AcquireOutcome::Admitted;
         }
         if of_key.queue.len() >= self.limits.waiting_per_key {
-            return Entry::QueueFull;
+            return AcquireOutcome::QueueFull;
         }
         let (grant, granted) = oneshot::channel();
-        self.tickets = self.tickets.wrapping_add(1);
-        of_key.queue.push_back(Request { ticket: self.tickets, grant });
+        self.last_ticket = self.last_ticket.wrapping_add(1);
+        of_key.queue.push_back(Request { ticket: self.last_ticket, grant });
         self.waiting = self.waiting.saturating_add(1);
-        Entry::Queued { ticket: self.tickets, granted }
+        AcquireOutcome::Queued { ticket: self.last_ticket, granted }
     }
 
     /// Removes a request from its queue. Returns whether it was there.
-    pub(crate) fn leave(&mut self, group: &G, key: &K, ticket: u64) -> bool {
+    pub(crate) fn remove(&mut self, group: &G, key: &K, ticket: u64) -> bool {
         let Some(key) = self.key(group, key) else { return false };
         let before = key.queue.len();
         key.queue.retain(|request| request.ticket != ticket);
@@ -135,14 +135,14 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
             of_key.share.release();
             self.free = self.free.saturating_add(1);
         }
-        while let Some((group, key)) = self.next() {
+        while let Some((group, key)) = self.next_key() {
             let request = self.key(&group, &key).and_then(|key| key.queue.pop_front());
             self.waiting = self.waiting.saturating_sub(usize::from(request.is_some()));
             if request.is_some_and(|request| request.grant.send(()).is_ok()) {
                 self.grant(&group, &key);
             }
         }
-        self.forget();
+        self.remove_idle();
     }
 
     pub(crate) fn waiting(&self, group: &G, key: &K) -> usize {
@@ -155,7 +155,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     }
 
     /// The key of the next request; `None` if no waiting request can get a permit.
-    fn next(&self) -> Option<(G, K)> {
+    fn next_key(&self) -> Option<(G, K)> {
         let waiting = self.groups.iter().flat_map(|(group, of_group)| {
             of_group.keys.iter().filter_map(move |(key, of_key)| {
                 let first = of_key.queue.front().filter(|_| can_admit(self.free, self.limits, of_key))?;
@@ -170,22 +170,22 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
             && let Some(of_key) = of_group.keys.get_mut(key)
         {
             self.free = self.free.saturating_sub(1);
-            self.now = of_group.share.take(self.now);
-            of_group.now = of_key.share.take(of_group.now);
+            self.virtual_time = of_group.share.take(self.virtual_time);
+            of_group.virtual_time = of_key.share.take(of_group.virtual_time);
         }
     }
 
     /// Removes idle keys and groups whose virtual time has passed: a new entry would start with the same state.
-    fn forget(&mut self) {
+    fn remove_idle(&mut self) {
         if self.free == self.limits.permits && self.waiting == 0 {
             self.groups.clear();
             return;
         }
-        let now = self.now;
+        let now = self.virtual_time;
         self.groups.retain(|_, group| {
-            let group_now = group.now;
-            group.keys.retain(|_, key| key.share.held > 0 || !key.queue.is_empty() || key.share.due > group_now);
-            !group.keys.is_empty() || group.share.due > now
+            let group_now = group.virtual_time;
+            group.keys.retain(|_, key| key.share.held > 0 || !key.queue.is_empty() || key.share.start_tag > group_now);
+            !group.keys.is_empty() || group.share.start_tag > now
         });
     }
 

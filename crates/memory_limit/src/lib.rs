@@ -41,7 +41,7 @@ pub struct LimitReached;
 
 /// Limits the resident memory of this process to `bytes`. Only the first call has an effect.
 pub fn limit_process(bytes: usize) {
-    PROCESS.get_or_init(|| MemoryLimit::new(bytes, resident));
+    PROCESS.get_or_init(|| MemoryLimit::new(bytes, resident_memory));
 }
 
 /// Admits work that will take `bytes` bytes, and waits for memory if necessary.
@@ -76,7 +76,7 @@ pub fn is_exhausted() -> bool {
 }
 
 /// Resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
-fn resident() -> Option<usize> {
+fn resident_memory() -> Option<usize> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE_BYTES)
 }
@@ -103,7 +103,7 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         if let Some((usage, number)) = self.counted.take() {
-            lock(&usage).forget(number);
+            lock(&usage).remove(number);
         }
     }
 }
@@ -126,30 +126,30 @@ struct Usage {
     settling: BTreeMap<u64, (Instant, usize)>,
     /// The sum of these bytes.
     settling_bytes: usize,
-    next: u64,
+    next_number: u64,
     warned_at: Option<Instant>,
 }
 
 impl Usage {
-    fn forget(&mut self, number: u64) {
+    fn remove(&mut self, number: u64) {
         if let Some((_, bytes)) = self.settling.remove(&number) {
             self.settling_bytes = self.settling_bytes.saturating_sub(bytes);
         }
     }
 
     /// Removes work that the measurement now contains.
-    fn settle(&mut self, now: Instant) {
+    fn remove_measured(&mut self, now: Instant) {
         while let Some((number, (since, _))) = self.settling.first_key_value()
             && now.saturating_duration_since(*since) >= SETTLING
         {
             let number = *number;
-            self.forget(number);
+            self.remove(number);
         }
     }
 
     fn add(&mut self, now: Instant, bytes: usize) -> u64 {
-        let number = self.next;
-        self.next = number.wrapping_add(1);
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
         self.settling.insert(number, (now, bytes));
         self.settling_bytes = self.settling_bytes.saturating_add(bytes);
         number
@@ -181,8 +181,8 @@ impl MemoryLimit {
 
     fn try_admit(&self, bytes: usize) -> Result<Admission, LimitReached> {
         let now = Instant::now();
-        let mut usage = self.measured(now);
-        usage.settle(now);
+        let mut usage = self.measure_if_stale(now);
+        usage.remove_measured(now);
         let expected = usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes);
         let limit = if usage.settling.is_empty() { self.serial } else { self.soft };
         if expected > limit {
@@ -204,7 +204,7 @@ impl MemoryLimit {
     /// Whether the process takes at least so many bytes. Callers refuse work then, so the log tells of it.
     fn is_above(&self, bytes: usize) -> bool {
         let now = Instant::now();
-        let mut usage = self.measured(now);
+        let mut usage = self.measure_if_stale(now);
         let is_above = usage.resident >= bytes;
         if is_above {
             self.warn(&mut usage, now, 0);
@@ -212,7 +212,7 @@ impl MemoryLimit {
         is_above
     }
 
-    fn measured(&self, now: Instant) -> MutexGuard<'_, Usage> {
+    fn measure_if_stale(&self, now: Instant) -> MutexGuard<'_, Usage> {
         let mut usage = lock(&self.usage);
         if usage.measured_at.is_none_or(|at| now.saturating_duration_since(at) >= MEASURE_INTERVAL) {
             usage.resident = (self.measure)().unwrap_or_default();
@@ -308,9 +308,9 @@ mod tests {
     #[test]
     fn measures_the_resident_memory_of_this_process() {
         if cfg!(target_os = "linux") {
-            let before = resident().unwrap();
+            let before = resident_memory().unwrap();
             let held = vec![1_u8; 64 << 20];
-            assert!(resident().unwrap() >= before + (60 << 20), "{}", held.len());
+            assert!(resident_memory().unwrap() >= before + (60 << 20), "{}", held.len());
         }
     }
 }

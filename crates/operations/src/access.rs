@@ -1,13 +1,13 @@
 //! Identification and authorization of callers.
 
-pub(crate) mod gate;
-mod grants;
+pub(crate) mod authorize;
+mod role_bindings;
 mod identity;
 mod principal_binding;
 mod table;
 
-pub use gate::ListScope;
-pub use grants::RoleBindingDraft;
+pub use authorize::ListScope;
+pub use role_bindings::RoleBindingDraft;
 pub use identity::{Claims, IdentityMode};
 pub use principal_binding::RequestedBinding;
-pub use table::{Demand, Operation};
+pub use table::{Requirement, Operation};

@@ -1,24 +1,24 @@
 //! Assets and their versions.
 
-mod artifact;
+mod artifact_maintenance;
 mod diff;
 mod grant;
 mod impact;
-mod judge;
-mod life;
-mod sight;
+mod validate;
+mod lifecycle;
+mod visibility;
 
-pub(crate) use artifact::RecordedMismatches;
-pub use artifact::{Discrepancy, CollectionReport, VerificationReport};
+pub(crate) use artifact_maintenance::RecordedMismatches;
+pub use artifact_maintenance::{Discrepancy, CollectionReport, VerificationReport};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
-    Done, Failure, Services,
-    access::{Operation, ListScope, gate},
-    once::keyed,
+    Idempotent, Failure, Services,
+    access::{Operation, ListScope, authorize},
+    idempotency::keyed_outcome,
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, Place},
+    access::{Caller, OwnerRef, ResourceScope},
     asset::{Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind},
     generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
@@ -27,8 +27,8 @@ use fairway_domain::{
     store::{Page, PageRequest},
     tenant::TenantScope,
 };
-use judge::Judged;
-pub(crate) use judge::judged;
+use validate::ValidContent;
+pub(crate) use validate::validate;
 use serde_json::Value;
 
 /// The parameters of a new asset.
@@ -67,16 +67,16 @@ pub struct AssetQuery {
 }
 
 /// Refuses slugs that are reserved for built-in assets.
-pub(crate) fn is_free(slug: &Slug) -> Result<(), Failure> {
-    if generator::keeps(slug.as_str()) {
-        return Err(Failure::field("slug", "reserved_slug", "this slug is reserved for built-in resources"));
+pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
+    if generator::is_reserved_slug(slug.as_str()) {
+        return Err(Failure::invalid_field("slug", "reserved_slug", "this slug is reserved for built-in resources"));
     }
     Ok(())
 }
 
 /// The workspace and namespace of a resource scope.
-pub(crate) fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
-    place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
+pub(crate) fn home_of(place: &ResourceScope) -> Result<(WorkspaceId, NamespaceId), Failure> {
+    place.workspace.zip(place.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
 
 impl Services {
@@ -89,21 +89,21 @@ impl Services {
         caller: &Caller,
         draft: AssetDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<Asset>, Failure> {
-        let place = self.place_for(caller, Operation::CreateAsset, draft.workspace_id).await?;
-        let scope = gate::enter(caller, Operation::CreateAsset, &place)?;
+    ) -> Result<Idempotent<Asset>, Failure> {
+        let place = self.scope_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
-                let asset_id: AssetId = self.id();
+                let asset_id: AssetId = self.new_id();
                 let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
-                is_free(&slug)?;
+                check_not_reserved(&slug)?;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                 let change = Asset::create(new, &self.stamp(caller));
                 let asset = change.next.clone();
-                let outcome = keyed(key, 201, asset_id.uuid());
+                let outcome = keyed_outcome(key, 201, asset_id.uuid());
                 self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(asset)
             },
@@ -131,22 +131,22 @@ impl Services {
         (asset_id, from): (AssetId, Option<WorkspaceId>),
         draft: VersionDraft,
         key: Option<&RequestKey>,
-    ) -> Result<(Asset, Done<AssetVersion>), Failure> {
+    ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
-        let done = self.once(
+        let done = self.idempotent(
             scope,
             key,
             async || {
-                let Judged { prompt, canonical, references } = judged(scope, asset.kind, content).await?;
+                let ValidContent { prompt, canonical, references } = validate(scope, asset.kind, content).await?;
                 if let Some(prompt) = prompt {
                     self.check_includes(caller, &asset, &prompt).await?;
                 }
-                let id: AssetVersionId = self.id();
+                let id: AssetVersionId = self.new_id();
                 let version_content = VersionContent { canonical, source_text: None, change_note, references };
                 let change = asset.add_version(id, label, version_content, &self.stamp(caller))?;
                 self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
-                let outcome = keyed(key, 201, id.uuid());
+                let outcome = keyed_outcome(key, 201, id.uuid());
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
@@ -199,13 +199,13 @@ impl Services {
         operation: Operation,
         workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, ListScope), Failure> {
-        let entered = gate::authorize_list(caller, operation)?;
+        let entered = authorize::authorize_list(caller, operation)?;
         match workspace {
             None => Ok(entered),
             Some(id) => {
                 let place = self.workspace_scope(caller, id).await?;
                 // A caller authorized in the workspace sees everything that is visible from it.
-                gate::enter(caller, operation, &place).map(|scope| (scope, None))
+                authorize::authorize(caller, operation, &place).map(|scope| (scope, None))
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use crate::{
     Failure, Services,
-    access::{Operation, gate},
+    access::{Operation, authorize},
 };
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, ResourceScope},
     asset::{content, kind::AssetKind},
 };
 
@@ -15,7 +15,7 @@ impl Services {
     /// # Errors
     /// When the caller is not a member of the tenant.
     pub fn list_asset_kinds(&self, caller: &Caller) -> Result<[AssetKind; 19], Failure> {
-        gate::enter(caller, Operation::ListAssetKinds, &Place::tenant(caller.tenant)).map(|_| AssetKind::ALL)
+        authorize::authorize(caller, Operation::ListAssetKinds, &ResourceScope::tenant(caller.tenant)).map(|_| AssetKind::ALL)
     }
 
     /// The JSON Schema of the kind of that name, as text.
@@ -23,7 +23,7 @@ impl Services {
     /// # Errors
     /// When the caller is not a member of the tenant, or the kind does not exist.
     pub fn read_asset_kind_schema(&self, caller: &Caller, kind: &str) -> Result<&'static str, Failure> {
-        gate::enter(caller, Operation::ReadAssetKindSchema, &Place::tenant(caller.tenant))?;
-        AssetKind::parse(kind).map(content::schema).ok_or(Failure::NotFound)
+        authorize::authorize(caller, Operation::ReadAssetKindSchema, &ResourceScope::tenant(caller.tenant))?;
+        AssetKind::parse(kind).map(content::schema_text).ok_or(Failure::NotFound)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Services, SequencerWakeup,
-    access::{Operation, gate},
+    access::{Operation, authorize},
 };
 use fairway_domain::{
     access::{Caller, Permission},
@@ -33,15 +33,15 @@ impl Services {
     ) -> Result<Page<AuditEvent>, Failure> {
         let operation = Operation::ListAuditEvents;
         let is_allowed = match workspace {
-            Some(id) => gate::enter(caller, operation, &self.workspace_scope(caller, id).await?).is_ok(),
+            Some(id) => authorize::authorize(caller, operation, &self.workspace_scope(caller, id).await?).is_ok(),
             None => false,
         };
-        let (scope, reach) = gate::authorize_list(caller, operation)?;
+        let (scope, reach) = authorize::authorize_list(caller, operation)?;
         let reach = reach.filter(|_| !is_allowed);
         // The existence of the log is public to members, its content is not. An auditor of single workloads may list
         // a workspace that is not its own.
         if workspace.is_some() && reach.as_ref().is_some_and(|reach| reach.workloads.is_empty()) {
-            return Err(gate::refused(caller, Permission::AuditView));
+            return Err(authorize::missing_permission(caller, Permission::AuditView));
         }
         Ok(self.stores.audit.list(scope, workspace, reach.as_ref(), page).await?)
     }

@@ -59,7 +59,7 @@ const ENTRY_OVERHEAD: usize = 384;
 
 /// A builder of a cache whose entries hold at most `max_bytes` together. `bytes` estimates the heap memory of a key
 /// and its value.
-pub(crate) fn weighed<K, V>(
+pub(crate) fn weighted_cache<K, V>(
     max_bytes: u64,
     bytes: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
 ) -> CacheBuilder<K, V, Cache<K, V>>
@@ -76,9 +76,9 @@ where
 }
 
 /// Request coalescing: concurrent requests for the same key await one computation.
-pub(crate) struct InFlight<K, V>(Cache<K, Arc<OnceCell<V>>>);
+pub(crate) struct PendingLoads<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
-impl<K, V> fmt::Debug for InFlight<K, V> {
+impl<K, V> fmt::Debug for PendingLoads<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("InFlight")
     }
@@ -87,7 +87,7 @@ impl<K, V> fmt::Debug for InFlight<K, V> {
 /// Maximum number of concurrent computations. Beyond it, a value may be computed twice.
 const MAX_CONCURRENT: u64 = 1_024;
 
-impl<K, V> InFlight<K, V>
+impl<K, V> PendingLoads<K, V>
 where
     K: Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -98,7 +98,7 @@ where
 
     /// Computes a value, or awaits the computation in progress. A failure reaches only the request that computes;
     /// the next one retries.
-    pub(crate) async fn make<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    pub(crate) async fn get_or_compute<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
     where
         K: Clone,
     {

@@ -2,7 +2,7 @@
 //! left unchanged, and a partial one is completed.
 
 use crate::{
-    Expected, Failure, Services,
+    Precondition, Failure, Services,
     asset::{AssetDraft, VersionDraft},
     flow::{FlowDraft, FlowVersionDraft},
     release::{ReleaseDraft, Transition},
@@ -14,7 +14,7 @@ use fairway_domain::{
     flow,
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
-    release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
     slug::Slug,
     store::{Conflict, PageRequest},
     tenant::TenantScope,
@@ -85,10 +85,10 @@ impl Services {
     /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
     /// continues from there.
     pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<SeedOutcome, Failure> {
-        let scope = TenantScope::of(author);
+        let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.stores.releases.deployment(scope, workload_id, &demo.environment).await?;
-        if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative()) {
+        if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative_release()) {
             return Ok(SeedOutcome::Unchanged(serving));
         }
         let mut bound = Vec::new();
@@ -127,7 +127,7 @@ impl Services {
     }
 
     async fn demo_workload(&self, author: &Caller, demo: &Demo) -> Result<WorkloadId, Failure> {
-        let scope = TenantScope::of(author);
+        let scope = TenantScope::for_caller(author);
         let found = self.stores.workloads.find_by_slug(scope, &demo.slug).await?;
         let workload = match found {
             Some(workload) => workload,
@@ -148,7 +148,7 @@ impl Services {
         if is_half_made && demo.interface_config.is_some() {
             let patch =
                 WorkloadPatch { interface_config: Some(demo.interface_config.clone()), ..WorkloadPatch::default() };
-            self.change_workload(author, workload.workload_id, &patch, &Expected::Any).await?;
+            self.change_workload(author, workload.workload_id, &patch, &Precondition::Any).await?;
         }
         Ok(workload.workload_id)
     }
@@ -167,11 +167,11 @@ impl Services {
                 (AssetKind::OrchestrationFlow, Canonical::of(&content)?)
             }
         };
-        let mut found = self.stores.assets.find_by_slug(TenantScope::of(author), slug, None).await?;
+        let mut found = self.stores.assets.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
         if found.is_none() {
             found = self.create_demo_asset(author, (slug, owner_ref), content).await?;
         }
-        let (asset, newest) = found.ok_or(Failure::Corrupt("a created asset is missing"))?;
+        let (asset, newest) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.kind != kind {
             return Err(Failure::Conflict(Conflict::DuplicateSlug));
         }
@@ -238,7 +238,7 @@ impl Services {
                 StateName::ReviewReady => {
                     let verdict = (Verdict::Approved, Some(NOTE.to_owned()));
                     let key = step_key(approver, &format!("approve {id}"));
-                    self.review_release(approver, id, verdict, &Expected::Any, Some(&key)).await?;
+                    self.review_release(approver, id, verdict, &Precondition::Any, Some(&key)).await?;
                     (approver, StateName::Approved)
                 }
                 StateName::Approved => (approver, StateName::Active),
@@ -246,9 +246,9 @@ impl Services {
                 // Another caller moved it concurrently.
                 StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
             };
-            let wanted = Transition { to, taking: Taking::All };
+            let wanted = Transition { to, lanes: LaneSelection::All };
             let key = step_key(by, &format!("{} {id}", to.as_str()));
-            self.transition_release(by, id, wanted, &Expected::Any, Some(&key)).await?;
+            self.transition_release(by, id, wanted, &Precondition::Any, Some(&key)).await?;
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Environments: the requirements that they place on their releases.
 
 use crate::{
-    Expected, Failure, Services,
-    access::{Operation, gate},
-    once::ATTEMPTS,
+    Precondition, Failure, Services,
+    access::{Operation, authorize},
+    idempotency::MAX_ATTEMPTS,
 };
 use fairway_domain::{
     access::Caller,
@@ -23,12 +23,12 @@ use fairway_domain::{
 const LOCAL_SELF_APPROVAL: SelfApproval = SelfApproval::Allowed;
 
 fn default_settings(environment: &Slug) -> EnvironmentSettings {
-    EnvironmentSettings::unsaid(environment, LOCAL_SELF_APPROVAL)
+    EnvironmentSettings::defaults_for(environment, LOCAL_SELF_APPROVAL)
 }
 
 /// The settings of an environment, configured or default.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct EffectiveSettings {
     /// The settings.
     pub settings: EnvironmentSettings,
     /// Revision of the configured settings; `None` for the defaults.
@@ -45,11 +45,11 @@ impl Services {
         caller: &Caller,
         workspace: WorkspaceId,
         environment: &Slug,
-    ) -> Result<Asked, Failure> {
+    ) -> Result<EffectiveSettings, Failure> {
         let place = self.workspace_scope(caller, workspace).await?;
-        let scope = gate::enter(caller, Operation::ReadEnvironmentSettings, &place)?;
+        let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &place)?;
         let stored = self.stores.environments.find(scope, workspace, environment).await?;
-        Ok(Asked {
+        Ok(EffectiveSettings {
             settings: stored.as_ref().map_or_else(|| default_settings(environment), |stored| stored.settings),
             revision: stored.map(|stored| stored.revision),
         })
@@ -64,31 +64,31 @@ impl Services {
         caller: &Caller,
         (workspace, environment): (WorkspaceId, &Slug),
         settings: EnvironmentSettings,
-        expected: &Expected,
-    ) -> Result<Asked, Failure> {
+        expected: &Precondition,
+    ) -> Result<EffectiveSettings, Failure> {
         let place = self.workspace_scope(caller, workspace).await?;
-        let scope = gate::enter(caller, Operation::ChangeEnvironmentSettings, &place)?;
-        for _ in 0..ATTEMPTS {
+        let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &place)?;
+        for _ in 0..MAX_ATTEMPTS {
             let stored = self.stores.environments.find(scope, workspace, environment).await?;
             match &stored {
                 Some(stored) => expected.check(stored.revision)?,
                 None => expected.check_absent()?,
             }
             if let Some(stored) = stored.as_ref().filter(|stored| stored.settings == settings) {
-                return Ok(Asked { settings, revision: Some(stored.revision) });
+                return Ok(EffectiveSettings { settings, revision: Some(stored.revision) });
             }
             let place = (workspace, environment.clone());
             let change = Environment::configure(place, stored.as_ref(), settings, &self.stamp(caller))?;
             let revision = change.next.revision;
             match self.stores.environments.commit_settings(scope, change).await {
-                Err(CommitError::Stale) => match expected.on_stale() {
+                Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.wake.facts();
-            return Ok(Asked { settings, revision: Some(revision) });
+            self.sequencer_wakeup.notify_facts();
+            return Ok(EffectiveSettings { settings, revision: Some(revision) });
         }
         Err(Failure::Contended)
     }
@@ -106,10 +106,10 @@ impl Services {
 
     /// The approval rule of a release: the stricter of its environment's and its workload profile's.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
-        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.rule();
+        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
             return Ok(rule);
         };
-        Ok(rule.and(self.profile_rule(scope, profile).await?))
+        Ok(rule.combine(self.profile_rule(scope, profile).await?))
     }
 }

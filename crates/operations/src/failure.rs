@@ -11,7 +11,7 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
-    execution::{review::ReviewRefusal, settle::ResolveRefusal},
+    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
@@ -20,8 +20,8 @@ use fairway_domain::{
     share_link::{ShareTermsRefusal, TokenRefusal},
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
-    throttle::Throttled,
-    workload::{WorkloadRefusal, interface::Finding},
+    rate_limit::RateLimitRefusal,
+    workload::{WorkloadRefusal, interface::InterfaceProblem},
 };
 
 /// An invalid field of a request.
@@ -49,10 +49,10 @@ pub enum Failure {
     Anonymous(Permission),
     /// A field is invalid.
     #[error("a field is invalid")]
-    Field(FieldProblem),
+    InvalidField(FieldProblem),
     /// The inputs of a run do not match the workload's form.
     #[error("the inputs do not match the form of the workload")]
-    Inputs(Vec<Finding>),
+    InvalidInputs(Vec<InterfaceProblem>),
     /// The request names no workspace, and the caller's roles do not determine one.
     #[error("the request names no workspace")]
     WorkspaceRequired,
@@ -70,7 +70,7 @@ pub enum Failure {
     Conflict(Conflict),
     /// An earlier request used the idempotency key with another body.
     #[error("an earlier request used the idempotency key with another body")]
-    KeyOtherBody,
+    KeyReused,
     /// The first request with that idempotency key is still in progress.
     #[error("the first request with the idempotency key is still in progress")]
     KeyInProgress,
@@ -120,10 +120,10 @@ pub enum Failure {
     ShareTerms(#[from] ShareTermsRefusal),
     /// The share token is missing or invalid for the workload.
     #[error(transparent)]
-    Token(#[from] TokenRefusal),
+    ShareToken(#[from] TokenRefusal),
     /// The client exceeds its rate limit.
     #[error("the client exceeds its rate limit")]
-    Throttled(Throttled),
+    Throttled(RateLimitRefusal),
     /// Refusal to run a workload.
     #[error(transparent)]
     Run(#[from] RunRefusal),
@@ -150,7 +150,7 @@ pub enum Failure {
     Integrity(#[from] IntegrityMismatch),
     /// Stored data is inconsistent.
     #[error("stored data is inconsistent: {0}")]
-    Corrupt(&'static str),
+    Inconsistent(&'static str),
     /// A concurrent request committed with the same key; the caller of this operation reads the first outcome.
     #[error("a concurrent request took the idempotency key")]
     KeyTaken,
@@ -176,10 +176,10 @@ pub enum RunRefusal {
     PrincipalNotBound,
     /// This deployment accepts no asynchronous runs.
     #[error("this deployment accepts no asynchronous runs")]
-    NoAsync,
+    AsyncUnavailable,
     /// The tenant has reached its limit of queued runs.
     #[error("too many runs are queued")]
-    LineFull,
+    QueueFull,
     /// The bound sandbox profile does not list the language of the script.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
@@ -194,7 +194,7 @@ pub enum RunRefusal {
     NotCancellable,
     /// The outcome of accepting the run is unknown; the run may be readable under this identifier.
     #[error("it is unknown whether the run was accepted")]
-    Unsettled(ExecutionId),
+    AcceptanceUnknown(ExecutionId),
 }
 
 impl RunRefusal {
@@ -207,13 +207,13 @@ impl RunRefusal {
             Self::NoActiveRelease => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
             Self::PrincipalNotBound => "principal_not_bound",
-            Self::NoAsync => "async_dispatch_unavailable",
-            Self::LineFull => "queue_full",
+            Self::AsyncUnavailable => "async_dispatch_unavailable",
+            Self::QueueFull => "queue_full",
             Self::LanguageNotAllowed => "language_not_allowed",
             Self::SandboxUnavailable => "sandbox_unavailable",
             Self::TooManyScripts => "too_many_scripts",
             Self::NotCancellable => "execution_not_cancellable",
-            Self::Unsettled(_) => "unavailable",
+            Self::AcceptanceUnknown(_) => "unavailable",
         }
     }
 }
@@ -223,19 +223,19 @@ impl RunRefusal {
 pub enum ToolRefusal {
     /// The arguments do not match the tool's schema.
     #[error("the arguments do not match the schema of the tool")]
-    Arguments(Vec<ContentProblem>),
+    InvalidArguments(Vec<ContentProblem>),
     /// The access contract of the knowledge base does not allow the caller to retrieve.
     #[error("the knowledge base's access contract does not allow this")]
-    Contract,
+    ContractDenied,
     /// Another embedding model made the index of the knowledge base than the one that embeds queries.
     #[error("another embedding model made the index of the knowledge base")]
-    OtherModel,
+    EmbeddingMismatch,
     /// The outcome of the tool call is unknown; its run may be readable under this identifier.
     #[error("the tool's answer was lost; it was not called again")]
-    Lost(ExecutionId),
+    ResponseLost(ExecutionId),
     /// The tool returned an unreadable response; its run may be readable under this identifier.
     #[error("the tool's answer cannot be read; it was not called again")]
-    Malformed(ExecutionId),
+    ResponseMalformed(ExecutionId),
 }
 
 impl ToolRefusal {
@@ -243,11 +243,11 @@ impl ToolRefusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Arguments(_) => "validation_error",
-            Self::Contract => "contract_refused",
-            Self::OtherModel => "embedding_mismatch",
-            Self::Lost(_) => "tool_response_lost",
-            Self::Malformed(_) => "tool_response_malformed",
+            Self::InvalidArguments(_) => "validation_error",
+            Self::ContractDenied => "contract_refused",
+            Self::EmbeddingMismatch => "embedding_mismatch",
+            Self::ResponseLost(_) => "tool_response_lost",
+            Self::ResponseMalformed(_) => "tool_response_malformed",
         }
     }
 }
@@ -262,7 +262,7 @@ impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Stale => Self::Contended,
-            CommitError::KeyTaken => Self::KeyTaken,
+            CommitError::DuplicateKey => Self::KeyTaken,
             CommitError::Conflict(conflict) => Self::Conflict(conflict),
             CommitError::Store(error) => Self::Store(error),
         }
@@ -276,8 +276,8 @@ impl From<ContentRefusal> for Failure {
 }
 
 impl Failure {
-    pub(crate) const fn field(path: &'static str, code: &'static str, message: &'static str) -> Self {
-        Self::Field(FieldProblem { path, code, message })
+    pub(crate) const fn invalid_field(path: &'static str, code: &'static str, message: &'static str) -> Self {
+        Self::InvalidField(FieldProblem { path, code, message })
     }
 
     /// A failure of a run's prompt.

@@ -1,11 +1,11 @@
 //! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
 
 use crate::{
-    Done, Failure, Services,
-    access::{Operation, gate},
-    aside::{WorkDeadline, aside},
-    asset::{home_of, is_free},
-    once::keyed,
+    Idempotent, Failure, Services,
+    access::{Operation, authorize},
+    blocking::{WorkDeadline, run_blocking},
+    asset::{home_of, check_not_reserved},
+    idempotency::keyed_outcome,
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
@@ -67,9 +67,9 @@ pub struct FlowVersion {
 }
 
 /// Parses a YAML text to canonical content, and returns the text with it.
-async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
+async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // The aliases of a short text may expand to large content.
-    let read = aside((scope, WorkDeadline::Request), move || {
+    let read = run_blocking((scope, WorkDeadline::Request), move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
@@ -84,8 +84,8 @@ impl Services {
     /// When the caller may not create flows there, or anywhere.
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
-            Some(workspace) => self.place_for(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
-            None => gate::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
+            Some(workspace) => self.scope_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
+            None => authorize::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
     }
 
@@ -98,25 +98,25 @@ impl Services {
         caller: &Caller,
         draft: FlowDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<FlowView>, Failure> {
-        let place = self.place_for(caller, Operation::CreateFlow, draft.workspace_id).await?;
-        let scope = gate::enter(caller, Operation::CreateFlow, &place)?;
+    ) -> Result<Idempotent<FlowView>, Failure> {
+        let place = self.scope_for_new(caller, Operation::CreateFlow, draft.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
                 let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } = draft;
-                is_free(&slug)?;
-                let (canonical, content_yaml) = read(scope, content_yaml).await?;
-                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
+                check_not_reserved(&slug)?;
+                let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
+                let (asset_id, id) = (self.new_id::<AssetId>(), self.new_id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                 let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                 let change = Asset::create_flow(new, id, version_label, version_content, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 self.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
-                let outcome = keyed(key, 201, asset_id.uuid());
+                let outcome = keyed_outcome(key, 201, asset_id.uuid());
                 let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
                 Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
             },
@@ -140,19 +140,19 @@ impl Services {
         (id, from): (AssetId, Option<WorkspaceId>),
         draft: FlowVersionDraft,
         key: Option<&RequestKey>,
-    ) -> Result<(Asset, Done<FlowVersion>), Failure> {
+    ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
-        let done = self.once(
+        let done = self.idempotent(
             scope,
             key,
             async || {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
-                let (canonical, content_yaml) = read(scope, content_yaml).await?;
-                let version_id: AssetVersionId = self.id();
+                let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
+                let version_id: AssetVersionId = self.new_id();
                 let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, version_content, &self.stamp(caller))?;
                 self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
-                let outcome = keyed(key, 201, version_id.uuid());
+                let outcome = keyed_outcome(key, 201, version_id.uuid());
                 let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
             },
@@ -179,7 +179,7 @@ impl Services {
     ) -> Result<Vec<FlowProblem>, Failure> {
         let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from).await?;
         let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
-        aside((scope, WorkDeadline::Request), validate).await
+        run_blocking((scope, WorkDeadline::Request), validate).await
     }
 
     /// A flow with its newest version and the version's YAML.

@@ -5,9 +5,9 @@
 
 use crate::{
     Failure, RunRefusal, Services,
-    access::{Claims, Operation, gate},
-    asset::judged,
-    execution::{Asks, ExecuteRequest, Patience},
+    access::{Claims, Operation, authorize},
+    asset::validate,
+    execution::{RunPayload, ExecuteRequest, WaitMode},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -52,7 +52,7 @@ impl Provisioning {
 
 /// A generated draft. Nothing is created from it.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct GeneratedDraft {
     /// Content for a version of a prompt template.
     pub content: Value,
     /// Warnings for the author.
@@ -110,13 +110,13 @@ impl Services {
         workspace: WorkspaceId,
         description: &Description,
         key: Option<&RequestKey>,
-    ) -> Result<Draft, Failure> {
-        let place = self.place_for(caller, Operation::GenerateDraft, Some(workspace)).await?;
-        let scope = gate::enter(caller, Operation::GenerateDraft, &place)?;
+    ) -> Result<GeneratedDraft, Failure> {
+        let place = self.scope_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
+        let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
         if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());
         }
-        let (run, replayed) = self.generation(caller, workspace, description, key).await?;
+        let (run, replayed) = self.run_generator(caller, workspace, description, key).await?;
         let generation_id = run.execution_id;
         match run.status {
             Status::Completed => {}
@@ -134,7 +134,7 @@ impl Services {
             | Status::Cancelled
             | Status::Unknown => return Err(GenerateRefusal::Unavailable(Some(generation_id)).into()),
         }
-        let (content, offline) = answered(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let (content, offline) = parse_answer(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
         let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
         if offline {
@@ -145,11 +145,11 @@ impl Services {
                 conversion: None,
             });
         }
-        Ok(Draft { content, warnings, generation_id, replayed })
+        Ok(GeneratedDraft { content, warnings, generation_id, replayed })
     }
 
     /// The run of the generator, and whether an earlier request with the same key started it.
-    async fn generation(
+    async fn run_generator(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
@@ -162,7 +162,7 @@ impl Services {
             slug: builtin_slug(SLUG)?,
             environment: builtin_slug(ENVIRONMENT)?,
             // The model gets only the message, neither the requester nor the workspace.
-            asks: Asks::Inputs(Map::from_iter([
+            payload: RunPayload::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(description.as_str())),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
                 ("workspace_id".to_owned(), json!(workspace)),
@@ -170,9 +170,9 @@ impl Services {
             session: None,
             lane: None,
             on_behalf_of: None,
-            pass: None,
+            link: None,
             address: None,
-            patience: Patience::End(None),
+            wait: WaitMode::End(None),
         };
         let identity = (self.settings.identity, &claims, caller.request_id);
         match self.execute(identity, &wanted, key).await {
@@ -212,11 +212,11 @@ const fn is_missing(failure: &Failure) -> bool {
 }
 
 fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
-    Slug::parse(slug).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))
+    Slug::parse(slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))
 }
 
 /// The generated object, and whether the built-in provider generated it.
-fn answered(run: &Execution) -> Option<(Value, bool)> {
+fn parse_answer(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
     let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(by_rules));
@@ -230,7 +230,7 @@ fn is_too_large(run: &Execution) -> bool {
 /// The content if it is valid for a version, validated like any submitted content. References are refused: the model
 /// chose them, and they would be resolved with the caller's rights.
 async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
-    let judgement = match judged(scope, AssetKind::PromptTemplate, content).await {
+    let judgement = match validate(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),
         judgement => judgement?,
     };
@@ -239,6 +239,6 @@ async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Val
         return Ok(None);
     }
     let content: Value = serde_json::from_slice(judgement.canonical.bytes())
-        .map_err(|_| Failure::Corrupt("canonical content is not JSON"))?;
+        .map_err(|_| Failure::Inconsistent("canonical content is not JSON"))?;
     Ok(content.get("allowed_commands").is_none().then_some(content))
 }

@@ -1,25 +1,25 @@
 //! Knowledge bases: ingestion of documents, access contracts and retrieval.
 
-mod documents;
+mod ingest;
 mod embedding;
-mod pin;
+mod pinned_revisions;
 mod query;
 mod reembed;
 mod retrieve;
 mod revocation;
 
-pub use documents::IngestReport;
-pub use pin::ServedRevisions;
+pub use ingest::IngestReport;
+pub use pinned_revisions::ServedRevisions;
 pub use query::KnowledgeQuery;
 pub use reembed::ReembeddingReport;
 pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    execution::provider::{EmbeddingCall, ProviderError, RoutePoint},
+    execution::provider::{EmbeddingCall, ProviderError, RouteTarget},
     knowledge::{
         ports::{DocumentFetcher, Chunker},
-        retrieval::{EmbeddingModel, direction},
+        retrieval::{EmbeddingModel, normalize},
     },
 };
 use std::sync::Arc;
@@ -49,13 +49,13 @@ struct EmbeddedTexts {
 
 impl Services {
     /// The route of an embedding model, for documents and queries.
-    fn embedding_route(model: &EmbeddingModel) -> RoutePoint {
+    fn embedding_route(model: &EmbeddingModel) -> RouteTarget {
         let EmbeddingModel { account, model } = model.clone();
-        RoutePoint { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
+        RouteTarget { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
     }
 
     /// Embeds texts, in their order.
-    async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
+    async fn embed_texts(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
         let mut all = EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for portion in texts.chunks(MAX_TEXTS_PER_CALL) {
             let call = EmbeddingCall { route: Self::embedding_route(model), texts: portion.to_vec() };
@@ -66,7 +66,7 @@ impl Services {
             for vector in &answer.vectors {
                 let length = all.vectors.first().unwrap_or(vector).len();
                 let fits = vector.len() == length && length <= MAX_DIMENSIONS;
-                let vector = direction(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
+                let vector = normalize(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
                 all.vectors.push(vector);
             }
             all.tokens_in = all.tokens_in.saturating_add(answer.tokens_in);
@@ -80,6 +80,6 @@ impl Services {
 }
 
 /// The failure of stored knowledge base content that its schema would refuse.
-const fn corrupt() -> Failure {
-    Failure::Corrupt("the stored content of a knowledge base is invalid")
+const fn invalid_base() -> Failure {
+    Failure::Inconsistent("the stored content of a knowledge base is invalid")
 }

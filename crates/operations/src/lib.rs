@@ -2,7 +2,7 @@
 //! background tasks are here too.
 
 pub mod access;
-mod aside;
+mod blocking;
 pub mod asset;
 mod asset_kind;
 pub mod audit;
@@ -15,7 +15,7 @@ pub mod flow;
 pub mod generator;
 pub mod knowledge;
 pub mod memory;
-mod once;
+mod idempotency;
 mod prompt;
 mod reference;
 pub mod release;
@@ -23,12 +23,12 @@ pub mod retention;
 pub mod rollout;
 mod services;
 pub mod share_link;
-mod signal;
+mod wakeups;
 pub mod tenant;
-mod throttle;
+mod rate_limit;
 pub mod tool;
 pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
-pub use once::{Done, Expected};
+pub use idempotency::{Idempotent, Precondition};
 pub use services::{Services, Settings, Stores, SequencerWakeup};

@@ -2,16 +2,16 @@
 
 use crate::{
     Failure, Services,
-    access::{Operation, gate},
-    execution::admission,
-    once::ATTEMPTS,
+    access::{Operation, authorize},
+    execution::run_access,
+    idempotency::MAX_ATTEMPTS,
     share_link::RuntimeCaller,
-    workload::place_of,
+    workload::scope_of,
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{Erasure, StoredTurn, MemoryPlace, SessionId},
+    memory::{Erasure, StoredTurn, ConversationKey, SessionId},
     store::CommitError,
     tenant::TenantScope,
     workload::Workload,
@@ -30,8 +30,8 @@ impl Services {
         (workload, session): (WorkloadId, SessionId),
     ) -> Result<Vec<StoredTurn>, Failure> {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
-        let place = MemoryPlace::of(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
-        Ok(self.stores.memory.turns(scope, &place).await?)
+        let place = ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
+        Ok(self.stores.memory.list_turns(scope, &place).await?)
     }
 
     /// Erases the memory of a conversation: the caller's own, or that of `owner` if the caller may cancel runs of
@@ -49,21 +49,21 @@ impl Services {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::EraseMemory, workload).await?;
         let owner = match owner.filter(|owner| **owner != caller.actor) {
             Some(other) => {
-                gate::enter(caller, Operation::EraseMemoryOfOthers, &place_of(caller, &workload))?;
+                authorize::authorize(caller, Operation::EraseMemoryOfOthers, &scope_of(caller, &workload))?;
                 other
             }
             None => &caller.actor,
         };
-        let place = MemoryPlace::of(workload.workload_id, owner, session).ok_or(Failure::NotFound)?;
-        for _ in 0..ATTEMPTS {
-            let turns = self.stores.memory.turns(scope, &place).await?.len();
+        let place = ConversationKey::for_caller(workload.workload_id, owner, session).ok_or(Failure::NotFound)?;
+        for _ in 0..MAX_ATTEMPTS {
+            let turns = self.stores.memory.list_turns(scope, &place).await?.len();
             let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-            let erasure = Erasure::say(place.clone(), turns, &workload, &self.stamp(caller));
+            let erasure = Erasure::create(place.clone(), turns, &workload, &self.stamp(caller));
             match self.stores.memory.commit_erasure(scope, &erasure).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)
@@ -77,11 +77,11 @@ impl Services {
         workload: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
         let pass = visit.pass.as_ref();
-        let found = self.stores.workloads.find(TenantScope::of(caller), workload).await?;
+        let found = self.stores.workloads.find(TenantScope::for_caller(caller), workload).await?;
         let workload = found.ok_or(Failure::NotFound)?;
-        let scope = admission::see(caller, pass, &workload, operation)?;
+        let scope = run_access::authorize_view(caller, pass, &workload, operation)?;
         self.count_workload_request(scope, &workload, Some(visit.address)).await?;
-        admission::is_shown(pass, workload.access_mode())?;
+        run_access::check_link(pass, workload.effective_access_mode())?;
         Ok((scope, workload))
     }
 
@@ -90,6 +90,6 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn delete_expired_turns(&self) -> Result<u64, Failure> {
-        Ok(self.stores.memory.forget().await?)
+        Ok(self.stores.memory.delete_expired().await?)
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::{Failure, Services, execution::source, reference::Unresolved};
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, ResourceScope},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
-    execution::plan::Source,
+    execution::plan::SourceVersion,
     prompt::{
-        AssetReference, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
-        composition::{Body, IncludeRefusal, ComposedPrompt},
+        IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
+        composition::{IncludedBody, IncludeRefusal, ComposedPrompt},
     },
     release::{Binding, Release, reference::resolve},
     tenant::TenantScope,
@@ -23,14 +23,14 @@ impl Services {
         own: &Asset,
         prompt: &PromptTemplate,
     ) -> Result<(), Failure> {
-        let from = Place::workspace(caller.tenant, own.namespace_id, own.workspace_id);
+        let from = ResourceScope::workspace(caller.tenant, own.namespace_id, own.workspace_id);
         let mut bytes = 0_usize;
-        for (reference, offset) in prompt.included() {
+        for (reference, offset) in prompt.distinct_references() {
             // A prompt that includes any version of itself would never end.
             if reference.slug == own.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
-            let (_, _, body) = self.included(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
+            let (_, _, body) = self.resolve_include(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
                 return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
@@ -40,13 +40,13 @@ impl Services {
     }
 
     /// The asset and version that an include refers to, with its body.
-    pub(crate) async fn included(
+    pub(crate) async fn resolve_include(
         &self,
         caller: &Caller,
-        from: &Place,
-        reference: &AssetReference,
+        from: &ResourceScope,
+        reference: &IncludedAsset,
         offset: usize,
-    ) -> Result<Result<(Asset, AssetVersion, Body), PromptRefusal>, Failure> {
+    ) -> Result<Result<(Asset, AssetVersion, IncludedBody), PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
@@ -58,7 +58,7 @@ impl Services {
         if asset.lifecycle == Lifecycle::Archived {
             return Ok(Err(PromptRefusal::UnknownAsset { offset }));
         }
-        let body = body_of(&asset, &version)?.map_err(|refusal| refusal.at(offset));
+        let body = body_of(&asset, &version)?.map_err(|refusal| refusal.to_prompt_refusal(offset));
         Ok(body.map(|body| (asset, version, body)))
     }
 
@@ -69,14 +69,14 @@ impl Services {
         scope: TenantScope,
         (release, binding): (&Release, &Binding),
         prompt: PromptTemplate,
-    ) -> Result<(ComposedPrompt, Vec<Source>), Failure> {
-        let mut bodies: BTreeMap<AssetReference, Body> = BTreeMap::new();
-        let mut sources: Vec<Source> = Vec::new();
-        for (reference, _) in prompt.included() {
+    ) -> Result<(ComposedPrompt, Vec<SourceVersion>), Failure> {
+        let mut bodies: BTreeMap<IncludedAsset, IncludedBody> = BTreeMap::new();
+        let mut sources: Vec<SourceVersion> = Vec::new();
+        for (reference, _) in prompt.distinct_references() {
             let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
-            let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
+            let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
+            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;
             let source = source(&asset.slug, &version);
             if !sources.contains(&source) {
@@ -84,16 +84,16 @@ impl Services {
             }
             bodies.insert(
                 reference.clone(),
-                body.map_err(|_| Failure::Corrupt("the version of a resolved reference has no body"))?,
+                body.map_err(|_| Failure::Inconsistent("the version of a resolved reference has no body"))?,
             );
         }
         let composed = prompt.compose(|reference| bodies.get(reference).cloned());
-        Ok((composed.map_err(|_| Failure::Corrupt("a resolved prompt cannot be composed"))?, sources))
+        Ok((composed.map_err(|_| Failure::Inconsistent("a resolved prompt cannot be composed"))?, sources))
     }
 }
 
 /// The version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
-pub(crate) fn label_of(reference: &AssetReference, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
+pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
     let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
     reference.label.as_ref().map(parsed).transpose()
 }
@@ -102,11 +102,11 @@ pub(crate) fn label_of(reference: &AssetReference, offset: usize) -> Result<Opti
 pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptRefusal {
     match unresolved {
         Unresolved::Unknown => PromptRefusal::UnknownAsset { offset },
-        Unresolved::Elsewhere => PromptRefusal::CrossWorkspace { offset },
+        Unresolved::OtherWorkspace => PromptRefusal::CrossWorkspace { offset },
     }
 }
 
-pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, IncludeRefusal>, Failure> {
-    let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
-    Ok(Body::of(asset.kind, &content))
+pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<IncludedBody, IncludeRefusal>, Failure> {
+    let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+    Ok(IncludedBody::of(asset.kind, &content))
 }

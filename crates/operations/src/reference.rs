@@ -2,7 +2,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, ResourceScope},
     asset::{Asset, AssetVersion, VersionLabel},
     slug::Slug,
     tenant::TenantScope,
@@ -14,7 +14,7 @@ pub(crate) enum Unresolved {
     /// The asset or version does not exist, or is hidden from the caller.
     Unknown,
     /// The caller may see the asset, but not from this workspace.
-    Elsewhere,
+    OtherWorkspace,
 }
 
 impl Services {
@@ -24,14 +24,14 @@ impl Services {
     pub(crate) async fn resolve(
         &self,
         caller: &Caller,
-        from: &Place,
+        from: &ResourceScope,
         (slug, label): (&Slug, Option<&VersionLabel>),
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
-        let found = self.stores.assets.find_by_slug(TenantScope::of(caller), slug, label).await?;
+        let found = self.stores.assets.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
         let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };
         if !self.is_visible_in(caller, &asset, from).await? {
             let known = self.sees_asset(caller, &asset, None).await?;
-            return Ok(Err(if known { Unresolved::Elsewhere } else { Unresolved::Unknown }));
+            return Ok(Err(if known { Unresolved::OtherWorkspace } else { Unresolved::Unknown }));
         }
         Ok(version.map(|version| (asset, version)).ok_or(Unresolved::Unknown))
     }

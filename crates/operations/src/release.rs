@@ -1,32 +1,32 @@
 //! Releases: drafts, bindings, reviews and transitions.
 
 mod active;
-mod advice;
-mod freeze;
+mod rollback_advisor;
+mod resolve_references;
 mod gates;
 mod lanes;
 mod plan_size;
 mod rollback;
-mod standing;
+mod activation_checks;
 mod transition;
-mod vector_standing;
+mod vector_checks;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
-pub use advice::run_rollback_advisor;
+pub use rollback_advisor::run_rollback_advisor;
 pub use lanes::LaneHistory;
-pub use rollback::RolledBack;
-pub(crate) use standing::{Depth, Said};
+pub use rollback::RollbackResult;
+pub(crate) use activation_checks::{CheckScope, ContentSummary};
 pub(crate) use transition::MAX_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{
-    Done, Expected, Failure, Services,
-    access::{Operation, gate},
-    once::{ATTEMPTS, keyed},
-    workload::place_of,
+    Idempotent, Precondition, Failure, Services,
+    access::{Operation, authorize},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    workload::scope_of,
 };
 use fairway_domain::{
-    access::{Caller, GrantScope, Permission, Place},
+    access::{Caller, GrantScope, Permission, ResourceScope},
     asset::kind::AssetKind,
     id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
@@ -79,10 +79,10 @@ impl Services {
         caller: &Caller,
         draft: ReleaseDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<ReleaseWithDeployment>, Failure> {
+    ) -> Result<Idempotent<ReleaseWithDeployment>, Failure> {
         let (scope, workload) = self.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
-        let place = place_of(caller, &workload);
-        self.once(
+        let place = scope_of(caller, &workload);
+        self.idempotent(
             scope,
             key,
             async || {
@@ -95,14 +95,14 @@ impl Services {
                         return Err(Failure::NotFound);
                     }
                     if asset.kind != AssetKind::PolicyBundle {
-                        return Err(Failure::field(
+                        return Err(Failure::invalid_field(
                             "policy_bundle_id",
                             "role_kind_mismatch",
                             "this asset is not a policy bundle",
                         ));
                     }
                 }
-                let release_id: ReleaseId = self.id();
+                let release_id: ReleaseId = self.new_id();
                 let new = NewRelease {
                     release_id,
                     workload_id: workload.workload_id,
@@ -113,12 +113,12 @@ impl Services {
                 };
                 let change = Release::draft(new, &self.stamp(caller));
                 let release = change.next.clone();
-                let outcome = keyed(key, 201, release_id.uuid());
+                let outcome = keyed_outcome(key, 201, release_id.uuid());
                 // Read before the commit, because no step after it may fail.
                 let (workload_id, environment) = (release.workload_id, release.environment.clone());
                 let lanes = self.stores.releases.deployment(scope, workload_id, &environment).await?;
                 let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
-                match self.stores.releases.commit_new(scope, change, outcome.as_ref()).await {
+                match self.stores.releases.commit_draft(scope, change, outcome.as_ref()).await {
                     // The statement writes nothing if the workload was retired since it was read.
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
@@ -179,21 +179,21 @@ impl Services {
         id: ReleaseId,
         (version, role): (AssetVersionId, AssetKind),
         key: Option<&RequestKey>,
-    ) -> Result<Done<(Release, Binding)>, Failure> {
+    ) -> Result<Idempotent<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
-                for _ in 0..ATTEMPTS {
+                for _ in 0..MAX_ATTEMPTS {
                     // Read in each attempt: the asset may have been retired or archived.
-                    let bindable = self.bindable(caller, &place, version).await?;
+                    let bindable = self.bindable_version(caller, &place, version).await?;
                     let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-                    let binding_id: BindingId = self.id();
+                    let binding_id: BindingId = self.new_id();
                     let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;
                     let release = change.next.clone();
                     let binding = release.bindings.last().cloned();
-                    let outcome = keyed(key, 201, binding_id.uuid());
+                    let outcome = keyed_outcome(key, 201, binding_id.uuid());
                     match self.stores.releases.commit_binding(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => {}
                         committed => {
@@ -218,14 +218,14 @@ impl Services {
     /// # Errors
     /// When release or binding are not found, or the release is not a draft.
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let (scope, _, placed) = self.authorize_release(caller, Operation::UnbindVersion, id).await?;
             let change = placed.release.unbind(binding, &self.stamp(caller))?;
-            match self.stores.releases.commit_unbinding(scope, change, binding).await {
+            match self.stores.releases.commit_binding_removal(scope, change, binding).await {
                 Err(CommitError::Stale) => {}
                 committed => {
                     committed?;
-                    self.wake.facts();
+                    self.sequencer_wakeup.notify_facts();
                     return Ok(());
                 }
             }
@@ -233,8 +233,8 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {
-        let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
+    async fn bindable_version(&self, caller: &Caller, place: &ResourceScope, id: AssetVersionId) -> Result<BindableVersion, Failure> {
+        let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
         let Some((asset, version)) = found else {
             return Err(self.refuse_unknown_asset(caller, id.uuid().into()).await);
         };
@@ -261,39 +261,39 @@ impl Services {
         caller: &Caller,
         id: ReleaseId,
         (verdict, note): (Verdict, Option<String>),
-        expected: &Expected,
+        expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Done<(Release, Approval)>, Failure> {
+    ) -> Result<Idempotent<(Release, Approval)>, Failure> {
         let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
                 let reviewed = first.release.bindings_digest();
                 let mut placed = first;
-                for _ in 0..ATTEMPTS {
+                for _ in 0..MAX_ATTEMPTS {
                     expected.check(placed.release.revision)?;
                     // The verdict applies only to the bindings that the reviewer saw.
                     if placed.release.bindings_digest() != reviewed {
                         return Err(Failure::Contended);
                     }
-                    let approval_id: ApprovalId = self.id();
+                    let approval_id: ApprovalId = self.new_id();
                     let rule = self.approval_rule(scope, &placed.release).await?;
-                    rule.admits(verdict, caller.rights.roles_at(&place))?;
+                    rule.check_roles(verdict, caller.rights.roles_at(&place))?;
                     let change =
                         match placed.release.review(approval_id, (verdict, note.clone()), rule, &self.stamp(caller)) {
                             Err(ReleaseRefusal::SelfApproval) => {
                                 let fact = placed.release.self_approval_refused_fact(&self.stamp(caller));
-                                self.stores.audit.commit_alone(scope, fact).await?;
-                                self.wake.facts();
+                                self.stores.audit.commit_fact(scope, fact).await?;
+                                self.sequencer_wakeup.notify_facts();
                                 return Err(ReleaseRefusal::SelfApproval.into());
                             }
                             decided => decided?,
                         };
                     let next = change.next.clone();
-                    let outcome = keyed(key, 201, approval_id.uuid());
+                    let outcome = keyed_outcome(key, 201, approval_id.uuid());
                     match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => match expected.on_stale() {
+                        Err(CommitError::Stale) => match expected.stale_failure() {
                             Some(failure) => return Err(failure),
                             None => {
                                 let found = self.stores.releases.find(scope, id).await?;
@@ -337,19 +337,19 @@ impl Services {
         caller: &Caller,
         operation: Operation,
         id: ReleaseId,
-    ) -> Result<(TenantScope, Place, ReleaseWithDeployment), Failure> {
-        let everything = TenantScope::of(caller);
+    ) -> Result<(TenantScope, ResourceScope, ReleaseWithDeployment), Failure> {
+        let everything = TenantScope::for_caller(caller);
         // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
         // would reveal that the release exists.
         if caller.rights.reach(Permission::ReleaseView).is_some() {
-            let home = self.stores.releases.home(everything, id).await?;
+            let home = self.stores.releases.location(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
-            gate::enter(caller, operation, &self.scope_of_workload(caller, workspace, workload).await?)?;
+            authorize::authorize(caller, operation, &self.scope_of_workload(caller, workspace, workload).await?)?;
         }
         let placed = self.stores.releases.find(everything, id).await?.ok_or(Failure::NotFound)?;
         let workload = placed.release.workload_id;
         let around = self.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
-        let scope = gate::enter(caller, operation, &around)?;
+        let scope = authorize::authorize(caller, operation, &around)?;
         Ok((scope, around, placed))
     }
 
@@ -359,16 +359,16 @@ impl Services {
         caller: &Caller,
         workspace: WorkspaceId,
         workload: WorkloadId,
-    ) -> Result<Place, Failure> {
-        if let Some(namespace) = self.places.get(&workspace) {
-            return Ok(Place::workspace(caller.tenant, namespace, workspace).of_workload(workload));
+    ) -> Result<ResourceScope, Failure> {
+        if let Some(namespace) = self.namespaces.get(&workspace) {
+            return Ok(ResourceScope::workspace(caller.tenant, namespace, workspace).for_workload(workload));
         }
-        let scope = TenantScope::of(caller);
-        let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
-        let place = place.ok_or(Failure::Corrupt("the workspace of a workload is missing"))?;
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let place = place.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
         if let Some(namespace) = place.namespace {
-            self.places.insert(workspace, namespace);
+            self.namespaces.insert(workspace, namespace);
         }
-        Ok(place.of_workload(workload))
+        Ok(place.for_workload(workload))
     }
 }

@@ -59,6 +59,6 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn delete_expired_keys(&self) -> Result<u64, Failure> {
-        Ok(self.stores.idempotency.sweep().await?)
+        Ok(self.stores.idempotency.delete_expired().await?)
     }
 }

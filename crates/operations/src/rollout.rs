@@ -1,12 +1,12 @@
 //! Rollouts: advancing to the next lane, and the observations for and against it.
 
-mod pilot;
+mod rollout_controller;
 
 use crate::{
-    Done, Expected, Failure, Services,
+    Idempotent, Precondition, Failure, Services,
     access::Operation,
-    once::keyed,
-    release::{Depth, MAX_CONFLICTS},
+    idempotency::keyed_outcome,
+    release::{CheckScope, MAX_CONFLICTS},
 };
 use fairway_domain::{
     access::Caller,
@@ -19,11 +19,11 @@ use fairway_domain::{
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
 };
-pub use pilot::{StopReason, RoundResult, run_rollout_controller};
+pub use rollout_controller::{StopReason, RoundResult, run_rollout_controller};
 
 /// A rollout that advanced.
 #[derive(Clone, Debug)]
-pub struct Advanced {
+pub struct AdvanceResult {
     /// The rollout after the step.
     pub rollout: Rollout,
     /// The lane that soaks now; `None` once every lane was traversed.
@@ -43,9 +43,9 @@ pub struct RolloutReport {
     pub observed: Option<LaneMetrics>,
 }
 
-impl Advanced {
+impl AdvanceResult {
     fn of(rollout: Option<Rollout>, revision: Revision) -> Result<Self, Failure> {
-        let rollout = rollout.ok_or(Failure::Corrupt("a rollout that advanced is missing"))?;
+        let rollout = rollout.ok_or(Failure::Inconsistent("a rollout that advanced is missing"))?;
         let to = rollout.is_in_progress().then(|| rollout.current_lane());
         Ok(Self { rollout, to, revision })
     }
@@ -62,11 +62,11 @@ impl Services {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        expected: &Expected,
+        expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Done<Advanced>, Failure> {
+    ) -> Result<Idempotent<AdvanceResult>, Failure> {
         let (scope, _, first) = self.authorize_release(caller, Operation::AdvanceRollout, id).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
@@ -75,11 +75,11 @@ impl Services {
                 for _ in 0..MAX_CONFLICTS {
                     expected.check(seen.release.revision)?;
                     let record = self.lane_record(scope, &seen).await?;
-                    let outcome = keyed(key, 200, id.uuid());
+                    let outcome = keyed_outcome(key, 200, id.uuid());
                     let stamp = self.stamp(caller);
-                    match self.advance(scope, &seen, Advance::Person(record), &stamp, outcome.as_ref()).await? {
+                    match self.advance(scope, &seen, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
                         Some(advanced) => return Ok(advanced),
-                        None => match expected.on_stale() {
+                        None => match expected.stale_failure() {
                             Some(failure) => return Err(failure),
                             None => seen = self.reload_at_step(scope, id, requested.as_ref()).await?,
                         },
@@ -89,7 +89,7 @@ impl Services {
             },
             async |_| {
                 let release = self.read_release(caller, id).await?.release;
-                Advanced::of(release.rollout, release.revision)
+                AdvanceResult::of(release.rollout, release.revision)
             },
         )
         .await
@@ -102,7 +102,7 @@ impl Services {
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
         let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
-        let observed = if rollout.is_in_progress() { self.observe(scope, &placed).await? } else { None };
+        let observed = if rollout.is_in_progress() { self.lane_metrics(scope, &placed).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
@@ -114,8 +114,8 @@ impl Services {
         advance: Advance,
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
-    ) -> Result<Option<Advanced>, Failure> {
-        let standing = self.standing(scope, &seen.release, Depth::ToDecide).await?;
+    ) -> Result<Option<AdvanceResult>, Failure> {
+        let standing = self.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
         let rule = self.approval_rule(scope, &seen.release).await?;
         let change = seen.release.advance(advance, &seen.deployment, (&standing, rule), stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
@@ -123,7 +123,7 @@ impl Services {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
-                Advanced::of(rollout.map(|rollout| rollout.with_soak_start(soak)), revision).map(Some)
+                AdvanceResult::of(rollout.map(|rollout| rollout.with_soak_start(soak)), revision).map(Some)
             }
         }
     }
@@ -147,29 +147,29 @@ impl Services {
 
     async fn lane_record(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
         let newest = rollout_config(&self.workload_of(scope, seen.release.workload_id).await?).sample_size();
-        let record = self.stores.rollouts.lane_record(scope, seen.release.release_id, newest).await?;
+        let record = self.stores.rollouts.soak_status(scope, seen.release.release_id, newest).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
     /// The observations of a rollout; `None` if it is no longer in progress.
-    async fn observe(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<Option<LaneMetrics>, Failure> {
+    async fn lane_metrics(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<Option<LaneMetrics>, Failure> {
         let release = &seen.release;
         let workload = self.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
         let newest = config.sample_size();
-        let Some(lane) = self.stores.rollouts.lane_record(scope, release.release_id, newest).await? else {
+        let Some(lane) = self.stores.rollouts.soak_status(scope, release.release_id, newest).await? else {
             return Ok(None);
         };
         let runs = self.stores.releases.ended_runs(scope, release.release_id, newest).await?;
-        let standing = self.standing(scope, release, Depth::ToDecide).await?;
+        let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&standing, rule);
-        Ok(Some(LaneMetrics::new(lane, runs.judge(&config), (gates, workload.status), &config)))
+        Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), (gates, workload.status), &config)))
     }
 
     pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
         let workload = self.stores.workloads.find(scope, workload).await?;
-        workload.ok_or(Failure::Corrupt("the workload of a release is missing"))
+        workload.ok_or(Failure::Inconsistent("the workload of a release is missing"))
     }
 }
 

@@ -3,29 +3,29 @@
 use crate::{
     access::IdentityMode,
     asset::RecordedMismatches,
-    cache::{MAX_BYTES, weighed},
-    execution::{code::Scripts, large_runs::LargeRuns, live::ActiveRuns, plan::PlanCache, run_limit::RunSlots},
+    cache::{MAX_BYTES, weighted_cache},
+    execution::{script::ScriptSlots, large_runs::LargeRuns, active_runs::ActiveRuns, plan::PlanCache, run_limit::RunSlots},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
-    release::{ActiveReleaseCache, Said},
-    signal::{Signals, run_exchange},
-    throttle::Refused,
+    release::{ActiveReleaseCache, ContentSummary},
+    wakeups::{Wakeups, run_exchange},
+    rate_limit::RateLimitCache,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Caller, principal_binding::PrincipalBindingStore},
     asset::{
         grant::AssetGrantStore,
         impact::ImpactStore,
-        ledger::ArtifactIndex,
+        artifact_index::ArtifactIndex,
         ports::{ArtifactStore, AssetStore},
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
     execution::{
-        code::CodeGateway, dispatch::DispatchPolicy, outward::HttpCaller, ports::ExecutionStore, provider::Provider,
-        review::ReviewStore, settle::ResolutionStore,
+        script::ScriptGateway, dispatch::DispatchPolicy, http_call::HttpCaller, ports::ExecutionStore, provider::Provider,
+        review::ReviewStore, resolve_unknown::ResolutionStore,
     },
-    id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
+    id::{AssetVersionId, IdSource, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
     memory::ports::MemoryStore,
@@ -33,9 +33,9 @@ use fairway_domain::{
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
-    signal::{Wakeup, WakeupBus},
+    wakeup::{Wakeup, WakeupBus},
     tenant::{TenantStore, WorkspaceStore},
-    throttle::{Quota, RateLimitStore},
+    rate_limit::{Quota, RateLimitStore},
     time::Clock,
     workload::ports::WorkloadStore,
 };
@@ -63,7 +63,7 @@ pub struct Stores {
     /// Which releases, references and workloads depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
     /// The index of the artifact store.
-    pub ledger: Arc<dyn ArtifactIndex>,
+    pub artifact_index: Arc<dyn ArtifactIndex>,
     /// Documents of knowledge bases, and the revocations of access contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
     /// Conversation turns.
@@ -73,7 +73,7 @@ pub struct Stores {
     /// Share links.
     pub share_links: Arc<dyn ShareLinkStore>,
     /// Rate limit counters of anonymous clients and share links.
-    pub throttle: Arc<dyn RateLimitStore>,
+    pub rate_limits: Arc<dyn RateLimitStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
     /// Rollouts.
@@ -83,7 +83,7 @@ pub struct Stores {
     /// Runs that wait for a human review.
     pub reviews: Arc<dyn ReviewStore>,
     /// Manual resolutions of runs with an unknown outcome.
-    pub settlements: Arc<dyn ResolutionStore>,
+    pub resolutions: Arc<dyn ResolutionStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
     /// Idempotency keys.
@@ -112,7 +112,7 @@ pub struct Settings {
     /// How identity claims of requests are verified.
     pub identity: IdentityMode,
     /// Services that may act on behalf of other principals.
-    pub internal_clients: Vec<ActorRef>,
+    pub delegating_clients: Vec<ActorRef>,
     /// Host names that no tenant may claim: those of the server and of its dependencies.
     pub operator_hosts: Vec<String>,
     /// Masks personal data in the outputs of runs whose policy requires it.
@@ -127,7 +127,7 @@ pub struct SequencerWakeup(Notify);
 
 impl SequencerWakeup {
     /// Reports that facts are pending.
-    pub fn facts(&self) {
+    pub fn notify_facts(&self) {
         self.0.notify_one();
     }
 
@@ -144,28 +144,28 @@ pub struct Services {
     pub(crate) artifacts: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
     /// Sends HTTP calls of tools and hooks.
-    pub(crate) outward: Arc<dyn HttpCaller>,
+    pub(crate) http_caller: Arc<dyn HttpCaller>,
     /// Runs scripts.
-    pub(crate) gateway: Arc<dyn CodeGateway>,
+    pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) settings: Settings,
     pub(crate) plans: Arc<PlanCache>,
-    pub(crate) active: Arc<ActiveReleaseCache>,
+    pub(crate) active_releases: Arc<ActiveReleaseCache>,
     /// The namespace of each workspace. It never changes.
-    pub(crate) places: Cache<WorkspaceId, NamespaceId>,
+    pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Summaries of version content for the activation checks. A version never changes.
-    pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
+    pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
     /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
     /// Clients that the rate limit refuses at present.
-    pub(crate) refused: Refused,
-    pub(crate) wake: Arc<SequencerWakeup>,
-    pub(crate) live: Arc<ActiveRuns>,
+    pub(crate) rate_limits: RateLimitCache,
+    pub(crate) sequencer_wakeup: Arc<SequencerWakeup>,
+    pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
     pub(crate) run_limit: Arc<RunSlots>,
-    pub(crate) scripts: Arc<Scripts>,
-    pub(crate) signals: Arc<Signals>,
+    pub(crate) scripts: Arc<ScriptSlots>,
+    pub(crate) wakeups: Arc<Wakeups>,
 }
 
 impl Services {
@@ -174,59 +174,59 @@ impl Services {
     pub fn new(
         stores: Stores,
         artifacts: Arc<dyn ArtifactStore>,
-        (provider, outward, gateway): (Arc<dyn Provider>, Arc<dyn HttpCaller>, Arc<dyn CodeGateway>),
-        (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
+        (provider, http_caller, code_gateway): (Arc<dyn Provider>, Arc<dyn HttpCaller>, Arc<dyn ScriptGateway>),
+        (clock, ids): (Arc<dyn Clock>, Arc<dyn IdSource>),
         settings: Settings,
     ) -> Self {
         Self {
             stores,
             artifacts,
             provider,
-            outward,
-            gateway,
+            http_caller,
+            code_gateway,
             clock,
             ids,
             settings,
             plans: Arc::new(PlanCache::new()),
-            active: Arc::new(ActiveReleaseCache::new()),
-            places: weighed(MAX_BYTES.namespaces, |_, _| 0).build(),
-            said: weighed(MAX_BYTES.summaries, |_, said: &Arc<Said>| said.bytes()).build(),
+            active_releases: Arc::new(ActiveReleaseCache::new()),
+            namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
+            summaries: weighted_cache(MAX_BYTES.summaries, |_, said: &Arc<ContentSummary>| said.bytes()).build(),
             mismatches: RecordedMismatches::new(),
-            refused: Refused::new(),
-            wake: Arc::default(),
-            live: Arc::default(),
+            rate_limits: RateLimitCache::new(),
+            sequencer_wakeup: Arc::default(),
+            active_runs: Arc::default(),
             large_runs: Arc::default(),
             run_limit: Arc::default(),
             scripts: Arc::default(),
-            signals: Arc::default(),
+            wakeups: Arc::default(),
         }
     }
 
     /// Returns the same operations over other connections: caches and wakeups stay shared.
     #[must_use]
-    pub fn over(&self, stores: Stores) -> Self {
+    pub fn with_stores(&self, stores: Stores) -> Self {
         Self { stores, ..self.clone() }
     }
 
     /// The wakeup of the sequencer.
     #[must_use]
-    pub fn wake(&self) -> Arc<SequencerWakeup> {
-        Arc::clone(&self.wake)
+    pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
+        Arc::clone(&self.sequencer_wakeup)
     }
 
     /// Publishes a wakeup to the subscribers in this process and in other processes.
-    pub(crate) fn signal(&self, signal: Wakeup) {
-        self.signals.give(signal, &self.live);
+    pub(crate) fn publish_wakeup(&self, signal: Wakeup) {
+        self.wakeups.publish(signal, &self.active_runs);
     }
 
     /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
     pub(crate) fn deliver_wakeup(&self, signal: Wakeup) {
-        self.signals.heard(signal, &self.live);
+        self.wakeups.deliver(signal, &self.active_runs);
     }
 
     /// Exchanges wakeups with the other processes, forever.
     pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
-        run_exchange(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;
+        run_exchange(Arc::clone(&self.wakeups), Arc::clone(&self.active_runs), line).await;
     }
 
     /// Checks that the artifact store is available.
@@ -237,11 +237,11 @@ impl Services {
         self.artifacts.ready().await
     }
 
-    pub(crate) fn id<T: From<uuid::Uuid>>(&self) -> T {
+    pub(crate) fn new_id<T: From<uuid::Uuid>>(&self) -> T {
         T::from(self.ids.fresh())
     }
 
     pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
-        Stamp { fact_id: self.id(), at: self.clock.now(), actor: caller.actor.clone(), request_id: caller.request_id }
+        Stamp { fact_id: self.new_id(), at: self.clock.now(), actor: caller.actor.clone(), request_id: caller.request_id }
     }
 }

@@ -1,9 +1,9 @@
 //! Share links: creating, listing, revoking and verifying them.
 
 use crate::{
-    Done, Failure, Services,
+    Idempotent, Failure, Services,
     access::{Claims, Operation},
-    once::{ATTEMPTS, keyed},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
     access::{ActorKind, Caller},
@@ -12,7 +12,7 @@ use fairway_domain::{
     share_link::{NewShareLink, ShareLinkSnapshot, ShareLink, ShareTerms, ShareToken, TokenRefusal},
     store::{CommitError, Page, PageRequest},
     tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
-    throttle::{ClientAddress, Counted, Quota},
+    rate_limit::{ClientAddress, RateLimitKey, Quota},
     workload::{Workload, WorkloadRefusal},
 };
 
@@ -27,13 +27,13 @@ pub struct CreatedLink {
 
 /// A request to a runtime interface, before any lookup.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct RuntimeRequest {
     /// The identity claims of the request.
     pub claims: Claims,
     /// Whether the request itself claims an identity.
-    pub named: bool,
+    pub has_identity: bool,
     /// The share token of the request.
-    pub brought: Option<PresentedToken>,
+    pub token: Option<PresentedToken>,
     /// The client's address.
     pub address: ClientAddress,
     /// The requested host name.
@@ -55,7 +55,7 @@ pub struct RuntimeCaller {
     /// The claims: the link's holder if the request claims no identity.
     pub claims: Claims,
     /// The verified share link.
-    pub pass: Option<Pass>,
+    pub pass: Option<VerifiedLink>,
     /// The client's address.
     pub address: ClientAddress,
 }
@@ -63,26 +63,26 @@ pub struct RuntimeCaller {
 /// A share link that was open when its request arrived. It applies to that request only, and the accept statement
 /// verifies it again.
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct VerifiedLink {
     tenant: TenantId,
-    seen: ShareLinkSnapshot,
+    snapshot: ShareLinkSnapshot,
 }
 
-impl Pass {
+impl VerifiedLink {
     /// The link.
     pub(crate) const fn link(&self) -> &ShareLink {
-        &self.seen.link
+        &self.snapshot.link
     }
 
     /// Checks that the link belongs to this workload.
-    pub(crate) fn opens(&self, caller: &Caller, workload: &Workload) -> Result<(), TokenRefusal> {
-        let same = self.tenant == caller.tenant && self.seen.link.workload_id == workload.workload_id;
+    pub(crate) fn check_opens(&self, caller: &Caller, workload: &Workload) -> Result<(), TokenRefusal> {
+        let same = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
         if same { Ok(()) } else { Err(TokenRefusal::Invalid) }
     }
 
     /// Checks that the link may start a run.
-    pub(crate) fn starts_a_run(&self) -> Result<(), TokenRefusal> {
-        self.seen.starts_a_run()
+    pub(crate) fn check_starts_run(&self) -> Result<(), TokenRefusal> {
+        self.snapshot.check_can_start_run()
     }
 }
 
@@ -98,25 +98,25 @@ impl Services {
         workload: WorkloadId,
         terms: ShareTerms,
         key: Option<&RequestKey>,
-    ) -> Result<Done<CreatedLink>, Failure> {
+    ) -> Result<Idempotent<CreatedLink>, Failure> {
         let (scope, workload) = self.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
                 workload.check_accepts_new()?;
-                let id: ShareLinkId = self.id();
+                let id: ShareLinkId = self.new_id();
                 let change = NewShareLink::create(id, &workload, terms, &self.stamp(caller))?;
                 let new = change.next.clone();
-                let token = ShareToken::of(scope.tenant(), self.ids.secret());
-                let outcome = keyed(key, 201, id.uuid());
+                let token = ShareToken::from_secret(scope.tenant(), self.ids.secret());
+                let outcome = keyed_outcome(key, 201, id.uuid());
                 let links = &self.stores.share_links;
                 let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
                     // The statement writes nothing if the workload was retired since it was read.
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
                 };
-                Ok(CreatedLink { link: new.kept(expires_at), token: Some(token) })
+                Ok(CreatedLink { link: new.into_stored(expires_at), token: Some(token) })
             },
             async |id| {
                 let found = self.stores.share_links.find(scope, workload.workload_id, id.into()).await?;
@@ -166,15 +166,15 @@ impl Services {
         id: ShareLinkId,
     ) -> Result<(), Failure> {
         let (scope, workload) = self.authorize_workload(caller, Operation::RevokeShareLink, workload).await?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
-            let link = found.map(|seen| seen.link).filter(|link| !link.revoked).ok_or(Failure::NotFound)?;
-            let fact = link.revocation(&workload, &self.stamp(caller));
+            let link = found.map(|seen| seen.link).filter(|link| !link.is_revoked).ok_or(Failure::NotFound)?;
+            let fact = link.revocation_fact(&workload, &self.stamp(caller));
             match self.stores.share_links.commit_revocation(scope, &link, fact).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)
@@ -190,7 +190,7 @@ impl Services {
         let is_tenants =
             |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
-            Some(host) => Ok(Claims { tenant: self.stores.tenants.of_host(host).await?, ..claims }),
+            Some(host) => Ok(Claims { tenant: self.stores.tenants.find_by_host(host).await?, ..claims }),
             None => Ok(claims),
         }
     }
@@ -202,8 +202,8 @@ impl Services {
     /// # Errors
     /// When the token is unknown, its link is revoked or expired, or the client has guessed too often; not found
     /// when the request names another tenant than the token.
-    pub async fn receive(&self, arrival: Arrival) -> Result<RuntimeCaller, Failure> {
-        let Arrival { claims, named, brought, address, host } = arrival;
+    pub async fn verify_request(&self, arrival: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
+        let RuntimeRequest { claims, has_identity: named, token: brought, address, host } = arrival;
         let nobody = claims.actor.kind() == ActorKind::Anonymous;
         // An anonymous caller cannot choose a tenant.
         if nobody && claims.tenant.is_some() {
@@ -212,14 +212,14 @@ impl Services {
         let Some(brought) = brought else {
             return Ok(RuntimeCaller { claims: self.with_tenant_of_host(claims, host.as_deref()).await?, pass: None, address });
         };
-        self.check_cached_refusal(&Counted::Guesses(address))?;
-        let PresentedToken::Token(token) = brought else { return Err(self.guessed(address).await) };
+        self.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
+        let PresentedToken::Token(token) = brought else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
-        let found = self.stores.share_links.find_by_token(TenantScope::of_token(&token), &token.hash()).await?;
+        let found = self.stores.share_links.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
         let Some(seen) = found.filter(|seen| seen.hash == token.hash()) else {
-            return Err(self.guessed(address).await);
+            return Err(self.refuse_guess(address).await);
         };
-        seen.is_open()?;
+        seen.check_open()?;
         let claims = if named && nobody {
             Claims { tenant: Some(tenant), ..claims }
         } else if named {
@@ -229,17 +229,17 @@ impl Services {
         } else {
             Claims { actor: seen.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
         };
-        Ok(RuntimeCaller { claims, pass: Some(Pass { tenant, seen }), address })
+        Ok(RuntimeCaller { claims, pass: Some(VerifiedLink { tenant, snapshot: seen }), address })
     }
 
     /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is
     /// unknown, so the default tenant counts all.
-    async fn guessed(&self, address: ClientAddress) -> Failure {
+    async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };
-        let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
-        match self.count(scope, Counted::Guesses(address), quota).await {
-            Ok(()) => Failure::Token(TokenRefusal::Invalid),
+        let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
+        match self.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
+            Ok(()) => Failure::ShareToken(TokenRefusal::Invalid),
             Err(refused) => refused,
         }
     }

@@ -1,16 +1,16 @@
 //! Tenants and workspaces.
 
 use crate::{
-    Done, Expected, Failure, Services,
+    Idempotent, Precondition, Failure, Services,
     access::{
-        Demand, Operation,
-        gate::{enter, refused},
+        Requirement, Operation,
+        authorize::{authorize, missing_permission},
     },
-    once::{ATTEMPTS, keyed},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, ResourceScope},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
@@ -34,7 +34,7 @@ impl Services {
     /// # Errors
     /// When the caller does not manage the platform.
     pub async fn list_tenants(&self, caller: &Caller, page: PageRequest) -> Result<Page<Tenant>, Failure> {
-        enter(caller, Operation::ListTenants, &Place::PLATFORM)?;
+        authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM)?;
         Ok(self.stores.tenants.list(page).await?)
     }
 
@@ -47,21 +47,21 @@ impl Services {
         caller: &Caller,
         (slug, name): (&str, &str),
         key: Option<&RequestKey>,
-    ) -> Result<Done<Tenant>, Failure> {
-        let scope = enter(caller, Operation::CreateTenant, &Place::PLATFORM)?;
-        self.once(
+    ) -> Result<Idempotent<Tenant>, Failure> {
+        let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::PLATFORM)?;
+        self.idempotent(
             scope,
             key,
             async || {
-                let id: TenantId = self.id();
+                let id: TenantId = self.new_id();
                 let change = Tenant::create(id, slug, name, &self.stamp(caller))?;
                 let tenant = change.next.clone();
-                let outcome = keyed(key, 201, id.uuid());
+                let outcome = keyed_outcome(key, 201, id.uuid());
                 self.stores.tenants.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(tenant)
             },
             async |id| {
-                let theirs = TenantScope::for_relay(id.into());
+                let theirs = TenantScope::for_background_task(id.into());
                 self.stores.tenants.find(theirs).await?.ok_or(Failure::NotFound)
             },
         )
@@ -76,8 +76,8 @@ impl Services {
     pub async fn tenant_settings(&self, caller: &Caller, id: TenantId) -> Result<Tenant, Failure> {
         // Platform operators read every tenant that they can list, independent of the request's tenant. The
         // `Location` header of a created tenant depends on it.
-        let scope = match enter(caller, Operation::ListTenants, &Place::PLATFORM) {
-            Ok(_) => TenantScope::for_relay(id),
+        let scope = match authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM) {
+            Ok(_) => TenantScope::for_background_task(id),
             Err(_) => self.authorize_tenant(caller, Operation::ReadTenantSettings, id)?,
         };
         self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)
@@ -93,14 +93,14 @@ impl Services {
         caller: &Caller,
         id: TenantId,
         patch: TenantSettingsPatch,
-        expected: &Expected,
+        expected: &Precondition,
     ) -> Result<Tenant, Failure> {
         let scope = self.authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
             // A host determines the tenant of anonymous clients, so a tenant cannot claim one itself.
             self.authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let tenant = self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)?;
             expected.check(tenant.revision)?;
             let mut settings = tenant.settings.clone();
@@ -114,13 +114,13 @@ impl Services {
             let change = tenant.configure(settings, &self.settings.operator_hosts, &self.stamp(caller))?;
             let next = change.next.clone();
             match self.stores.tenants.commit_settings(scope, change).await {
-                Err(CommitError::Stale) => match expected.on_stale() {
+                Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             return Ok(next);
         }
         Err(Failure::Contended)
@@ -128,18 +128,18 @@ impl Services {
 
     fn authorize_tenant(&self, caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
         if caller.tenant == id {
-            return enter(caller, operation, &Place::tenant(id));
+            return authorize(caller, operation, &ResourceScope::tenant(id));
         }
         // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
         // tenant of the settings.
-        enter(caller, Operation::ListTenants, &Place::PLATFORM).map_err(|_| Failure::NotFound)?;
-        let (Demand::Platform(needs) | Demand::Tenant(needs)) = operation.demand() else {
-            return Err(Failure::Corrupt("tenant settings require a permission on the tenant or the platform"));
+        authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM).map_err(|_| Failure::NotFound)?;
+        let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.demand() else {
+            return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
         };
-        if caller.rights.allow(needs, &Place::tenant(id)) {
-            Ok(TenantScope::for_relay(id))
+        if caller.rights.allow(needs, &ResourceScope::tenant(id)) {
+            Ok(TenantScope::for_background_task(id))
         } else {
-            Err(refused(caller, needs))
+            Err(missing_permission(caller, needs))
         }
     }
 
@@ -148,7 +148,7 @@ impl Services {
     /// # Errors
     /// When the caller has no role in the tenant.
     pub async fn list_workspaces(&self, caller: &Caller, page: PageRequest) -> Result<Page<Workspace>, Failure> {
-        let scope = enter(caller, Operation::ListWorkspaces, &Place::tenant(caller.tenant))?;
+        let scope = authorize(caller, Operation::ListWorkspaces, &ResourceScope::tenant(caller.tenant))?;
         Ok(self.stores.workspaces.list(scope, page).await?)
     }
 
@@ -157,7 +157,7 @@ impl Services {
     /// # Errors
     /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
     pub async fn read_workspace(&self, caller: &Caller, id: WorkspaceId) -> Result<Workspace, Failure> {
-        let scope = enter(caller, Operation::ReadWorkspace, &Place::tenant(caller.tenant))?;
+        let scope = authorize(caller, Operation::ReadWorkspace, &ResourceScope::tenant(caller.tenant))?;
         self.stores.workspaces.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
@@ -170,15 +170,15 @@ impl Services {
         caller: &Caller,
         (slug, name, namespace): (&str, &str, &str),
         key: Option<&RequestKey>,
-    ) -> Result<Done<Workspace>, Failure> {
-        let scope = enter(caller, Operation::CreateWorkspace, &Place::tenant(caller.tenant))?;
-        self.once(
+    ) -> Result<Idempotent<Workspace>, Failure> {
+        let scope = authorize(caller, Operation::CreateWorkspace, &ResourceScope::tenant(caller.tenant))?;
+        self.idempotent(
             scope,
             key,
             async || {
-                let ids = (self.id::<WorkspaceId>(), self.id::<NamespaceId>(), self.id::<WorkloadId>());
+                let ids = (self.new_id::<WorkspaceId>(), self.new_id::<NamespaceId>(), self.new_id::<WorkloadId>());
                 let change = Workspace::create(ids, slug, name, namespace, &self.stamp(caller))?;
-                let outcome = keyed(key, 201, ids.0.uuid());
+                let outcome = keyed_outcome(key, 201, ids.0.uuid());
                 Ok(self.stores.workspaces.commit_new(scope, change, outcome.as_ref()).await?)
             },
             async |id| self.read_workspace(caller, id.into()).await,

@@ -2,8 +2,8 @@
 
 use crate::{
     Failure, RunRefusal, Services, ToolRefusal,
-    access::{Claims, IdentityMode, Operation, gate},
-    execution::{Answer, ExecuteRequest, admission},
+    access::{Claims, IdentityMode, Operation, authorize},
+    execution::{ExecuteResult, ExecuteRequest, run_access},
 };
 use fairway_domain::{
     access::{Caller, Permission},
@@ -44,9 +44,9 @@ impl Services {
         caller: (IdentityMode, &Claims, RequestId),
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ExecuteResult, Failure> {
         match self.execute(caller, request, key).await {
-            Err(Failure::Run(RunRefusal::Unsettled(id))) => Err(ToolRefusal::Lost(id).into()),
+            Err(Failure::Run(RunRefusal::AcceptanceUnknown(id))) => Err(ToolRefusal::ResponseLost(id).into()),
             run => run,
         }
     }
@@ -56,11 +56,11 @@ impl Services {
     /// # Errors
     /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
-        let record = self.evidence(caller, id).await?;
+        let record = self.read_evidence(caller, id).await?;
         let place = self.scope_of_run(caller, &record.execution).await?;
-        match gate::enter(caller, Operation::CallTool, &place) {
+        match authorize::authorize(caller, Operation::CallTool, &place) {
             // A caller that reads the evidence already knows that the run exists.
-            Err(Failure::NotFound) => Err(gate::refused(caller, Permission::ExecutionRun)),
+            Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
             entered => entered.map(|_| record),
         }
     }
@@ -80,7 +80,7 @@ impl Services {
         let filter = RuntimeFilter { workspace, reach, ..RuntimeFilter::default() };
         let mut found = self.stores.workloads.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
-            admission::run(caller, None, workload).is_ok() && admission::starts(None, workload).is_ok()
+            run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()
         };
         found.rows.retain(may_run);
         Ok(found)
@@ -90,7 +90,7 @@ impl Services {
     ///
     /// # Errors
     /// When the caller sees no workloads at all; not found when it sees none in that workspace.
-    pub async fn deployed(
+    pub async fn deployment_settings(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -112,6 +112,6 @@ impl Services {
 ///
 /// # Errors
 /// With every violation of the tool's schema.
-pub fn read(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
-    ToolCall::read(tool, arguments).map_err(|problems| ToolRefusal::Arguments(problems).into())
+pub fn parse_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
+    ToolCall::parse(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

@@ -1,19 +1,19 @@
 //! Workloads.
 
 use crate::{
-    Done, Expected, Failure, Services,
-    access::{Operation, gate},
-    execution::admission,
-    once::{ATTEMPTS, keyed},
-    share_link::{Pass, RuntimeCaller},
+    Idempotent, Precondition, Failure, Services,
+    access::{Operation, authorize},
+    execution::run_access,
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    share_link::{VerifiedLink, RuntimeCaller},
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, Place},
+    access::{Caller, OwnerRef, ResourceScope},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUERY_CHARS, Words},
     share_link::TokenRefusal,
-    signal::Wakeup,
+    wakeup::Wakeup,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
@@ -54,20 +54,20 @@ pub struct RuntimeQuery {
 }
 
 /// The resource scope of a workload.
-pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
+pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
     match workload.management_source {
         // Platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => Place::PLATFORM,
+        Some(ManagementSource::PlatformBuiltin) => ResourceScope::PLATFORM,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
-            Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
-                .of_workload(workload.workload_id)
+            ResourceScope::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
+                .for_workload(workload.workload_id)
         }
     }
 }
 
 /// The refusal of an unknown slug. The bearer of a share link learns only that the link does not open the slug.
-pub(crate) fn nothing(pass: Option<&Pass>) -> Failure {
-    pass.map_or(Failure::NotFound, |_| Failure::Token(TokenRefusal::Invalid))
+pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
+    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(TokenRefusal::Invalid))
 }
 
 impl Services {
@@ -80,16 +80,16 @@ impl Services {
         caller: &Caller,
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<Workload>, Failure> {
-        let place = self.place_for(caller, Operation::CreateWorkload, draft.workspace_id).await?;
-        let scope = gate::enter(caller, Operation::CreateWorkload, &place)?;
+    ) -> Result<Idempotent<Workload>, Failure> {
+        let place = self.scope_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);
-        let (workspace_id, namespace_id) = home.ok_or(Failure::Corrupt("a workspace without a namespace"))?;
-        self.once(
+        let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        self.idempotent(
             scope,
             key,
             async || {
-                let workload_id: WorkloadId = self.id();
+                let workload_id: WorkloadId = self.new_id();
                 let WorkloadDraft { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
                 let new = NewWorkload {
                     workload_id,
@@ -112,7 +112,7 @@ impl Services {
                     created => created?,
                 };
                 let workload = change.next.clone();
-                let outcome = keyed(key, 201, workload_id.uuid());
+                let outcome = keyed_outcome(key, 201, workload_id.uuid());
                 self.stores.workloads.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(workload)
             },
@@ -155,24 +155,24 @@ impl Services {
         caller: &Caller,
         id: WorkloadId,
         patch: &WorkloadPatch,
-        expected: &Expected,
+        expected: &Precondition,
     ) -> Result<Workload, Failure> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
-            let place = place_of(caller, &workload);
+            let place = scope_of(caller, &workload);
             let describes = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
                 || patch.invocation_mode.is_some()
                 || patch.interface_config.is_some();
             if describes || patch.status.is_none() {
-                gate::enter(caller, Operation::ChangeWorkload, &place)?;
+                authorize::authorize(caller, Operation::ChangeWorkload, &place)?;
             }
             if patch.status.is_some() {
-                gate::enter(caller, Operation::SuspendWorkload, &place)?;
+                authorize::authorize(caller, Operation::SuspendWorkload, &place)?;
             }
             if workload.is_access_mode_changed_by(patch) {
-                gate::enter(caller, Operation::ExposeWorkload, &place)?;
+                authorize::authorize(caller, Operation::ExposeWorkload, &place)?;
             }
             expected.check(workload.revision)?;
             let Some(change) = workload.amend(patch.clone(), &self.stamp(caller))? else {
@@ -180,15 +180,15 @@ impl Services {
             };
             let next = change.next.clone();
             match self.stores.workloads.commit(scope, change).await {
-                Err(CommitError::Stale) => match expected.on_stale() {
+                Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             if next.status != Status::Registered {
-                self.signal(Wakeup::LookAtAll);
+                self.publish_wakeup(Wakeup::LookAtAll);
             }
             return Ok(next);
         }
@@ -205,11 +205,11 @@ impl Services {
         asked: RuntimeQuery,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, reach) = gate::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
+        let (scope, reach) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
         let RuntimeQuery { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
             Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
-                return Err(Failure::field("q", "too_long", "a search has at most 256 characters"));
+                return Err(Failure::invalid_field("q", "too_long", "a search has at most 256 characters"));
             }
             Some(text) => Some(Words::of([text.as_str()])),
             None => None,
@@ -235,14 +235,14 @@ impl Services {
         slug: &Slug,
     ) -> Result<Workload, Failure> {
         let pass = visit.pass.as_ref();
-        let found = self.stores.workloads.find_by_slug(TenantScope::of(caller), slug).await?;
-        let workload = found.ok_or_else(|| nothing(pass))?;
-        let scope = admission::see(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
+        let found = self.stores.workloads.find_by_slug(TenantScope::for_caller(caller), slug).await?;
+        let workload = found.ok_or_else(|| unknown_slug(pass))?;
+        let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
         self.count_workload_request(scope, &workload, Some(visit.address)).await?;
-        admission::is_shown(pass, workload.access_mode())?;
+        run_access::check_link(pass, workload.effective_access_mode())?;
         Ok(workload)
     }
 
@@ -252,8 +252,8 @@ impl Services {
         operation: Operation,
         id: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
-        let workload = self.stores.workloads.find(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
-        let scope = gate::enter(caller, operation, &place_of(caller, &workload))?;
+        let workload = self.stores.workloads.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+        let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
         Ok((scope, workload))
     }
 }

@@ -3,22 +3,22 @@
 #![expect(clippy::panic, reason = "a test fails when its server does not start")]
 
 mod client;
-mod given;
+mod fixtures;
 
-pub use client::{Answer, Client, Request};
-pub use given::{ActiveWorkload, Given, Version};
+pub use client::{Response, Client, Request};
+pub use fixtures::{ActiveWorkload, Fixtures, Version};
 
-use crate::{FaultyArtifacts, FaultyLine, StubGateway, TestDatabase};
+use crate::{FaultyArtifacts, FaultProxy, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{AccessStoreDecorator, Parts, Process, Works},
+    compose::{AccessStoreDecorator, Adapters, Process, RunWorkers},
     config::Settings,
     serve,
 };
 use fairway_domain::{
     asset::ports::ArtifactStore,
-    execution::{code::CodeGateway, provider::Provider},
-    id::Ids,
+    execution::{script::ScriptGateway, provider::Provider},
+    id::IdSource,
     time::Clock,
 };
 use fairway_operations::Services;
@@ -37,11 +37,11 @@ use tempfile::TempDir;
 pub struct TestApp {
     client: Client,
     services: Services,
-    running: Option<ServerThread>,
+    server: Option<ServerThread>,
     database: Arc<TestDatabase>,
-    home: Arc<TempDir>,
+    data_dir: Arc<TempDir>,
     /// Forwards the connections to the database while the server runs.
-    _line: Option<Arc<FaultyLine>>,
+    _line: Option<Arc<FaultProxy>>,
 }
 
 /// The server's thread with its own runtime, so that a test that blocks or ends does not interrupt background tasks.
@@ -56,15 +56,15 @@ pub struct Builder {
     settings: Vec<(&'static str, String)>,
     file: Option<String>,
     shared: Option<(Arc<TestDatabase>, Arc<TempDir>)>,
-    line: Option<Arc<FaultyLine>>,
+    proxy: Option<Arc<FaultProxy>>,
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     access: Option<AccessStoreDecorator>,
     provider: Option<Arc<dyn Provider>>,
-    gateway: Option<Arc<dyn CodeGateway>>,
+    gateway: Option<Arc<dyn ScriptGateway>>,
     clock: Option<Arc<dyn Clock>>,
-    ids: Option<Arc<dyn Ids>>,
-    works_not: bool,
+    ids: Option<Arc<dyn IdSource>>,
+    without_worker: bool,
 }
 
 impl Builder {
@@ -77,7 +77,7 @@ impl Builder {
 
     /// Uses this text as `fairway.toml`.
     #[must_use]
-    pub fn file(mut self, text: impl Into<String>) -> Self {
+    pub fn config_file(mut self, text: impl Into<String>) -> Self {
         self.file = Some(text.into());
         self
     }
@@ -85,14 +85,14 @@ impl Builder {
     /// Starts no worker, so queued runs stay queued.
     #[must_use]
     pub fn without_worker(mut self) -> Self {
-        self.works_not = true;
+        self.without_worker = true;
         self
     }
 
     /// Shares the database and the artifacts of another server, which may still run or have stopped.
     #[must_use]
-    pub fn beside(mut self, other: &TestApp) -> Self {
-        self.shared = Some((Arc::clone(&other.database), Arc::clone(&other.home)));
+    pub fn sharing_storage_of(mut self, other: &TestApp) -> Self {
+        self.shared = Some((Arc::clone(&other.database), Arc::clone(&other.data_dir)));
         self
     }
 
@@ -105,7 +105,7 @@ impl Builder {
 
     /// Runs scripts through this gateway.
     #[must_use]
-    pub fn gateway(mut self, gateway: Arc<dyn CodeGateway>) -> Self {
+    pub fn gateway(mut self, gateway: Arc<dyn ScriptGateway>) -> Self {
         self.gateway = Some(gateway);
         self
     }
@@ -133,8 +133,8 @@ impl Builder {
 
     /// Connects to the database through this proxy.
     #[must_use]
-    pub fn over(mut self, line: &Arc<FaultyLine>) -> Self {
-        self.line = Some(Arc::clone(line));
+    pub fn through_proxy(mut self, line: &Arc<FaultProxy>) -> Self {
+        self.proxy = Some(Arc::clone(line));
         self
     }
 
@@ -147,7 +147,7 @@ impl Builder {
 
     /// Replaces the server's source of identifiers.
     #[must_use]
-    pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
         self.ids = Some(ids);
         self
     }
@@ -168,7 +168,7 @@ impl Builder {
             Some(shared) => shared,
             None => (Arc::new(TestDatabase::create().await?), Arc::new(tempfile::tempdir()?)),
         };
-        let url = self.line.as_ref().map_or_else(|| database.url(), |line| line.url().to_owned());
+        let url = self.proxy.as_ref().map_or_else(|| database.url(), |line| line.url().to_owned());
         let fixed = [
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
@@ -179,15 +179,15 @@ impl Builder {
         let variables = fixed.into_iter().chain(self.settings);
         let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let settings = Settings::load(self.file.as_deref(), variables)?;
-        let mut parts = Parts::of(&settings)?;
+        let mut parts = Adapters::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
-        parts.access = self.access;
+        parts.access_decorator = self.access;
         parts.provider = self.provider.unwrap_or(parts.provider);
-        parts.gateway = match (self.gateway, &settings.runtime_gateway) {
+        parts.code_gateway = match (self.gateway, &settings.runtime_gateway) {
             (Some(gateway), _) => gateway,
-            (None, Some(_)) => parts.gateway,
+            (None, Some(_)) => parts.code_gateway,
             // The sandbox starts its children from the server's executable, which a test program is not.
-            (None, None) => StubGateway::quiet(),
+            (None, None) => StubGateway::succeeding(),
         };
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
@@ -199,26 +199,26 @@ impl Builder {
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
-        let works = if self.works_not { Works::No } else { Works::Yes };
+        let works = if self.without_worker { RunWorkers::Disabled } else { RunWorkers::Enabled };
         let running = ServerThread::start((settings, works), process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
-            running: Some(running),
+            server: Some(running),
             database,
-            home,
-            _line: self.line,
+            data_dir: home,
+            _line: self.proxy,
         })
     }
 }
 
 impl ServerThread {
-    fn start((settings, works): (Settings, Works), process: Process, listener: TcpListener) -> anyhow::Result<Self> {
+    fn start((settings, works): (Settings, RunWorkers), process: Process, listener: TcpListener) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let listening = serve::listen(&settings, &process, listener, works)?;
+                let listening = serve::start_server(&settings, &process, listener, works)?;
                 ready.send(listening.handle)?;
                 Ok(listening.server.await?)
             })
@@ -271,7 +271,7 @@ impl TestApp {
     /// The server's data folder, which contains the artifacts.
     #[must_use]
     pub fn home(&self) -> &std::path::Path {
-        self.home.path()
+        self.data_dir.path()
     }
 
     /// The address that the server listens on.
@@ -282,7 +282,7 @@ impl TestApp {
 
     /// Stops the server like SIGTERM, and waits until active requests are complete.
     pub async fn drain(mut self) {
-        if let Some(running) = self.running.take() {
+        if let Some(running) = self.server.take() {
             let _ = tokio::task::spawn_blocking(move || running.stop(true)).await;
         }
     }
@@ -298,7 +298,7 @@ impl Deref for TestApp {
 
 impl Drop for TestApp {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
+        if let Some(running) = self.server.take() {
             running.stop(false);
         }
     }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put, StoredObject},
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
 };
 use std::{
     collections::HashMap,
@@ -34,13 +34,13 @@ pub enum ArtifactFault {
     /// Writes store only the first half, and report success.
     TruncatedPut,
     /// Operations block until the fault changes.
-    Holds,
+    Blocks,
 }
 
 impl ArtifactFault {
     /// Whether the store responds at all.
-    const fn answers(self) -> bool {
-        !matches!(self, Self::Unavailable | Self::Holds)
+    const fn is_responding(self) -> bool {
+        !matches!(self, Self::Unavailable | Self::Blocks)
     }
 }
 
@@ -50,7 +50,7 @@ pub struct FaultyArtifacts {
     fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
     /// The bytes that callers stored, by path; the source of faulty reads.
-    given: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
+    stored: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
 
 impl FaultyArtifacts {
@@ -61,18 +61,18 @@ impl FaultyArtifacts {
             inner: OnceLock::new(),
             fault: watch::Sender::new(fault),
             puts: AtomicUsize::new(0),
-            given: Mutex::default(),
+            stored: Mutex::default(),
         })
     }
 
     /// Changes the fault, also for blocked operations.
-    pub fn becomes(&self, fault: ArtifactFault) {
+    pub fn set_fault(&self, fault: ArtifactFault) {
         self.fault.send_replace(fault);
     }
 
     /// The number of writes.
     #[must_use]
-    pub fn puts(&self) -> usize {
+    pub fn put_count(&self) -> usize {
         self.puts.load(Ordering::Relaxed)
     }
 
@@ -85,14 +85,14 @@ impl FaultyArtifacts {
         self.inner.get().ok_or_else(|| ArtifactError::Unavailable("no wrapped store is set".into()))
     }
 
-    fn given(&self) -> MutexGuard<'_, HashMap<ArtifactPath, Vec<u8>>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stored(&self) -> MutexGuard<'_, HashMap<ArtifactPath, Vec<u8>>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fault, once it does not block.
-    async fn settled(&self) -> ArtifactFault {
+    async fn unblocked_fault(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
-        let settled = fault.wait_for(|fault| *fault != ArtifactFault::Holds).await;
+        let settled = fault.wait_for(|fault| *fault != ArtifactFault::Blocks).await;
         settled.map_or(ArtifactFault::Unavailable, |fault| *fault)
     }
 }
@@ -107,12 +107,12 @@ struct FaultyListing<'a> {
 #[async_trait]
 impl ObjectListing for FaultyListing<'_> {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
-        if !self.store.settled().await.answers() {
+        if !self.store.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
         let walk = match self.inner.take() {
             Some(walk) => walk,
-            None => self.store.inner()?.walk(self.prefix),
+            None => self.store.inner()?.list(self.prefix),
         };
         self.inner.insert(walk).next(most).await
     }
@@ -128,16 +128,16 @@ fn unavailable() -> ArtifactError {
 
 #[async_trait]
 impl ArtifactStore for FaultyArtifacts {
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError> {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         self.puts.fetch_add(1, Ordering::Relaxed);
-        self.given().entry(path.clone()).or_insert_with(|| bytes.clone());
-        match self.settled().await {
+        self.stored().entry(path.clone()).or_insert_with(|| bytes.clone());
+        match self.unblocked_fault().await {
             ArtifactFault::TruncatedPut => self.inner()?.put_if_absent(path, first_half(&bytes)).await,
             ArtifactFault::FailsAfterPut => {
                 self.inner()?.put_if_absent(path, bytes).await?;
                 Err(unavailable())
             }
-            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(unavailable()),
+            ArtifactFault::Unavailable | ArtifactFault::Blocks => Err(unavailable()),
             ArtifactFault::None
             | ArtifactFault::WrongBytes
             | ArtifactFault::TruncatedRead
@@ -147,10 +147,10 @@ impl ArtifactStore for FaultyArtifacts {
     }
 
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
-        let fault = self.settled().await;
-        let stored = || self.given().get(path).cloned();
+        let fault = self.unblocked_fault().await;
+        let stored = || self.stored().get(path).cloned();
         let damaged = match fault {
-            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(unavailable()),
+            ArtifactFault::Unavailable | ArtifactFault::Blocks => return Err(unavailable()),
             ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::TruncatedPut => {
                 return self.inner()?.read(path, expected_len).await;
             }
@@ -158,25 +158,25 @@ impl ArtifactStore for FaultyArtifacts {
             ArtifactFault::WrongBytes => stored().map(|bytes| [bytes.as_slice(), b" "].concat()),
             ArtifactFault::TruncatedRead => stored().map(|bytes| first_half(&bytes)),
             ArtifactFault::OtherObject => {
-                self.given().iter().find(|(other, _)| *other != path).map(|(_, bytes)| bytes.clone())
+                self.stored().iter().find(|(other, _)| *other != path).map(|(_, bytes)| bytes.clone())
             }
         };
         Ok(damaged.map(UnverifiedBytes::new))
     }
 
-    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
+    fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
         Box::new(FaultyListing { store: self, prefix, inner: None })
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
-        if !self.settled().await.answers() {
+        if !self.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
         self.inner()?.remove(path).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
-        if !self.settled().await.answers() {
+        if !self.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
         self.inner()?.ready().await

@@ -1,7 +1,7 @@
 //! A private S3 server: moto, serialized so that put-if-absent is atomic.
 
 use anyhow::Context as _;
-use fairway_private_postgres::deathbound::{self, DeathSignal};
+use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use std::{
     env,
     io::{BufRead as _, BufReader},
@@ -34,7 +34,7 @@ impl S3Server {
     pub fn start() -> anyhow::Result<Self> {
         crate::init();
         let python = env::var_os(PYTHON_VARIABLE).context("no S3 server; run the tests by `cargo xtask test`")?;
-        let mut command = deathbound::command(python, DeathSignal::Terminate);
+        let mut command = parent_death::command(python, DeathSignal::Terminate);
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
         let stderr = child.stderr.take().context("the S3 server's standard error")?;
@@ -48,7 +48,7 @@ impl S3Server {
     ///
     /// # Errors
     /// When the server refuses.
-    pub async fn bucket(&self, name: &str) -> anyhow::Result<String> {
+    pub async fn create_bucket(&self, name: &str) -> anyhow::Result<String> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         client.put(format!("{}/{name}", self.endpoint)).send().await?.error_for_status()?;
         Ok(format!("s3://{name}/artifacts?endpoint={}&region=us-east-1&path_style=true", self.endpoint))

@@ -10,7 +10,7 @@ pub struct MovableClock(AtomicI64);
 
 impl MovableClock {
     /// Sets the offset from the machine's clock in seconds.
-    pub fn move_to(&self, seconds: i64) {
+    pub fn set_offset(&self, seconds: i64) {
         self.0.store(seconds, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! A separate database for each test.
 
 use anyhow::Context as _;
-use fairway_private_postgres::{Binaries, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, ManagedServer, state};
 use std::{env, sync::OnceLock};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
@@ -88,7 +88,7 @@ fn server_url() -> anyhow::Result<String> {
     }
     let binaries =
         Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
-    let started = ManagedServer::throwaway(binaries, Vec::new())?;
+    let started = ManagedServer::start_temporary(binaries, Vec::new())?;
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }
 

@@ -4,7 +4,7 @@ mod script;
 
 pub use script::Script;
 
-use script::{End, Part};
+use script::{ResponseEnd, Part};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use tokio::{
 
 /// A recorded request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RecordedRequest {
     /// The method.
     pub method: String,
     /// Path and query.
@@ -34,7 +34,7 @@ pub struct Asked {
     pub connection: usize,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -57,8 +57,8 @@ pub struct FaultyEndpoint {
 
 struct Shared {
     scripts: Mutex<VecDeque<Script>>,
-    requests: Mutex<Vec<Asked>>,
-    asked: watch::Sender<usize>,
+    requests: Mutex<Vec<RecordedRequest>>,
+    request_count: watch::Sender<usize>,
     released: Semaphore,
 }
 
@@ -77,7 +77,7 @@ impl FaultyEndpoint {
         let shared = Arc::new(Shared {
             scripts: Mutex::new([Script::status(404, "no script is set")].into()),
             requests: Mutex::default(),
-            asked: watch::Sender::new(0),
+            request_count: watch::Sender::new(0),
             released: Semaphore::new(0),
         });
         let task = tokio::spawn(accept_connections(listener, Arc::clone(&shared)));
@@ -91,7 +91,7 @@ impl FaultyEndpoint {
     }
 
     /// Sets the response to all later requests.
-    pub fn says(&self, script: Script) {
+    pub fn respond_with(&self, script: Script) {
         self.respond_in_sequence([script]);
     }
 
@@ -108,18 +108,18 @@ impl FaultyEndpoint {
     /// The number of requests.
     #[must_use]
     pub fn count(&self) -> usize {
-        *self.shared.asked.borrow()
+        *self.shared.request_count.borrow()
     }
 
     /// Waits for this number of requests.
     pub async fn asked(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.asked.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= times).await;
     }
 
     /// The recorded requests, oldest first.
     #[must_use]
-    pub fn requests(&self) -> Vec<Asked> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.shared.requests).clone()
     }
 }
@@ -149,26 +149,26 @@ async fn serve_connection(stream: TcpStream, connection: usize, shared: Arc<Shar
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream, connection).await? {
         lock(&shared.requests).push(request);
-        let script = next(&shared);
-        shared.asked.send_modify(|count| *count += 1);
+        let script = next_script(&shared);
+        shared.request_count.send_modify(|count| *count += 1);
         match write_response(&mut stream, &script, &shared).await? {
-            End::Whole => {}
-            End::BrokenOff => return stream.shutdown().await,
-            End::Reset => return stream.get_ref().set_zero_linger(),
-            End::Hanging => std::future::pending().await,
+            ResponseEnd::Complete => {}
+            ResponseEnd::Truncated => return stream.shutdown().await,
+            ResponseEnd::Reset => return stream.get_ref().set_zero_linger(),
+            ResponseEnd::Open => std::future::pending().await,
         }
     }
     Ok(())
 }
 
-fn next(shared: &Shared) -> Script {
+fn next_script(shared: &Shared) -> Script {
     let mut scripts = lock(&shared.scripts);
     let next = if scripts.len() > 1 { scripts.pop_front() } else { scripts.front().cloned() };
     next.unwrap_or_else(|| Script::status(404, "no script is set"))
 }
 
 /// Reads one request; `None` at the end of the connection.
-async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Result<Option<Asked>> {
+async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Result<Option<RecordedRequest>> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -185,7 +185,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> i
     let mut words = first.split(' ').map(str::to_owned);
     let header =
         |line: String| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-    let mut request = Asked {
+    let mut request = RecordedRequest {
         method: words.next().unwrap_or_default(),
         path: words.next().unwrap_or_default(),
         headers: lines.filter_map(header).collect(),
@@ -198,20 +198,20 @@ async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> i
     Ok(Some(request))
 }
 
-async fn write_response(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shared) -> io::Result<End> {
-    if !script.says_nothing() {
+async fn write_response(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shared) -> io::Result<ResponseEnd> {
+    if !script.has_no_response() {
         stream.write_all(script.head().as_bytes()).await?;
     }
     for part in script.parts() {
         match part {
-            Part::Text(text) => stream.write_all(&script.framed(text)).await?,
+            Part::Text(text) => stream.write_all(&script.frame(text)).await?,
             // Consumes the permit: each release covers one pause.
             Part::Pause => shared.released.acquire().await.map_err(io::Error::other)?.forget(),
         }
         stream.flush().await?;
     }
-    if script.end() == End::Whole {
-        stream.write_all(script.closing()).await?;
+    if script.end() == ResponseEnd::Complete {
+        stream.write_all(script.terminator()).await?;
         stream.flush().await?;
     }
     Ok(script.end())

@@ -1,7 +1,7 @@
 //! A private LiteLLM gateway with mock models, which speaks both provider protocols.
 
 use anyhow::Context as _;
-use fairway_private_postgres::deathbound::{self, DeathSignal};
+use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
@@ -24,13 +24,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 pub const GATEWAY_KEY: &str = "sk-fairway-tests";
 
 /// A gateway process; stopped when dropped.
-pub struct Gateway {
+pub struct LiteLlmGateway {
     child: Child,
     port: u16,
     _home: TempDir,
 }
 
-impl Gateway {
+impl LiteLlmGateway {
     /// Starts a gateway on a free port, and blocks until it is ready.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Gateway {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let settings = home.path().join("settings.yaml");
         fs::write(&settings, SETTINGS.replace("PORT", &port.to_string()))?;
-        let mut command = deathbound::command(&python, DeathSignal::Terminate);
+        let mut command = parent_death::command(&python, DeathSignal::Terminate);
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
         // Prevents a download of model prices.
@@ -78,7 +78,7 @@ fn wait_until_ready(stderr: ChildStderr) -> anyhow::Result<()> {
     Ok(receiver.recv_timeout(START_TIMEOUT)?)
 }
 
-impl Drop for Gateway {
+impl Drop for LiteLlmGateway {
     fn drop(&mut self) {
         // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();

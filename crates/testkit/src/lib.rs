@@ -1,4 +1,4 @@
-//! Test infrastructure: a private PostgreSQL server, databases cloned from a migrated template, and the app on a free
+//! Test infrastructure: a managed PostgreSQL server, databases cloned from a migrated template, and the app on a free
 //! port. Never used outside tests.
 
 pub mod app;
@@ -6,29 +6,29 @@ mod artifacts;
 mod bucket;
 mod clock;
 mod database;
-mod documented;
+mod openapi_check;
 mod endpoint;
 mod flows;
 mod gateway;
-mod line;
+mod fault_proxy;
 mod long_form;
 mod permissions;
 mod provider;
-mod scripts;
+mod stub_gateway;
 
 pub use app::TestApp;
 pub use artifacts::{ArtifactFault, FaultyArtifacts};
 pub use bucket::{ACCESS_KEY, S3Server};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
-pub use documented::assert_documented;
-pub use endpoint::{Asked, FaultyEndpoint, Script};
+pub use openapi_check::assert_documented;
+pub use endpoint::{RecordedRequest, FaultyEndpoint, Script};
 pub use flows::AGENT_FLOW;
-pub use gateway::{GATEWAY_KEY, Gateway};
-pub use line::{Cut, FaultyLine, ProxyFault, Made};
+pub use gateway::{GATEWAY_KEY, LiteLlmGateway};
+pub use fault_proxy::{FaultPoint, FaultProxy, ProxyFault, InjectedFault};
 pub use permissions::SinglePermissions;
 pub use provider::{Behaviour, StubProvider};
-pub use scripts::{GatewayBehaviour, StubGateway};
+pub use stub_gateway::{GatewayBehaviour, StubGateway};
 
 /// Whether this test run requests the long forms of tests, as `cargo xtask model` does.
 ///

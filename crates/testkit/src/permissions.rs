@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, KnownPrincipal, Permission, Permissions, Place, RoleBinding},
+    access::{AccessStore, ActorRef, GrantScope, PrincipalAccess, Permission, Permissions, ResourceScope, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -31,17 +31,17 @@ impl SinglePermissions {
     /// The name of an actor with exactly these permissions.
     #[must_use]
     pub fn holding(permissions: &[&str]) -> String {
-        named(HOLDING_PREFIX, permissions)
+        actor_name(HOLDING_PREFIX, permissions)
     }
 
     /// The name of an actor with all permissions except these.
     #[must_use]
     pub fn lacking(permissions: &[&str]) -> String {
-        named(LACKING_PREFIX, permissions)
+        actor_name(LACKING_PREFIX, permissions)
     }
 }
 
-fn named(prefix: &str, permissions: &[&str]) -> String {
+fn actor_name(prefix: &str, permissions: &[&str]) -> String {
     permissions.iter().fold(prefix.to_owned(), |name, permission| name + "+" + permission)
 }
 
@@ -60,12 +60,12 @@ fn permissions_in_name(actor: &str) -> Option<Permissions> {
 
 #[async_trait]
 impl AccessStore for SinglePermissions {
-    async fn principal(
+    async fn load_principal(
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-    ) -> Result<Option<KnownPrincipal>, StoreError> {
-        let mut known = self.inner.principal(tenant, principals).await?;
+    ) -> Result<Option<PrincipalAccess>, StoreError> {
+        let mut known = self.inner.load_principal(tenant, principals).await?;
         let named = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
         if let (Some(known), Some(permissions)) = (&mut known, named) {
             for grant in &mut known.grants {
@@ -79,8 +79,8 @@ impl AccessStore for SinglePermissions {
         self.inner.access_revision(tenant).await
     }
 
-    async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError> {
-        self.inner.place(scope, grant).await
+    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
+        self.inner.resolve_scope(scope, grant).await
     }
 
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
@@ -105,8 +105,8 @@ impl AccessStore for SinglePermissions {
         self.inner.commit_grant(scope, change, key).await
     }
 
-    async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
-        self.inner.commit_end(scope, id, fact).await
+    async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
+        self.inner.commit_revocation(scope, id, fact).await
     }
 }
 

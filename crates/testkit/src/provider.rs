@@ -19,13 +19,13 @@ pub enum Behaviour {
     /// changes.
     AnswersUntil(usize, String),
     /// Blocks calls until the behaviour changes.
-    Holds,
+    Blocks,
 }
 
 /// A provider that answers, fails or blocks, and records its calls.
 pub struct StubProvider {
     behaviour: watch::Sender<Behaviour>,
-    asked: watch::Sender<usize>,
+    call_count: watch::Sender<usize>,
     calls: Mutex<Vec<ProviderCall>>,
 }
 
@@ -35,20 +35,20 @@ impl StubProvider {
     pub fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
             behaviour: watch::Sender::new(behaviour),
-            asked: watch::Sender::new(0),
+            call_count: watch::Sender::new(0),
             calls: Mutex::default(),
         })
     }
 
     /// Changes the behaviour, also for blocked calls.
-    pub fn becomes(&self, behaviour: Behaviour) {
+    pub fn set_behaviour(&self, behaviour: Behaviour) {
         self.behaviour.send_replace(behaviour);
     }
 
     /// The number of calls.
     #[must_use]
     pub fn count(&self) -> usize {
-        *self.asked.borrow()
+        *self.call_count.borrow()
     }
 
     /// The recorded calls, oldest first.
@@ -60,7 +60,7 @@ impl StubProvider {
     /// Waits for this number of calls.
     pub async fn asked(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.asked.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.call_count.subscribe().wait_for(|count| *count >= times).await;
     }
 }
 
@@ -73,7 +73,7 @@ impl Provider for StubProvider {
     ) -> Result<Completion, ProviderFailure> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
         let mut number = 0;
-        self.asked.send_modify(|count| {
+        self.call_count.send_modify(|count| {
             *count += 1;
             number = *count;
         });
@@ -81,7 +81,7 @@ impl Provider for StubProvider {
         let settles = |behaviour: &Behaviour| match behaviour {
             Behaviour::Answers(_) | Behaviour::Fails(_) => true,
             Behaviour::AnswersUntil(last, _) => number <= *last,
-            Behaviour::Holds => false,
+            Behaviour::Blocks => false,
         };
         let settled = behaviour.wait_for(settles).await;
         match settled.map(|behaviour| behaviour.clone()) {
@@ -91,7 +91,7 @@ impl Provider for StubProvider {
                 Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata, ..Completion::default() })
             }
             Ok(Behaviour::Fails(error)) => Err(error.into()),
-            Ok(Behaviour::Holds) | Err(_) => Err(ProviderError::Unavailable.into()),
+            Ok(Behaviour::Blocks) | Err(_) => Err(ProviderError::Unavailable.into()),
         }
     }
 

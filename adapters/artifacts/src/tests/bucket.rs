@@ -1,9 +1,9 @@
 //! The store on a real S3 server.
 
 use super::{in_bucket, path};
-use crate::{Artifacts, PLACES, marker_in};
+use crate::{Artifacts, MARKED_PREFIXES, marker_in};
 use fairway_domain::{
-    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put, StoredObject},
+    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, PutOutcome, StoredObject},
     id::{AssetId, AssetVersionId},
 };
 use fairway_testkit::S3Server;
@@ -21,7 +21,7 @@ fn numbered(number: u128) -> ArtifactPath {
 }
 
 async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
-    let mut walk = store.walk(ArtifactPath::VERSIONS);
+    let mut walk = store.list(ArtifactPath::VERSION_PREFIX);
     let mut found = BTreeSet::new();
     loop {
         let objects: Vec<StoredObject> = walk.next(portion).await.unwrap();
@@ -39,8 +39,8 @@ async fn stores_lists_and_removes_objects_in_a_bucket() {
     let store = in_bucket(&server.bucket("plain").await.unwrap());
     store.ready().await.unwrap();
     assert!(store.read(&path(), 7).await.unwrap().is_none());
-    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
-    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::Created);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::AlreadyExists);
     assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"one"));
 
@@ -72,7 +72,7 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
         let mut winners = Vec::new();
         for racer in racers {
             match racer.await.unwrap() {
-                (racer, Ok(Put::Created)) => winners.push(racer),
+                (racer, Ok(PutOutcome::Created)) => winners.push(racer),
                 (_, Err(ArtifactError::Conflict)) => {}
                 other => panic!("{other:?}"),
             }
@@ -94,7 +94,7 @@ async fn concurrent_writers_of_equal_bytes_succeed() {
         .collect();
     let mut created = 0;
     for twin in twins {
-        created += u32::from(twin.await.unwrap() == Put::Created);
+        created += u32::from(twin.await.unwrap() == PutOutcome::Created);
     }
     assert_eq!(created, 1);
 }
@@ -103,7 +103,7 @@ async fn concurrent_writers_of_equal_bytes_succeed() {
 async fn emptied_bucket_is_not_ready() {
     let server = S3Server::start().unwrap();
     let location = server.bucket("emptied").await.unwrap();
-    for place in PLACES {
+    for place in MARKED_PREFIXES {
         let store = in_bucket(&location);
         store.ready().await.unwrap();
         store.store.delete(&marker_in(place)).await.unwrap();

@@ -1,9 +1,9 @@
 //! Objects that are longer than their recorded length.
 
 use super::{in_bucket, in_directory, path};
-use crate::bounded;
+use crate::bounded_read;
 use bytes::Bytes;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactStore, Put};
+use fairway_domain::asset::ports::{ArtifactError, ArtifactStore, PutOutcome};
 use futures_util::{StreamExt as _, stream};
 use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, path::Path};
 use std::{
@@ -30,7 +30,7 @@ fn bytes_read() -> usize {
 async fn grown_file_is_refused_unread() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_directory(directory.path());
-    assert_eq!(store.put_if_absent(&path(), STORED.to_vec()).await.unwrap(), Put::Created);
+    assert_eq!(store.put_if_absent(&path(), STORED.to_vec()).await.unwrap(), PutOutcome::Created);
     let file = OpenOptions::new().write(true).open(directory.path().join(path().as_str())).unwrap();
     for size in [STORED.len() as u64 + 1, 1024 * MIB as u64] {
         file.set_len(size).unwrap();
@@ -73,7 +73,7 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
         attributes: Attributes::default(),
         extensions: Default::default(),
     };
-    let found = bounded::collect(endless, 7).await.unwrap();
+    let found = bounded_read::collect(endless, 7).await.unwrap();
     assert_eq!(taken.load(Ordering::Relaxed), 2, "portions of four bytes");
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Tail, commit_tail},
-    listing::{Key, Listing, RowBytes, Values},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -30,10 +30,10 @@ fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
         principal_binding_id: row.id("principal_binding_id")?,
         workload_id: row.id("workload_id")?,
         principal: row.actor("principal")?,
-        lane: lane.map(|lane| known("lane", Lane::parse(lane))).transpose()?,
-        created_at: row.moment("created_at")?,
+        lane: lane.map(|lane| decode("lane", Lane::parse(lane))).transpose()?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-        updated_at: row.moment("updated_at")?,
+        updated_at: row.timestamp("updated_at")?,
         updated_by: row.actor("updated_by")?,
         revision: row.revision("revision")?,
     })
@@ -75,16 +75,16 @@ impl PrincipalBindingStore for Database {
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
             format!("workload_id = {}", values.bind(workload.uuid())),
         ];
-        let key = Key::Id("principal_binding_id", "principal_binding_id");
-        self.listed(
-            Listing::plain(COLUMNS, key, ("FROM principal_binding", RowBytes::Small), conditions, values),
+        let key = SortKey::Id("principal_binding_id", "principal_binding_id");
+        self.fetch_page(
+            ListQuery::single(COLUMNS, key, ("FROM principal_binding", RowBytes::Small), conditions, values),
             page,
             binding,
         )
         .await
     }
 
-    async fn commit_principal(
+    async fn commit_binding(
         &self,
         scope: TenantScope,
         change: Change<PrincipalBinding>,
@@ -114,10 +114,10 @@ impl PrincipalBindingStore for Database {
             ")"
         );
         let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (workload, principal) = (next.workload_id.uuid(), next.principal.to_string());
         let (lane, revision) = (next.lane.map(Lane::as_str), next.revision.get());
-        let (at, by, id) = (next.updated_at.moment(), next.updated_by.to_string(), next.principal_binding_id.uuid());
+        let (at, by, id) = (next.updated_at.to_datetime(), next.updated_by.to_string(), next.principal_binding_id.uuid());
         let mut own = tail.with(&[&workload, &principal, &lane, &at, &by, &revision, &id]);
         match decided_on.map(Revision::get) {
             None => self.commit(FIRST, &own).await,
@@ -129,7 +129,7 @@ impl PrincipalBindingStore for Database {
         .map(|_| ())
     }
 
-    async fn commit_end(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_removal(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH held AS (
                 DELETE FROM principal_binding
@@ -141,7 +141,7 @@ impl PrincipalBindingStore for Database {
             commit_tail!(),
             ")"
         );
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         let (workload, principal) = (seen.workload_id.uuid(), seen.principal.to_string());
         let (id, revision) = (seen.principal_binding_id.uuid(), seen.revision.get());
         self.commit(SQL, &tail.with(&[&workload, &principal, &id, &revision])).await.map(|_| ())

@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, Param},
-    failure,
-    guarded::{Tail, commit_tail},
-    listing::{Key, Listing, RowBytes, Values},
+    store_error,
+    commit_tail::{CommitParams, commit_tail},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
     row::RowExt,
 };
 use async_trait::async_trait;
@@ -30,13 +30,13 @@ fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
     let grantee = match row.optional_id("grantee_workspace_id")? {
         Some(workspace) => Grantee::Workspace(workspace),
         None if row.column::<Option<&str>>("principal")?.is_some() => Grantee::Principal(row.actor("principal")?),
-        None => return Err(failure::broken(Box::new(MissingGrantee))),
+        None => return Err(store_error::broken(Box::new(MissingGrantee))),
     };
     Ok(AssetGrant {
         grant_id: row.id("grant_id")?,
         asset_id: row.id("asset_id")?,
         grantee,
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }
@@ -68,16 +68,16 @@ impl AssetGrantStore for Database {
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
             format!("asset_id = {}", values.bind(asset.uuid())),
         ];
-        let key = Key::Id("grant_id", "grant_id");
-        self.listed(
-            Listing::plain(COLUMNS, key, ("FROM asset_grant", RowBytes::Small), conditions, values),
+        let key = SortKey::Id("grant_id", "grant_id");
+        self.fetch_page(
+            ListQuery::single(COLUMNS, key, ("FROM asset_grant", RowBytes::Small), conditions, values),
             page,
             grant,
         )
         .await
     }
 
-    async fn granted(
+    async fn granted_assets(
         &self,
         scope: TenantScope,
         assets: &[AssetId],
@@ -102,7 +102,7 @@ impl AssetGrantStore for Database {
         self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
-    async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {
+    async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {
         const SQL: &str =
             "SELECT EXISTS (SELECT FROM asset_grant WHERE tenant_id = $1 AND principal = ANY($2)) AS found";
         read_found(self.read_one(SQL, &[&scope.tenant().uuid(), &principal_names(principals)]).await?)
@@ -126,17 +126,17 @@ impl AssetGrantStore for Database {
             ")"
         );
         let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
+        let tail = CommitParams::new(scope, &fact, key);
         let (principal, workspace) = match &next.grantee {
             Grantee::Principal(principal) => (Some(principal.to_string()), None),
             Grantee::Workspace(id) => (None, Some(id.uuid())),
         };
         let (id, asset) = (next.grant_id.uuid(), next.asset_id.uuid());
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
         self.commit(SQL, &tail.with(&[&id, &asset, &principal, &workspace, &at, &by])).await.map(|_| ())
     }
 
-    async fn commit_end(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_revocation(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH ended AS (
                 DELETE FROM asset_grant WHERE tenant_id = $1 AND grant_id = $13 RETURNING 1
@@ -145,7 +145,7 @@ impl AssetGrantStore for Database {
             commit_tail!(),
             ")"
         );
-        let tail = Tail::new(scope, &fact, None);
+        let tail = CommitParams::new(scope, &fact, None);
         self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     asset::{
         VersionLabel,
-        impact::{Bound, BoundRelease, ImpactStore, Referrer, Target},
+        impact::{BindingTarget, BoundRelease, ImpactStore, Referrer, ReferenceTarget},
     },
     id::AssetVersionId,
     release::StateName,
@@ -16,7 +16,7 @@ use fairway_domain::{
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-fn label(text: &str) -> Option<VersionLabel> {
+fn parse_label(text: &str) -> Option<VersionLabel> {
     VersionLabel::parse(text)
 }
 
@@ -25,9 +25,9 @@ fn referrer(row: &Row) -> Result<Referrer, StoreError> {
     Ok(Referrer {
         asset: asset(row)?,
         asset_version_id: row.id("asset_version_id")?,
-        version_label: row.spelled("version_label", label)?,
+        version_label: row.parsed("version_label", parse_label)?,
         target_slug: row.slug("target_slug")?,
-        target_label: target_label.and_then(label),
+        target_label: target_label.and_then(parse_label),
         pointer: row.column("pointer")?,
     })
 }
@@ -35,14 +35,14 @@ fn referrer(row: &Row) -> Result<Referrer, StoreError> {
 fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
     Ok(BoundRelease {
         release_id: row.id("release_id")?,
-        state: row.spelled("state", StateName::parse)?,
+        state: row.parsed("state", StateName::parse)?,
         environment: row.slug("environment")?,
         workload_id: row.id("workload_id")?,
         workload_slug: row.slug("workload_slug")?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
         asset_version_id: row.id("asset_version_id")?,
-        version_label: row.spelled("version_label", label)?,
+        version_label: row.parsed("version_label", parse_label)?,
     })
 }
 
@@ -51,7 +51,7 @@ impl ImpactStore for Database {
     async fn referrers(
         &self,
         scope: TenantScope,
-        targets: &[Target],
+        targets: &[ReferenceTarget],
         known: &[AssetVersionId],
         most: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
@@ -91,12 +91,12 @@ impl ImpactStore for Database {
     async fn binding_releases(
         &self,
         scope: TenantScope,
-        bound: Bound<'_>,
+        bound: BindingTarget<'_>,
         most: u32,
     ) -> Result<Vec<BoundRelease>, StoreError> {
         let (condition, ids): (&str, Vec<Uuid>) = match bound {
-            Bound::Asset(id) => ("asset_id = ANY($2)", vec![id.uuid()]),
-            Bound::Versions(ids) => {
+            BindingTarget::Asset(id) => ("asset_id = ANY($2)", vec![id.uuid()]),
+            BindingTarget::Versions(ids) => {
                 ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect())
             }
         };

@@ -1,7 +1,7 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values};
+use crate::pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values};
 use fairway_domain::{
     access::ActorRef,
     asset::ports::{AssetFilter, AssetVisibility},
@@ -10,12 +10,12 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-const KEY: Key = Key::Id("asset.asset_id", "asset_id");
+const KEY: SortKey = SortKey::Id("asset.asset_id", "asset_id");
 const FROM: &str = "FROM asset";
 const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
 /// Assets, by visibility and filters.
-pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
+pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
     let mut values = Values::default();
     let mut asked = vec![format!("asset.tenant_id = {}", values.bind(scope.tenant().uuid()))];
     if let Some(kind) = filter.kind {
@@ -24,18 +24,18 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
     if let Some(state) = filter.lifecycle {
         asked.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
     }
-    let branch = |each: Option<&str>, more: &[String]| Branch {
+    let branch = |each: Option<&str>, more: &[String]| UnionArm {
         from: FROM.to_owned(),
         conditions: asked.iter().chain(more).cloned().collect(),
         each: each.map(str::to_owned),
     };
-    let (with, branches) = match &filter.sight {
+    let (with, branches) = match &filter.visibility {
         AssetVisibility::Tenant => (String::new(), vec![branch(None, &[])]),
         AssetVisibility::From { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
             let elsewhere = format!("namespace_id <> {namespace}");
             let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
-            let granted = granted(&workspaces, principals, &mut values);
+            let granted = granted_condition(&workspaces, principals, &mut values);
             let branches = vec![
                 branch(None, &[format!("namespace_id = {namespace}")]),
                 branch(None, &[BUILTIN.to_owned(), elsewhere.clone()]),
@@ -61,7 +61,7 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
                  )"
             );
             let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
-            let granted = granted("(SELECT places FROM place)::uuid[]", principals, &mut values);
+            let granted = granted_condition("(SELECT places FROM place)::uuid[]", principals, &mut values);
             let mut branches = vec![
                 branch(Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
                 branch(None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
@@ -73,20 +73,20 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
             (with, branches)
         }
     };
-    Listing {
+    ListQuery {
         with,
         columns: ASSET_COLUMNS,
         key: KEY,
-        beside: None,
+        post_join: None,
         row_bytes: RowBytes::Small,
-        branches,
+        arms: branches,
         values,
-        only_grows: false,
+        is_append_only: false,
     }
 }
 
 /// The condition that an asset is granted to one of the principals or workspaces.
-fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
+fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
     let principals = values.bind(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
         "asset_id IN (
@@ -98,7 +98,7 @@ fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> St
 
 /// Versions of an asset, in commit order. Identifiers do not give this order: several clocks create them before the
 /// commit.
-pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
+pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
     let mut values = Values::default();
@@ -106,7 +106,7 @@ pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
         format!("version.tenant_id = {}", values.bind(scope.tenant().uuid())),
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
-    let key = Key::Place("version.ordinal", "version_ordinal");
-    let row_bytes = RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
-    Listing::plain(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
+    let key = SortKey::Position("version.ordinal", "version_ordinal");
+    let row_bytes = RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
+    ListQuery::single(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
 }

@@ -1,6 +1,6 @@
 //! Status of model policy routes.
 
-use crate::{database::read, look::Look, row::RowExt};
+use crate::{database::read, batch_load::BatchLoader, row::RowExt};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::store::StoreError;
@@ -14,12 +14,12 @@ pub(crate) struct RouteStatusLoader(pub(crate) Pool);
 type RouteKey = (Uuid, Uuid, Uuid, String);
 
 #[async_trait]
-impl Look for RouteStatusLoader {
+impl BatchLoader for RouteStatusLoader {
     type Key = RouteKey;
-    type Found = bool;
-    const WHAT: &'static str = "routes of model policies";
+    type Value = bool;
+    const LABEL: &'static str = "routes of model policies";
 
-    async fn look(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
+    async fn load_batch(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
         // A missing version sorts before all others.
         const SQL: &str = "SELECT tenant_id, asset_id, asked.version_id, asked.route_id,
                 asset.lifecycle_state = 'active' AND NOT EXISTS (

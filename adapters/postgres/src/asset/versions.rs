@@ -2,10 +2,10 @@
 
 use crate::{
     database::{Database, Param, commit, commit_batch},
-    guarded::{FactColumns, Tail, commit_tail, fact_placeholders, fact_column_names, told},
+    commit_tail::{FactColumns, CommitParams, commit_tail, fact_placeholders, fact_column_names, insert_facts},
     large_reads::{LargeRead, small_text_columns},
-    row::{RowExt, known},
-    together::Commit,
+    row::{RowExt, decode},
+    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -34,10 +34,10 @@ macro_rules! version_columns {
 pub(super) const VERSION_COLUMNS: &str = concat!(version_columns!(), ", version.content");
 
 /// Labels that advance an asset's label counter, as a regular expression: `v` and a number that fits into `bigint`.
-pub(super) const COUNTED: &str = "^v[1-9][0-9]{0,17}$";
+pub(super) const COUNTED_LABEL: &str = "^v[1-9][0-9]{0,17}$";
 
 /// Joins the change note of a version, which is stored apart because it can be erased.
-pub(super) const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
+pub(super) const NOTE_JOIN: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
 
 pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
     version_with(row, row.column("content")?)
@@ -48,12 +48,12 @@ fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError
     Ok(AssetVersion {
         asset_version_id,
         asset_id,
-        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        version_label: row.parsed("version_label", VersionLabel::parse)?,
         canonical,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
-        checksum: row.spelled("checksum", Checksum::parse)?,
-        change_note: row.column::<Option<&str>>("change_note")?.map(ChangeNote::kept),
-        created_at: row.moment("version_created_at")?,
+        checksum: row.parsed("checksum", Checksum::parse)?,
+        change_note: row.column::<Option<&str>>("change_note")?.map(ChangeNote::from_stored),
+        created_at: row.timestamp("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
 }
@@ -75,7 +75,7 @@ pub(super) async fn single_version(
     let id: Uuid = row.column("asset_version_id")?;
     let large = LargeRead::acquire(scope, bytes).await?;
     let (rows, _permit) = large.rows(database, READ_CONTENT, &[&scope.tenant().uuid(), &id]).await?;
-    version_with(row, known("content", rows.first())?.column("content")?)
+    version_with(row, decode("content", rows.first())?.column("content")?)
 }
 
 /// The source text of a version, if stored.
@@ -95,16 +95,16 @@ pub(super) async fn source_text(
 }
 
 /// Inserts a version of an asset in its own statement.
-pub(super) async fn alone(
+pub(super) async fn insert_version(
     pool: &Pool,
     scope: TenantScope,
     change: &Change<NewVersion>,
     key: Option<&KeyedOutcome>,
 ) -> Result<AssetVersion, CommitError> {
     let Change { next, decided_on: _, fact } = change;
-    let tail = Tail::new(scope, fact, key);
+    let tail = CommitParams::new(scope, fact, key);
     let row = VersionRow::of(next);
-    let (beside, more) = row.beside("$13", 21);
+    let (beside, more) = row.attachment_ctes("$13", 21);
     // The update of the asset's row serializes versions of one asset, so labels are unique and ordinals follow commit
     // order. An explicit label of the form `vN` advances the label counter. The call of `fairway_commit` comes first
     // in the final join: after a join to a missing version, PostgreSQL would not evaluate it.
@@ -112,7 +112,7 @@ pub(super) async fn alone(
         "WITH parent AS (
             UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
                 WHEN $15::text IS NULL THEN last_label + 1
-                WHEN $15 ~ '{COUNTED}' THEN greatest(last_label, substr($15, 2)::bigint)
+                WHEN $15 ~ '{COUNTED_LABEL}' THEN greatest(last_label, substr($15, 2)::bigint)
                 ELSE last_label END
             WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
             RETURNING coalesce($15, 'v' || last_label) AS label, last_ordinal AS ordinal
@@ -131,8 +131,8 @@ pub(super) async fn alone(
     let mut own = row.params();
     own.extend(more);
     let rows = commit(pool, &sql, &tail.with(&own)).await?;
-    let row = known("version_label", rows.first())?;
-    stored(next, row)
+    let row = decode("version_label", rows.first())?;
+    stored_version(next, row)
 }
 
 /// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version whose asset is
@@ -161,7 +161,7 @@ const INSERT_BATCH: &str = concat!(
         FROM parent
     ),
     ",
-    told!("parent"),
+    insert_facts!("parent"),
     " SELECT fact_id, label AS version_label FROM parent"
 );
 
@@ -182,14 +182,14 @@ pub(super) fn payload_bytes(version: &NewVersion) -> usize {
 }
 
 #[async_trait]
-impl Commit for VersionCommitter {
+impl BatchCommitter for VersionCommitter {
     type Item = PendingVersion;
-    type Done = AssetVersion;
-    const WHAT: &'static str = "new versions";
+    type Output = AssetVersion;
+    const LABEL: &'static str = "new versions";
 
     /// Versions with attachments or an explicit label, which may conflict, run alone. So does a second version of the
     /// same asset, whose label follows the first one's.
-    fn shares(pending: &PendingVersion, in_front: &[&PendingVersion]) -> bool {
+    fn is_batchable(pending: &PendingVersion, in_front: &[&PendingVersion]) -> bool {
         let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &pending.change.next;
         version_label.is_none()
             && source_text.is_none()
@@ -198,11 +198,11 @@ impl Commit for VersionCommitter {
             && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
     }
 
-    fn weight(pending: &PendingVersion) -> usize {
+    fn payload_bytes(pending: &PendingVersion) -> usize {
         payload_bytes(&pending.change.next)
     }
 
-    async fn together(
+    async fn commit_batch(
         &self,
         pending: &[&PendingVersion],
     ) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {
@@ -223,14 +223,14 @@ impl Commit for VersionCommitter {
         let made: HashMap<Uuid, &Row> =
             rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
         let answer = |pending: &&PendingVersion| match made.get(&pending.change.fact.fact_id.uuid()) {
-            Some(row) => stored(&pending.change.next, row),
+            Some(row) => stored_version(&pending.change.next, row),
             None => Err(CommitError::Stale),
         };
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
     async fn alone(&self, pending: &PendingVersion) -> Result<AssetVersion, CommitError> {
-        alone(&self.0, pending.scope, &pending.change, None).await
+        insert_version(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
@@ -287,7 +287,7 @@ impl<'a> VersionRow<'a> {
             content: version.canonical.text(),
             artifact: version.artifact_ref.as_str(),
             checksum: version.canonical.checksum().as_str(),
-            at: version.created_at.moment(),
+            at: version.created_at.to_datetime(),
             by: version.created_by.to_string(),
             source: version.source_text.as_deref(),
             note: version.change_note.as_ref().map(ChangeNote::as_str),
@@ -308,7 +308,7 @@ impl<'a> VersionRow<'a> {
     /// CTEs that insert the attachments of the version (source, note, references), with their parameters from
     /// placeholder `first` on. Absent attachments add no CTE: most versions have none, and each CTE costs planning and
     /// execution time.
-    pub(super) fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
+    pub(super) fn attachment_ctes(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
         let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
         for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
             if body.is_some() {
@@ -340,11 +340,11 @@ impl<'a> VersionRow<'a> {
 }
 
 /// The stored version, with the label that the statement assigned.
-pub(super) fn stored(version: &NewVersion, row: &Row) -> Result<AssetVersion, CommitError> {
+pub(super) fn stored_version(version: &NewVersion, row: &Row) -> Result<AssetVersion, CommitError> {
     Ok(AssetVersion {
         asset_version_id: version.asset_version_id,
         asset_id: version.asset_id,
-        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        version_label: row.parsed("version_label", VersionLabel::parse)?,
         canonical: version.canonical.text().to_owned(),
         artifact_ref: version.artifact_ref.clone(),
         checksum: version.canonical.checksum().clone(),

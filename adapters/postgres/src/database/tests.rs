@@ -34,7 +34,7 @@ async fn prepared(pool: &Pool) -> usize {
 }
 
 fn scope() -> TenantScope {
-    TenantScope::for_relay(DEFAULT_TENANT.into())
+    TenantScope::for_background_task(DEFAULT_TENANT.into())
 }
 
 /// Pages that use different statements: the first page, a page by offset, and a page after a cursor.
@@ -60,7 +60,7 @@ async fn limits_prepared_statements_of_lists() {
                         let filter = ReleaseFilter { workspace, workload, environment, state, reach };
                         for page in pages() {
                             ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
-                            most = most.max(prepared(&store.lists).await);
+                            most = most.max(prepared(&store.list_pool).await);
                         }
                     }
                 }
@@ -86,7 +86,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
                         }
-                        most = most.max(prepared(&store.points).await);
+                        most = most.max(prepared(&store.point_pool).await);
                     }
                 }
             }

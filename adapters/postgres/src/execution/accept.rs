@@ -2,12 +2,12 @@
 //! changed.
 
 use super::{
-    accept_code::{SCRIPT, SCRIPT_KEYED},
-    accept_guest,
+    accept_script::{SCRIPT, SCRIPT_KEYED},
+    accept_delegated,
 };
 use crate::{
     database::{Param, commit},
-    row::{RowExt, known},
+    row::{RowExt, decode},
 };
 use deadpool_postgres::Pool;
 use fairway_domain::{
@@ -16,7 +16,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, Status,
         dispatch::RequestContext,
-        ports::{Accepted, AcceptedOn},
+        ports::{AcceptOutcome, ExpectedRevisions},
     },
     id::ShareLinkId,
     idempotency::RequestKey,
@@ -180,9 +180,9 @@ pub(super) async fn accept(
     points: &Pool,
     scope: TenantScope,
     run: &Acceptance,
-    on: AcceptedOn,
+    on: ExpectedRevisions,
     key: Option<&RequestKey>,
-) -> Result<Accepted, CommitError> {
+) -> Result<AcceptOutcome, CommitError> {
     let tenant = scope.tenant().uuid();
     let (workload, environment) = (run.workload_id.uuid(), run.environment.as_str());
     let (on_deployment, on_workload, on_access) = (on.deployment.get(), on.workload.get(), on.access.get());
@@ -191,7 +191,7 @@ pub(super) async fn accept(
     let (lane, submitter, snapshot) = (run.lane.as_str(), run.submitter.to_string(), run.snapshot.as_slice());
     let input_digest = run.inputs.digest();
     let input_digest = input_digest.as_slice();
-    let started = run.started_at.moment();
+    let started = run.started_at.to_datetime();
     let (status, outcome, finished) = match &run.admission {
         Admission::Run { .. } | Admission::Script { .. } => (Status::Running.as_str(), None, None),
         Admission::Queue { .. } => (Status::Queued.as_str(), None, None),
@@ -200,10 +200,10 @@ pub(super) async fn accept(
         }
     };
     let salt = run.inputs.salt.as_slice();
-    let sender = sender(&run.sender);
+    let sender = request_context_json(&run.request_context);
     let decision = &run.decision;
     let (decision_id, verdict, evaluated) =
-        (decision.decision_id.uuid(), Outcome::as_str(decision.outcome), decision.evaluated_at.moment());
+        (decision.decision_id.uuid(), Outcome::as_str(decision.outcome), decision.evaluated_at.to_datetime());
     let mut params: Vec<Param<'_>> = vec![
         &tenant,
         &workload,
@@ -260,15 +260,15 @@ pub(super) async fn accept(
             (DENY, DENY_KEYED)
         }
     };
-    let guest = &run.guest;
+    let guest = &run.delegated_access;
     let (link, result_token) = (guest.share_link.map(ShareLinkId::uuid), guest.result_token.as_ref());
     let result_token = result_token.map(|hash| hash.bytes().as_slice());
     let delegate = guest.delegate.as_ref().map(ActorRef::to_string);
-    let (plain, keyed) = if guest.is_nobody() || matches!(run.admission, Admission::Script { .. }) {
+    let (plain, keyed) = if guest.is_empty() || matches!(run.admission, Admission::Script { .. }) {
         (plain, keyed)
     } else {
         params.extend_from_slice(&[&link, &result_token, &delegate]);
-        accept_guest::statements(&run.admission)
+        accept_delegated::statements(&run.admission)
     };
     let sent = match (key, &claim) {
         (Some(key), Some((caller, digest))) => {
@@ -278,20 +278,20 @@ pub(super) async fn accept(
         (_, _) => commit(points, plain, &params).await,
     };
     let rows = match sent {
-        Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(Accepted::LinkClosed),
+        Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
         sent => sent?,
     };
-    let row = known("gone", rows.first())?;
+    let row = decode("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);
     Ok(match (places, gone) {
-        (0, _) if row.column("line_full")? => Accepted::LineFull,
-        (0, _) => Accepted::Moved,
-        (_, 0) => Accepted::KeyTaken,
-        (_, _) => Accepted::Yes,
+        (0, _) if row.column("line_full")? => AcceptOutcome::QueueFull,
+        (0, _) => AcceptOutcome::Stale,
+        (_, 0) => AcceptOutcome::DuplicateKey,
+        (_, _) => AcceptOutcome::Accepted,
     })
 }
 
 /// The stored form of a run's request context.
-pub(super) fn sender(sender: &RequestContext) -> String {
+pub(super) fn request_context_json(sender: &RequestContext) -> String {
     json!(sender).to_string()
 }

@@ -4,8 +4,8 @@ use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
     database::{Database, read},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
-    look::Look,
-    row::{RowExt, known, parsed},
+    batch_load::BatchLoader,
+    row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -38,7 +38,7 @@ impl DecisionBody {
     fn read(self) -> Result<DecisionRow, StoreError> {
         Ok(DecisionRow {
             decision_id: self.decision_id,
-            outcome: known("decisions", Outcome::parse(&self.outcome))?,
+            outcome: decode("decisions", Outcome::parse(&self.outcome))?,
             reason_code: self.reason_code,
             obligations: self.obligations,
             rules: self.rules,
@@ -121,12 +121,12 @@ const CHAIN_COLUMN: &str = "
      WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS chain";
 
 /// Decodes rows from a JSON aggregate; null means none.
-fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
-    row.column::<Option<&str>>(name)?.map(parsed).transpose().map(Option::unwrap_or_default)
+fn json_rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
+    row.column::<Option<&str>>(name)?.map(parse_json).transpose().map(Option::unwrap_or_default)
 }
 
 /// The evidence of a run, as columns of its row.
-fn columns(asked: RunSelector) -> String {
+fn evidence_columns(asked: RunSelector) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, {CHAIN_COLUMN},
             {}, {}, {HAS_NOTES_COLUMN}",
@@ -136,22 +136,22 @@ fn columns(asked: RunSelector) -> String {
 }
 
 /// Loads the evidence of runs by tenant and identifier.
-pub(crate) struct Evidence {
+pub(crate) struct EvidenceLoader {
     pub(crate) pool: Pool,
     /// Retention of payloads.
-    pub(crate) kept: Duration,
+    pub(crate) retention: Duration,
 }
 
 #[async_trait]
-impl Look for Evidence {
+impl BatchLoader for EvidenceLoader {
     type Key = (Uuid, Uuid);
-    type Found = EvidenceRecord;
-    const WHAT: &'static str = "evidence of runs";
+    type Value = EvidenceRecord;
+    const LABEL: &'static str = "evidence of runs";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
         let rows = match keys {
             [(tenant, run)] => {
-                let (columns, of) = (columns(RunSelector::One), RunSelector::One.condition("execution"));
+                let (columns, of) = (evidence_columns(RunSelector::One), RunSelector::One.condition("execution"));
                 read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
             _ => {
@@ -160,7 +160,7 @@ impl Look for Evidence {
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
                         SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
-                    columns(RunSelector::Each),
+                    evidence_columns(RunSelector::Each),
                     RunSelector::Each.condition("execution"),
                 );
                 read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
@@ -177,7 +177,7 @@ impl Look for Evidence {
     }
 }
 
-impl Evidence {
+impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Skips the statement if no decision imposed an obligation,
     /// the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
@@ -191,14 +191,14 @@ impl Evidence {
         let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
         for row in read(&self.pool, SQL, &[&tenants, &runs, first, last]).await? {
             if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
-                record.fulfilled.push((row.column("obligation")?, row.moment("fulfilled_at")?));
+                record.fulfilled.push((row.column("obligation")?, row.timestamp("fulfilled_at")?));
             }
         }
         Ok(())
     }
 }
 
-impl Evidence {
+impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Skips the statement if no run retrieved documents, the common
     /// case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
@@ -225,9 +225,9 @@ impl Evidence {
             }
         }
         let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
-        let kept = self.kept.as_secs_f64();
+        let kept = self.retention.as_secs_f64();
         for row in read(&self.pool, &sql, &[&tenants, &runs, &artifacts, first, last, &kept]).await? {
-            let body: QueryBody = parsed(row.column("body")?)?;
+            let body: QueryBody = parse_json(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
             let of = |record: &mut EvidenceRecord| {
@@ -242,15 +242,15 @@ impl Evidence {
 
 fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
-        row.column::<Option<&[u8]>>(name)?.map(|bytes| known(name, bytes.try_into().ok())).transpose()
+        row.column::<Option<&[u8]>>(name)?.map(|bytes| decode(name, bytes.try_into().ok())).transpose()
     };
-    let decisions: Vec<DecisionBody> = rows(row, "decisions")?;
-    let artifacts: Vec<ArtifactBody> = rows(row, "artifacts")?;
+    let decisions: Vec<DecisionBody> = json_rows(row, "decisions")?;
+    let artifacts: Vec<ArtifactBody> = json_rows(row, "artifacts")?;
     let mut record = EvidenceRecord {
         execution: execution(row)?,
-        input_digest: known("input_digest", digest("input_digest")?)?,
+        input_digest: decode("input_digest", digest("input_digest")?)?,
         output_digest: digest("output_digest")?,
-        chain: parsed(row.column("chain")?)?,
+        chain: parse_json(row.column("chain")?)?,
         decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
         fulfilled: Vec::new(),
         retrievals: artifacts.iter().filter_map(retrieval).collect(),
@@ -268,7 +268,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         notes_withheld: false,
     };
     // Computed from the decisions, which are already loaded.
-    record.execution.reason_code = record.decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
+    record.execution.reason_code = record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
 }
 
@@ -337,16 +337,16 @@ pub(super) async fn artifact(
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
     let payload = match row.column::<Option<i64>>("payload_bytes")? {
         Some(bytes) => read_large_payload(database, scope, (id, artifact), bytes).await?,
-        None => row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+        None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
     };
     let document = ArtifactDocument {
         artifact: ArtifactRow {
             artifact_id: row.id("artifact_id")?,
             artifact_kind: row.column("artifact_kind")?,
             storage_ref: row.column("storage_ref")?,
-            created_at: row.moment("created_at")?,
+            created_at: row.timestamp("created_at")?,
         },
-        body: parsed(row.column("body")?)?,
+        body: parse_json(row.column("body")?)?,
         payload,
         // A payload may contain the output, which is withheld until the run ends.
         payload_withheld: row.column("is_held_back")?,
@@ -369,5 +369,5 @@ async fn read_large_payload(
     let large = LargeRead::acquire(scope, bytes).await?;
     let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let (rows, _permit) = large.rows(database, SQL, &params).await?;
-    rows.first().map(|row| parsed(row.column("body")?)).transpose()
+    rows.first().map(|row| parse_json(row.column("body")?)).transpose()
 }

@@ -5,7 +5,7 @@ use crate::{
     Database,
     database::read,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    look::Look,
+    batch_load::BatchLoader,
     row::RowExt,
 };
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 /// The output of a run until `$3` seconds after its end, by the database's clock: the text, or its length if it
 /// exceeds `$4` bytes. A batch returns one row for each key, so a large output is read alone.
-macro_rules! output {
+macro_rules! output_join {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
             "LEFT JOIN LATERAL (
@@ -40,7 +40,7 @@ macro_rules! output {
 }
 
 /// The reason code of a run's strictest decision, and of the last among equally strict ones.
-macro_rules! reason {
+macro_rules! reason_code_column {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
             "(SELECT reason_code FROM policy_decision AS decision
@@ -65,28 +65,28 @@ pub(crate) struct FoundRun {
 
 impl FoundRun {
     pub(super) fn into_state(self) -> RunState {
-        RunState { execution: self.execution, is_output_left_out: self.output_bytes.is_some() }
+        RunState { execution: self.execution, is_output_omitted: self.output_bytes.is_some() }
     }
 }
 
 /// Loads runs by tenant and identifier.
-pub(crate) struct Runs {
+pub(crate) struct RunLoader {
     pub(crate) pool: Pool,
     /// Retention of outputs.
-    pub(crate) kept: Duration,
+    pub(crate) retention: Duration,
 }
 
 #[async_trait]
-impl Look for Runs {
+impl BatchLoader for RunLoader {
     type Key = (Uuid, Uuid);
-    type Found = FoundRun;
-    const WHAT: &'static str = "runs";
+    type Value = FoundRun;
+    const LABEL: &'static str = "runs";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), FoundRun>, StoreError> {
-        let kept = self.kept.as_secs_f64();
+    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), FoundRun>, StoreError> {
+        let kept = self.retention.as_secs_f64();
         let rows = match keys {
             [(tenant, run)] => {
-                let (output, reason) = (output!("$1", "$2", ""), reason!("$1", "$2", ""));
+                let (output, reason) = (output_join!("$1", "$2", ""), reason_code_column!("$1", "$2", ""));
                 let sql = format!(
                     "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
                      WHERE tenant_id = $1 AND execution_id = $2"
@@ -97,12 +97,12 @@ impl Look for Runs {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
                 // The range of identifiers lets PostgreSQL prune monthly partitions.
                 let (first, last) = (runs.iter().min(), runs.iter().max());
-                let output = output!(
+                let output = output_join!(
                     "asked.tenant",
                     "asked.run",
                     " AND result.execution_id >= $5 AND result.execution_id <= $6"
                 );
-                let reason = reason!(
+                let reason = reason_code_column!(
                     "asked.tenant",
                     "asked.run",
                     " AND decision.execution_id >= $5 AND decision.execution_id <= $6"
@@ -116,11 +116,11 @@ impl Look for Runs {
                 read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_SMALL_BYTES, &first, &last]).await?
             }
         };
-        rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found(row)?))).collect()
+        rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found_run(row)?))).collect()
     }
 }
 
-fn found(row: &Row) -> Result<FoundRun, StoreError> {
+fn found_run(row: &Row) -> Result<FoundRun, StoreError> {
     Ok(FoundRun { execution: execution(row)?, output_bytes: row.column("output_bytes")? })
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn find(
     scope: TenantScope,
     id: ExecutionId,
 ) -> Result<Option<Execution>, StoreError> {
-    let Some(found) = database.runs.now((scope.tenant().uuid(), id.uuid())).await? else { return Ok(None) };
+    let Some(found) = database.runs.load((scope.tenant().uuid(), id.uuid())).await? else { return Ok(None) };
     let mut execution = found.execution;
     if let Some(bytes) = found.output_bytes {
         execution.output = read_large_output(database, scope, id, bytes).await?;

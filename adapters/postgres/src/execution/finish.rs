@@ -6,20 +6,20 @@ mod memory;
 
 use crate::{
     database::{Param, commit, commit_batch},
-    guarded::{fact_placeholders, fact_column_names, told},
+    commit_tail::{fact_placeholders, fact_column_names, insert_facts},
     memory::session_row_key,
     row::RowExt,
-    together::Commit,
+    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use columns::BatchColumns;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::{Ending, Status, progress::RunEvent},
+    execution::{FinishRecord, Status, progress::RunEvent},
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
-use memory::remembered;
+use memory::insert_turns;
 use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -99,7 +99,7 @@ macro_rules! finish_sql {
 const FINISH: &str = finish_sql!("");
 
 /// The last events of runs.
-macro_rules! kept {
+macro_rules! insert_events {
     () => {
         "kept AS (
             INSERT INTO execution_progress (tenant_id, execution_id, position, events)
@@ -112,10 +112,10 @@ macro_rules! kept {
 }
 
 /// The same for runs with progress events.
-const FINISH_WITH_EVENTS: &str = finish_sql!(kept!());
+const FINISH_WITH_EVENTS: &str = finish_sql!(insert_events!());
 
 /// Parts that few runs have.
-macro_rules! more {
+macro_rules! insert_rare_parts {
     () => {
         concat!(
             kept!(),
@@ -158,30 +158,30 @@ macro_rules! more {
 }
 
 /// For all other runs.
-const FINISH_WITH_RARE_PARTS: &str = finish_sql!(more!());
+const FINISH_WITH_RARE_PARTS: &str = finish_sql!(insert_rare_parts!());
 
 /// The same for runs of a conversation with memory.
-const FINISH_WITH_MEMORY: &str = finish_sql!(concat!(more!(), remembered!()));
+const FINISH_WITH_MEMORY: &str = finish_sql!(concat!(insert_rare_parts!(), insert_turns!()));
 
 /// Group commit of ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) Pool);
 
 /// A run to end.
-pub(crate) struct Asking {
+pub(crate) struct PendingFinish {
     pub(super) scope: TenantScope,
-    pub(super) ending: Ending,
+    pub(super) ending: FinishRecord,
 }
 
-impl Asking {
+impl PendingFinish {
     /// The key of the `memory_session` row that the end locks.
-    fn conversation(&self) -> Option<(Uuid, Uuid, String, &str)> {
-        let written = self.ending.memory.as_ref()?;
-        Some(session_row_key(self.scope.tenant().uuid(), written.turn.memory.remembering.scope, &written.place))
+    fn session_key(&self) -> Option<(Uuid, Uuid, String, &str)> {
+        let written = self.ending.writeback.as_ref()?;
+        Some(session_row_key(self.scope.tenant().uuid(), written.turn.memory.config.scope, &written.conversation))
     }
 
     /// Whether the run needs the parts that few runs have.
-    fn has_more(&self) -> bool {
-        let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
+    fn needs_rare_parts(&self) -> bool {
+        let FinishRecord { status, decisions, fulfilled, artifacts, .. } = &self.ending;
         *status != Status::Completed
             || !decisions.is_empty()
             || !fulfilled.is_empty()
@@ -190,34 +190,34 @@ impl Asking {
 }
 
 #[async_trait]
-impl Commit for FinishCommitter {
-    type Item = Asking;
-    type Done = ();
-    const WHAT: &'static str = "ends of runs";
+impl BatchCommitter for FinishCommitter {
+    type Item = PendingFinish;
+    type Output = ();
+    const LABEL: &'static str = "ends of runs";
 
     /// A second end of the same run must see the first one's result, or both would report success. A second turn of
     /// the same conversation must see the session row that the first one wrote.
-    fn shares(pending: &Asking, in_front: &[&Asking]) -> bool {
-        let (run, conversation) = (pending.ending.execution_id, pending.conversation());
+    fn is_batchable(pending: &PendingFinish, in_front: &[&PendingFinish]) -> bool {
+        let (run, conversation) = (pending.ending.execution_id, pending.session_key());
         in_front.iter().all(|other| {
-            other.ending.execution_id != run && (conversation.is_none() || other.conversation() != conversation)
+            other.ending.execution_id != run && (conversation.is_none() || other.session_key() != conversation)
         })
     }
 
-    fn weight(pending: &Asking) -> usize {
-        bytes(&pending.ending)
+    fn payload_bytes(pending: &PendingFinish) -> usize {
+        payload_bytes(&pending.ending)
     }
 
-    async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+    async fn commit_batch(&self, pending: &[&PendingFinish]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let (sql, params) = select_statement(pending, &batch);
         let Some(rows) = commit_batch(&self.0, sql, &params).await? else { return Ok(None) };
         let ended: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
-        let stored = |pending: &&Asking| ended.contains(&pending.ending.execution_id.uuid());
+        let stored = |pending: &&PendingFinish| ended.contains(&pending.ending.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| stored(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, pending: &Asking) -> Result<(), CommitError> {
+    async fn alone(&self, pending: &PendingFinish) -> Result<(), CommitError> {
         let batch = BatchColumns::of(&[pending]);
         let (sql, params) = select_statement(&[pending], &batch);
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
@@ -226,19 +226,19 @@ impl Commit for FinishCommitter {
 }
 
 /// Bytes of the unbounded texts of an end.
-pub(super) fn bytes(ending: &Ending) -> usize {
-    let Ending { output, artifacts, memory, progress, .. } = ending;
+pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
+    let FinishRecord { output, artifacts, writeback: memory, progress, .. } = ending;
     let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
     let turn = memory.as_ref().map_or(0, |written| written.turn.bytes());
-    let told = progress.iter().flat_map(|piece| &piece.events).map(RunEvent::text_bytes);
+    let told = progress.iter().flat_map(|piece| &piece.events).map(RunEvent::delta_bytes);
     output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
-fn select_statement<'m>(pending: &[&Asking], batch: &'m BatchColumns<'_>) -> (&'static str, Vec<Param<'m>>) {
-    if pending.iter().any(|pending| pending.ending.memory.is_some()) {
+fn select_statement<'m>(pending: &[&PendingFinish], batch: &'m BatchColumns<'_>) -> (&'static str, Vec<Param<'m>>) {
+    if pending.iter().any(|pending| pending.ending.writeback.is_some()) {
         (FINISH_WITH_MEMORY, batch.with_memory())
-    } else if pending.iter().any(|pending| pending.has_more()) {
-        (FINISH_WITH_RARE_PARTS, batch.with_more())
+    } else if pending.iter().any(|pending| pending.needs_rare_parts()) {
+        (FINISH_WITH_RARE_PARTS, batch.with_rare_parts())
     } else if pending.iter().any(|pending| pending.ending.progress.is_some()) {
         (FINISH_WITH_EVENTS, batch.with_events())
     } else {

@@ -3,12 +3,12 @@
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
 use crate::{
     database::{Database, Param},
-    row::{RowExt, known},
+    row::{RowExt, decode},
 };
 use fairway_domain::{
     access::ActorRef,
     execution::{
-        dispatch::Held,
+        dispatch::LeaseRef,
         ports::{WorkKind, LapsedFilter, LapsedRun, LeaseState},
     },
     id::ExecutionId,
@@ -37,7 +37,7 @@ pub(super) async fn renew(
     let Some(row) = rows.first() else { return Ok(LeaseState::Lost) };
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     Ok(match (cancelled_by, row.column("goes_on")?) {
-        (Some(by), _) => LeaseState::Cancelled(known("cancelled_by", ActorRef::parse(by).ok())?),
+        (Some(by), _) => LeaseState::Cancelled(decode("cancelled_by", ActorRef::parse(by).ok())?),
         (None, true) => LeaseState::Held,
         (None, false) => LeaseState::WorkloadStopped,
     })
@@ -45,14 +45,14 @@ pub(super) async fn renew(
 
 /// Releases a lease. The token is replaced, because the former worker may still renew with the old one. `-infinity`
 /// marks a release, so that it is not counted as a reclaim.
-pub(super) async fn hand_back(database: &Database, scope: TenantScope, held: Held) -> Result<(), StoreError> {
+pub(super) async fn release(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
     const SQL: &str = "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
         WHERE tenant_id = $1 AND execution_id = $2 AND token = $3";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];
     database.write_idempotent(SQL, &params).await.map(|_| ())
 }
 
-pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
+pub(super) async fn reclaim_expired(database: &Database, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
     let every = match whose {
         LapsedFilter::All => true,
         LapsedFilter::Scripts => false,
@@ -84,14 +84,14 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: LapsedF
             let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
             let owed = row.column::<Option<bool>>("owed_to_owner")?.unwrap_or_default();
             Ok(LapsedRun {
-                scope: TenantScope::for_relay(row.id("tenant_id")?),
+                scope: TenantScope::for_background_task(row.id("tenant_id")?),
                 execution: execution(row)?,
-                input_digest: known("input_digest", digest.try_into().ok())?,
+                input_digest: decode("input_digest", digest.try_into().ok())?,
                 lease,
-                doing: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
-                overdue: row.column("overdue")?,
-                cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
-                tells_owner: if owed { row.column("owner_ref")? } else { None },
+                work_kind: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
+                is_past_deadline: row.column("overdue")?,
+                cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
+                owner_to_notify: if owed { row.column("owner_ref")? } else { None },
             })
         })
         .collect()

@@ -3,8 +3,8 @@
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
     database::{Database, Param, read},
-    look::Look,
-    row::{RowExt, known, parsed},
+    batch_load::BatchLoader,
+    row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -44,7 +44,7 @@ struct DecisionBody {
 
 /// The key of a page of a run's lineage.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct LineagePageKey {
     tenant: Uuid,
     run: Uuid,
     origin: Option<&'static str>,
@@ -94,12 +94,12 @@ fn page_sql() -> String {
 }
 
 #[async_trait]
-impl Look for LineageLoader {
-    type Key = Asked;
-    type Found = LineagePage;
-    const WHAT: &'static str = "lineage of runs";
+impl BatchLoader for LineageLoader {
+    type Key = LineagePageKey;
+    type Value = LineagePage;
+    const LABEL: &'static str = "lineage of runs";
 
-    async fn look(&self, keys: &[Asked]) -> Result<HashMap<Asked, LineagePage>, StoreError> {
+    async fn load_batch(&self, keys: &[LineagePageKey]) -> Result<HashMap<LineagePageKey, LineagePage>, StoreError> {
         let tenants: Vec<Uuid> = keys.iter().map(|key| key.tenant).collect();
         let runs: Vec<Uuid> = keys.iter().map(|key| key.run).collect();
         let origins: Vec<Option<&str>> = keys.iter().map(|key| key.origin).collect();
@@ -113,24 +113,24 @@ impl Look for LineageLoader {
         let found = rows.iter().map(|row| {
             let number = usize::try_from(row.column::<i64>("number")?).ok();
             let key = number.and_then(|number| keys.get(number.checked_sub(1)?));
-            Ok((known("number", key.cloned())?, page(row)?))
+            Ok((decode("number", key.cloned())?, page(row)?))
         });
         found.collect()
     }
 }
 
 fn page(row: &Row) -> Result<LineagePage, StoreError> {
-    let items: Vec<ItemBody> = row.column::<Option<&str>>("items")?.map(parsed).transpose()?.unwrap_or_default();
+    let items: Vec<ItemBody> = row.column::<Option<&str>>("items")?.map(parse_json).transpose()?.unwrap_or_default();
     let decisions: Vec<DecisionBody> =
-        row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
+        row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
     let decisions = decisions
         .into_iter()
-        .map(|decision| Ok((decision.decision_id, known("outcome", Outcome::parse(&decision.outcome))?)))
+        .map(|decision| Ok((decision.decision_id, decode("outcome", Outcome::parse(&decision.outcome))?)))
         .collect::<Result<Vec<_>, StoreError>>()?;
     let inputs_kept = row.column("inputs_kept")?;
     Ok(LineagePage {
         execution: execution(row)?,
-        total: known("total", u64::try_from(row.column::<i64>("total")?).ok())?,
+        total: decode("total", u64::try_from(row.column::<i64>("total")?).ok())?,
         items: items.into_iter().map(|item| item.read(&decisions, inputs_kept)).collect::<Result<_, _>>()?,
     })
 }
@@ -141,7 +141,7 @@ pub(super) async fn lineage(
     id: ExecutionId,
     (filter, limit, offset): (LineageFilter, u32, u32),
 ) -> Result<Option<LineagePage>, StoreError> {
-    let asked = Asked {
+    let asked = LineagePageKey {
         tenant: scope.tenant().uuid(),
         run: id.uuid(),
         origin: filter.origin.map(Origin::as_str),
@@ -150,17 +150,17 @@ pub(super) async fn lineage(
         limit: i64::from(limit),
         offset: i64::from(offset),
     };
-    database.lineages.now(asked).await
+    database.lineages.load(asked).await
 }
 
 impl ItemBody {
     fn read(self, decisions: &[(DecisionId, Outcome)], inputs_kept: bool) -> Result<LineageRow, StoreError> {
-        let origin = known("origin", Origin::parse(&self.origin))?;
+        let origin = decode("origin", Origin::parse(&self.origin))?;
         Ok(LineageRow {
             lineage_id: self.lineage_id,
             origin,
-            influence_role: known("influence_role", InfluenceRole::parse(&self.influence_role))?,
-            action_class: known("action_class", ActionClass::parse(&self.action_class))?,
+            influence_role: decode("influence_role", InfluenceRole::parse(&self.influence_role))?,
+            action_class: decode("action_class", ActionClass::parse(&self.action_class))?,
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,

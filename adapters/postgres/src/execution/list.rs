@@ -7,7 +7,7 @@
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
 use crate::{
     database::Database,
-    listing::{Branch, Key, Listing, RowBytes, Values, within, visible_workspaces_cte},
+    pagination::{UnionArm, SortKey, ListQuery, RowBytes, Values, within, visible_workspaces_cte},
 };
 use fairway_domain::{
     access::rights::Reach,
@@ -19,7 +19,7 @@ use fairway_domain::{
 use uuid::Uuid;
 
 const COLUMNS: &str = "entry.execution_id AS listed_id";
-const KEY: Key = Key::Id("entry.execution_id", "listed_id");
+const KEY: SortKey = SortKey::Id("entry.execution_id", "listed_id");
 
 /// The table that a list scans.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl ScanTable {
     }
 
     /// Whether the list is append-only: a listed run stays in it.
-    fn only_grows(self, status: Option<Status>) -> bool {
+    fn is_append_only(self, status: Option<Status>) -> bool {
         match self {
             Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
             Self::Leases | Self::Line | Self::Reviews => false,
@@ -69,7 +69,7 @@ impl ScanTable {
     }
 
     /// Whether every row of the table has the requested status.
-    const fn is_of_one_status(self) -> bool {
+    const fn has_single_status(self) -> bool {
         match self {
             Self::Reviews => true,
             Self::Runs | Self::Exceptions | Self::Leases | Self::Line => false,
@@ -77,7 +77,7 @@ impl ScanTable {
     }
 
     /// The alias that holds the columns of the run.
-    const fn run(self) -> &'static str {
+    const fn run_alias(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions | Self::Reviews => "entry",
             Self::Leases | Self::Line => "run",
@@ -97,12 +97,12 @@ pub(super) async fn list(
     filter: &ExecutionFilter,
     page: PageRequest,
 ) -> Result<Page<Execution>, StoreError> {
-    database.fetch_page_by_month(listing(scope, filter), page, execution).await
+    database.fetch_page_by_month(list_query(scope, filter), page, execution).await
 }
 
-fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
+fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let walk = ScanTable::of(filter.status);
-    let run = walk.run();
+    let run = walk.run_alias();
     let mut values = Values::default();
     let mut conditions = vec![format!("entry.tenant_id = {}", values.bind(scope.tenant().uuid()))];
     if let Some(since) = filter.since {
@@ -111,7 +111,7 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
     if let Some(until) = filter.until {
         conditions.push(format!("entry.execution_id < {}", values.bind(uuid_floor(until))));
     }
-    if let Some(status) = filter.status.filter(|_| !walk.is_of_one_status()) {
+    if let Some(status) = filter.status.filter(|_| !walk.has_single_status()) {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
     let mut from = format!("FROM {} AS entry", walk.table());
@@ -123,16 +123,16 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
     );
-    let only_grows = walk.only_grows(filter.status);
-    Listing {
+    let only_grows = walk.is_append_only(filter.status);
+    ListQuery {
         with,
         columns: COLUMNS,
         key: KEY,
-        beside: Some(beside),
+        post_join: Some(beside),
         row_bytes: RowBytes::Small,
-        branches,
+        arms: branches,
         values,
-        only_grows,
+        is_append_only: only_grows,
     }
 }
 
@@ -145,17 +145,17 @@ fn visible_list_arms(
     run: &str,
     mut conditions: Vec<String>,
     values: &mut Values,
-) -> (String, Vec<Branch>) {
+) -> (String, Vec<UnionArm>) {
     let asked = match (filter.release, filter.workload) {
         (Some(release), _) => Some(("release", release.uuid())),
         (None, Some(workload)) => Some(("workload", workload.uuid())),
         (None, None) => None,
     };
-    let one = |with, conditions| (with, vec![Branch { from: from.to_owned(), conditions, each: None }]);
+    let one = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, each: None }]);
     let Some((noun, id)) = asked else {
         return match &filter.reach {
             None => one(String::new(), conditions),
-            Some(reach) if run == ScanTable::Runs.run() => {
+            Some(reach) if run == ScanTable::Runs.run_alias() => {
                 within(reach, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
             }
             Some(reach) => {
@@ -199,9 +199,9 @@ mod tests {
     use super::*;
     use fairway_domain::tenant::DEFAULT_TENANT;
 
-    fn text(filter: &ExecutionFilter) -> String {
-        let listing = listing(TenantScope::for_relay(DEFAULT_TENANT.into()), filter);
-        let branches = listing.branches.iter().map(|branch| {
+    fn arms_sql(filter: &ExecutionFilter) -> String {
+        let listing = list_query(TenantScope::for_background_task(DEFAULT_TENANT.into()), filter);
+        let branches = listing.arms.iter().map(|branch| {
             let from = branch.from.split_whitespace().collect::<Vec<_>>().join(" ");
             format!("{from} WHERE {} EACH {:?}", branch.conditions.join(" AND "), branch.each)
         });
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn scans_the_table_that_holds_each_status() {
         for status in Status::ALL {
-            let text = text(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
+            let text = arms_sql(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
             let table = ScanTable::of(Some(status)).table();
             assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
-            assert_eq!(text.contains("status = $2"), !ScanTable::of(Some(status)).is_of_one_status(), "{text}");
+            assert_eq!(text.contains("status = $2"), !ScanTable::of(Some(status)).has_single_status(), "{text}");
         }
-        assert_eq!(text(&ExecutionFilter::default()), "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None");
+        assert_eq!(arms_sql(&ExecutionFilter::default()), "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None");
     }
 
     #[test]

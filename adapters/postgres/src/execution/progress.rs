@@ -2,18 +2,18 @@
 
 use crate::{
     database::{Database, Param, commit, commit_batch},
-    failure,
+    store_error,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::{RowExt, known, parsed},
-    together::Commit,
+    row::{RowExt, decode, parse_json},
+    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{
-        dispatch::Held,
+        dispatch::LeaseRef,
         ports::EventPage,
-        progress::{StoredAnswer, Progress, RunEvent},
+        progress::{StoredAnswer, ProgressRecord, RunEvent},
     },
     id::ExecutionId,
     store::{CommitError, StoreError},
@@ -51,18 +51,18 @@ struct ChunkBody {
 }
 
 /// Decodes progress chunks from a JSON aggregate, in order; null means none.
-pub(super) fn pieces(text: Option<&str>) -> Result<Vec<Progress>, StoreError> {
-    let bodies: Vec<ChunkBody> = text.map(parsed).transpose()?.unwrap_or_default();
+pub(super) fn decode_chunks(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
+    let bodies: Vec<ChunkBody> = text.map(parse_json).transpose()?.unwrap_or_default();
     let piece = |body: ChunkBody| {
-        let answer: Option<StoredAnswer> = body.answer.as_deref().map(parsed).transpose()?;
-        Ok(Progress { position: body.position, answer, events: parsed(&body.events)? })
+        let answer: Option<StoredAnswer> = body.answer.as_deref().map(parse_json).transpose()?;
+        Ok(ProgressRecord { position: body.position, answer, events: parse_json(&body.events)? })
     };
     bodies.into_iter().map(piece).collect()
 }
 
 /// Serializes a stored value. Serialization of domain types cannot fail.
-pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| failure::broken(Box::new(error)))
+pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| store_error::broken(Box::new(error)))
 }
 
 /// Maximum bytes of the events of a page with several chunks. Rendered as an event stream, they stay below
@@ -72,7 +72,7 @@ const MAX_PAGE_BYTES: i64 = 32 << 10;
 const MAX_PAGE_CHUNKS: i64 = 128;
 
 /// Whether model output of the run is still retained, `$4` seconds after its end.
-macro_rules! kept {
+macro_rules! is_retained_column {
     () => {
         "coalesce((
             SELECT finished_at IS NULL OR finished_at + make_interval(secs => $4) > fairway_now() FROM execution
@@ -92,7 +92,7 @@ pub(super) async fn events(
     // The last row is the first chunk that exceeds the page; its events are null.
     const READ_PAGE: &str = concat!(
         "SELECT position, events, bytes, pieces, ",
-        kept!(),
+        is_retained_column!(),
         " FROM (
             SELECT position, bytes, total, pieces, CASE WHEN total <= $5 OR total = bytes AND bytes <= $6 THEN events END AS events
             FROM (
@@ -123,7 +123,7 @@ pub(super) async fn events(
     }
     let looked_at: i64 = rows.first().map(|row| row.column("pieces")).transpose()?.unwrap_or_default();
     let has_more = looked_at == MAX_PAGE_CHUNKS || usize::try_from(looked_at).is_ok_and(|many| pieces.len() < many);
-    Ok(EventPage { pieces, has_more })
+    Ok(EventPage { records: pieces, has_more })
 }
 
 /// Reads the events of one large chunk.
@@ -132,10 +132,10 @@ async fn read_large_chunk(
     scope: TenantScope,
     id: ExecutionId,
     (position, bytes): (i16, i64),
-) -> Result<Option<Progress>, StoreError> {
+) -> Result<Option<ProgressRecord>, StoreError> {
     const READ_CHUNK: &str = concat!(
         "SELECT position, events, ",
-        kept!(),
+        is_retained_column!(),
         " FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position = $3"
     );
     let kept = database.result_retention.as_secs_f64();
@@ -145,63 +145,63 @@ async fn read_large_chunk(
     rows.first().map(|row| decode_events(row, row.column("events")?)).transpose()
 }
 
-fn decode_events(row: &Row, events: &str) -> Result<Progress, StoreError> {
-    let mut events: Vec<RunEvent> = parsed(events)?;
+fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> {
+    let mut events: Vec<RunEvent> = parse_json(events)?;
     if !row.column("kept")? {
-        events.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
+        events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
     }
-    let position = known("position", u16::try_from(row.column::<i16>("position")?).ok())?;
-    Ok(Progress { position, answer: None, events })
+    let position = decode("position", u16::try_from(row.column::<i16>("position")?).ok())?;
+    Ok(ProgressRecord { position, answer: None, events })
 }
 
 /// Group commit of progress.
 pub(crate) struct ProgressCommitter(pub(crate) Pool);
 
 /// A progress chunk to write.
-pub(crate) struct Telling {
+pub(crate) struct PendingProgress {
     pub(super) scope: TenantScope,
-    pub(super) held: Held,
+    pub(super) lease_ref: LeaseRef,
     pub(super) position: i16,
     pub(super) answer: Option<String>,
     pub(super) events: String,
 }
 
-impl Telling {
-    pub(super) fn of(scope: TenantScope, held: Held, progress: &Progress) -> Result<Self, StoreError> {
+impl PendingProgress {
+    pub(super) fn of(scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<Self, StoreError> {
         Ok(Self {
             scope,
-            held,
+            lease_ref: held,
             position: i16::try_from(progress.position).unwrap_or(i16::MAX),
-            answer: progress.answer.as_ref().map(text).transpose()?,
-            events: text(&progress.events)?,
+            answer: progress.answer.as_ref().map(to_json).transpose()?,
+            events: to_json(&progress.events)?,
         })
     }
 }
 
 #[async_trait]
-impl Commit for ProgressCommitter {
-    type Item = Telling;
-    type Done = ();
-    const WHAT: &'static str = "progress of runs";
+impl BatchCommitter for ProgressCommitter {
+    type Item = PendingProgress;
+    type Output = ();
+    const LABEL: &'static str = "progress of runs";
 
     /// A statement can update a lease row once only.
-    fn shares(pending: &Telling, in_front: &[&Telling]) -> bool {
-        in_front.iter().all(|other| other.held.execution_id != pending.held.execution_id)
+    fn is_batchable(pending: &PendingProgress, in_front: &[&PendingProgress]) -> bool {
+        in_front.iter().all(|other| other.lease_ref.execution_id != pending.lease_ref.execution_id)
     }
 
-    fn weight(pending: &Telling) -> usize {
+    fn payload_bytes(pending: &PendingProgress) -> usize {
         pending.events.len() + pending.answer.as_ref().map_or(0, String::len)
     }
 
-    async fn together(&self, pending: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+    async fn commit_batch(&self, pending: &[&PendingProgress]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS, &batch.params()).await? else { return Ok(None) };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
-        let kept = |pending: &&Telling| held.contains(&pending.held.execution_id.uuid());
+        let kept = |pending: &&PendingProgress| held.contains(&pending.lease_ref.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, pending: &Telling) -> Result<(), CommitError> {
+    async fn alone(&self, pending: &PendingProgress) -> Result<(), CommitError> {
         let rows: Vec<Row> = commit(&self.0, WRITE_PROGRESS, &BatchColumns::of(&[pending]).params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
@@ -219,12 +219,12 @@ struct BatchColumns<'a> {
 }
 
 impl<'a> BatchColumns<'a> {
-    fn of(pending: &[&'a Telling]) -> Self {
+    fn of(pending: &[&'a PendingProgress]) -> Self {
         let mut batch = Self::default();
         for pending in pending {
             batch.tenants.push(pending.scope.tenant().uuid());
-            batch.executions.push(pending.held.execution_id.uuid());
-            batch.tokens.push(pending.held.lease);
+            batch.executions.push(pending.lease_ref.execution_id.uuid());
+            batch.tokens.push(pending.lease_ref.lease);
             batch.positions.push(pending.position);
             batch.answers.push(pending.answer.as_deref());
             batch.events.push(&pending.events);

@@ -1,17 +1,17 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, progress::pieces};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, progress::decode_chunks};
 use crate::{
     database::{Database, Param},
-    row::{RowExt, known, parsed},
+    row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
     access::ActorRef,
     evidence::RecordedDecision,
     execution::{
         Payload,
-        dispatch::{Claim, Claimed, ClaimedInputs, Held, RequestContext, CancelOutcome, Taken},
-        progress::Progress,
+        dispatch::{Claim, ClaimedRun, ClaimedInputs, LeaseRef, RequestContext, CancelOutcome, CancelLease},
+        progress::ProgressRecord,
     },
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -109,12 +109,12 @@ struct DecisionBody {
 
 /// Claims runs for a worker and reads the data to resume them. The claim is sent once: after a failure its outcome is
 /// unknown, so the worker names it in its next claim.
-pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-    let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_in.as_secs_f64());
-    let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.most_of_one));
-    let after = claim.after.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
-    let sated: Vec<Uuid> = claim.sated.iter().map(|tenant| tenant.uuid()).collect();
-    let no_large_of: Vec<Uuid> = claim.no_large_of.iter().map(|tenant| tenant.uuid()).collect();
+pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
+    let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_after.as_secs_f64());
+    let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.per_tenant_limit));
+    let after = claim.after_tenant.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
+    let sated: Vec<Uuid> = claim.saturated.iter().map(|tenant| tenant.uuid()).collect();
+    let no_large_of: Vec<Uuid> = claim.no_large_tenants.iter().map(|tenant| tenant.uuid()).collect();
     let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
     let params: [Param<'_>; 12] = [
         &claim.lease,
@@ -125,7 +125,7 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         &after,
         &sated,
         &MAX_TENANTS,
-        &claim.lost,
+        &claim.lost_leases,
         &claim.takes_large,
         &no_large_of,
         &max_input_bytes,
@@ -145,7 +145,7 @@ async fn read_claimed(
     database: &Database,
     (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
     (lease, max_input_bytes): (Uuid, i32),
-) -> Result<Vec<Claimed>, StoreError> {
+) -> Result<Vec<ClaimedRun>, StoreError> {
     let sql = format!(
         "SELECT told.*, asked.tenant, asked.turn
          FROM unnest($1::uuid[], $2::uuid[], $4::integer[]) AS asked (tenant, run, turn), LATERAL (
@@ -179,14 +179,14 @@ async fn read_claimed(
 
 /// Decodes a claimed run. If this version cannot decode its resume data, the run is returned without them, and the
 /// worker ends it.
-fn decode_claimed(row: &Row, lease: Uuid) -> Option<Claimed> {
-    let error = match claimed(row, lease, ResumeData::of) {
+fn decode_claimed(row: &Row, lease: Uuid) -> Option<ClaimedRun> {
+    let error = match build_claimed(row, lease, ResumeData::of) {
         Ok(claimed) => return Some(claimed),
         Err(error) => error,
     };
     let execution_id: Option<Uuid> = row.column("execution_id").ok();
     tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "failed to decode claimed run; ending it");
-    claimed(row, lease, |_| Ok(ResumeData::default())).ok()
+    build_claimed(row, lease, |_| Ok(ResumeData::default())).ok()
 }
 
 /// The data with which another process resumes a run.
@@ -194,47 +194,47 @@ fn decode_claimed(row: &Row, lease: Uuid) -> Option<Claimed> {
 struct ResumeData {
     sender: Option<RequestContext>,
     decisions: Vec<RecordedDecision>,
-    progress: Vec<Progress>,
+    progress: Vec<ProgressRecord>,
 }
 
 impl ResumeData {
     fn of(row: &Row) -> Result<Self, StoreError> {
         let decisions: Vec<DecisionBody> =
-            row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
+            row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
         Ok(Self {
-            sender: row.column::<Option<&str>>("sender")?.map(parsed).transpose()?,
+            sender: row.column::<Option<&str>>("sender")?.map(parse_json).transpose()?,
             decisions: decisions.into_iter().map(recorded_decision).collect::<Result<_, _>>()?,
-            progress: pieces(row.column("progress")?)?,
+            progress: decode_chunks(row.column("progress")?)?,
         })
     }
 }
 
-fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<ResumeData, StoreError>) -> Result<Claimed, StoreError> {
+fn build_claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<ResumeData, StoreError>) -> Result<ClaimedRun, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
-        known(name, row.column::<&[u8]>(name)?.try_into().ok())
+        decode(name, row.column::<&[u8]>(name)?.try_into().ok())
     };
-    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| known("salt", salt.try_into().ok())).transpose()?;
+    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
     let ResumeData { sender, decisions, progress } = carried(row)?;
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     let time_left: f64 = row.column("time_left")?;
-    Ok(Claimed {
-        scope: TenantScope::for_relay(row.id("tenant")?),
+    Ok(ClaimedRun {
+        scope: TenantScope::for_background_task(row.id("tenant")?),
         execution: execution(row)?,
         snapshot: bytes("snapshot")?,
         inputs: match (row.column("has_inputs")?, salt.zip(body)) {
-            (_, Some((salt, body))) => ClaimedInputs::Read(Payload { body, salt }),
-            (true, None) => ClaimedInputs::Unread,
+            (_, Some((salt, body))) => ClaimedInputs::Loaded(Payload { body, salt }),
+            (true, None) => ClaimedInputs::NotLoaded,
             (false, None) => ClaimedInputs::Erased,
         },
         input_digest: bytes("input_digest")?,
-        sender,
+        request_context: sender,
         share_link: row.optional_id("share_link_id")?,
         lease,
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
-        takeovers: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
+        reclaims: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
         turn: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
-        cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
+        cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
         decisions,
         progress,
     })
@@ -243,7 +243,7 @@ fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<ResumeData, Store
 fn recorded_decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
     Ok(RecordedDecision {
         decision_id: body.decision_id.into(),
-        outcome: known("decisions", Outcome::parse(&body.outcome))?,
+        outcome: decode("decisions", Outcome::parse(&body.outcome))?,
         reason_code: body.reason_code,
         obligations: body.obligations,
         rules: body.rules,
@@ -252,7 +252,7 @@ fn recorded_decision(body: DecisionBody) -> Result<RecordedDecision, StoreError>
 }
 
 /// Reads the inputs of a run.
-pub(super) async fn inputs(
+pub(super) async fn read_inputs(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
@@ -260,17 +260,17 @@ pub(super) async fn inputs(
     const SQL: &str = "SELECT salt, body FROM execution_input WHERE tenant_id = $1 AND execution_id = $2";
     let row = database.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
     let Some(row) = row else { return Ok(None) };
-    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| known("salt", salt.try_into().ok())).transpose()?;
+    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
     Ok(salt.zip(body).map(|(salt, body)| Payload { body, salt }))
 }
 
 /// Cancels a run: removes it from the queue under a lease of the caller, or marks its lease as cancelled for the
 /// worker.
-pub(super) async fn stop(
+pub(super) async fn cancel(
     database: &Database,
     scope: TenantScope,
-    Taken { held, lease_for, deadline_in }: Taken,
+    CancelLease { lease_ref: held, lease_for, deadline_in }: CancelLease,
     (by, key): (&ActorRef, Option<&KeyedOutcome>),
 ) -> Result<CancelOutcome, StoreError> {
     // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
@@ -313,7 +313,7 @@ pub(super) async fn stop(
     let params: [Param<'_>; 11] =
         [&tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in];
     let rows = database.write_idempotent(SQL, &params).await?;
-    let row = known("taken", rows.first())?;
+    let row = decode("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;
     Ok(match (row.column("taken")?, row.column("told")?) {
         (false, false) => CancelOutcome::Over,
@@ -324,7 +324,7 @@ pub(super) async fn stop(
 }
 
 /// Takes the lease of a run from its worker. Later writes of that worker store nothing.
-pub(super) async fn take_over(database: &Database, scope: TenantScope, held: Held) -> Result<bool, StoreError> {
+pub(super) async fn take_lease(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
     const SQL: &str = "UPDATE execution_lease SET token = $3, lapses_at = fairway_now() + lease_for
         WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];

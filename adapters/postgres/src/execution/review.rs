@@ -3,7 +3,7 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
+    commit_tail::{CommitParams, commit_tail},
     large_reads::{LargeRead, small_text_columns},
     row::RowExt,
 };
@@ -12,7 +12,7 @@ use fairway_domain::{
     asset::ports::ArtifactPath,
     execution::{
         Status,
-        review::{AnswerUnderReview, DeadlineCheck, Overdue, ReviewEnd, ReviewStore},
+        review::{AnswerUnderReview, DeadlineCheck, ExpiredReview, ReviewEnd, ReviewStore},
     },
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -98,9 +98,9 @@ impl ReviewStore for Database {
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let tail = Tail::new(scope, &end.fact, key);
-        let (run, at) = (end.execution_id.uuid(), end.finished_at.moment());
-        let whenever = match end.in_time {
+        let tail = CommitParams::new(scope, &end.fact, key);
+        let (run, at) = (end.execution_id.uuid(), end.finished_at.to_datetime());
+        let whenever = match end.deadline_check {
             DeadlineCheck::Needed => false,
             DeadlineCheck::Unneeded => true,
         };
@@ -122,7 +122,7 @@ impl ReviewStore for Database {
         self.commit(END_REVIEW, &tail.with(&own)).await.map(|_| ())
     }
 
-    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
+    async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
         let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &id.uuid()];
         let sql = format!("SELECT {}, review.asked_at, review.lapses_at {PENDING_OUTPUT}", small_text_columns("result.body", "body"));
         let Some(row) = self.read_one(&sql, &params).await? else { return Ok(None) };
@@ -135,18 +135,18 @@ impl ReviewStore for Database {
             None => row.column("body")?,
         };
         let answer =
-            |kept| Ok(AnswerUnderReview { kept, asked_at: row.moment("asked_at")?, lapses_at: row.moment("lapses_at")? });
+            |kept| Ok(AnswerUnderReview { kept, asked_at: row.timestamp("asked_at")?, lapses_at: row.timestamp("lapses_at")? });
         kept.map(answer).transpose()
     }
 
-    async fn overdue(&self) -> Result<Vec<Overdue>, StoreError> {
+    async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError> {
         let rows = self.read(OVERDUE, &[&MAX_OVERDUE]).await?;
         rows.iter()
             .map(|row| {
-                Ok(Overdue {
-                    scope: TenantScope::for_relay(row.id("tenant_id")?),
+                Ok(ExpiredReview {
+                    scope: TenantScope::for_background_task(row.id("tenant_id")?),
                     execution_id: row.id("execution_id")?,
-                    workload: row.spelled("status", workload::Status::parse)?,
+                    workload: row.parsed("status", workload::Status::parse)?,
                 })
             })
             .collect()

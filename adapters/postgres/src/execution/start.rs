@@ -1,15 +1,15 @@
 //! Starts claimed runs. Concurrent starts share one statement, which writes everything of a run or nothing.
 
-use super::progress::Telling;
+use super::progress::PendingProgress;
 use crate::{
     database::{Param, commit, commit_batch},
     row::RowExt,
-    together::Commit,
+    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::dispatch::{Held, Start, Started},
+    execution::dispatch::{LeaseRef, Start, StartOutcome},
     id::ShareLinkId,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -75,39 +75,39 @@ pub(crate) struct StartCommitter(pub(crate) Pool);
 /// A run to start.
 pub(crate) struct PendingStart {
     start: Start,
-    telling: Telling,
+    telling: PendingProgress,
 }
 
 impl PendingStart {
     pub(super) fn of(scope: TenantScope, start: &Start) -> Result<Self, StoreError> {
-        let held = Held { execution_id: start.acceptance.execution_id, lease: start.lease };
-        Ok(Self { telling: Telling::of(scope, held, &start.progress)?, start: start.clone() })
+        let held = LeaseRef { execution_id: start.acceptance.execution_id, lease: start.lease };
+        Ok(Self { telling: PendingProgress::of(scope, held, &start.progress)?, start: start.clone() })
     }
 }
 
 #[async_trait]
-impl Commit for StartCommitter {
+impl BatchCommitter for StartCommitter {
     type Item = PendingStart;
-    type Done = Started;
-    const WHAT: &'static str = "starts of runs";
+    type Output = StartOutcome;
+    const LABEL: &'static str = "starts of runs";
 
-    fn shares(pending: &PendingStart, in_front: &[&PendingStart]) -> bool {
-        in_front.iter().all(|other| other.telling.held.execution_id != pending.telling.held.execution_id)
+    fn is_batchable(pending: &PendingStart, in_front: &[&PendingStart]) -> bool {
+        in_front.iter().all(|other| other.telling.lease_ref.execution_id != pending.telling.lease_ref.execution_id)
     }
 
-    fn weight(pending: &PendingStart) -> usize {
+    fn payload_bytes(pending: &PendingStart) -> usize {
         pending.telling.events.len()
     }
 
-    async fn together(&self, pending: &[&PendingStart]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
+    async fn commit_batch(&self, pending: &[&PendingStart]) -> Result<Option<Vec<Result<StartOutcome, CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let Some(rows) = commit_batch(&self.0, START, &batch.params()).await? else { return Ok(None) };
         let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
-        let answer = |pending: &&PendingStart| start_outcome(held.get(&pending.telling.held.execution_id.uuid()).copied());
+        let answer = |pending: &&PendingStart| start_outcome(held.get(&pending.telling.lease_ref.execution_id.uuid()).copied());
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingStart) -> Result<Started, CommitError> {
+    async fn alone(&self, pending: &PendingStart) -> Result<StartOutcome, CommitError> {
         let rows = commit(&self.0, START, &BatchColumns::of(&[pending]).params()).await?;
         start_outcome(rows.first().map(start_result).transpose()?.map(|(_, gone)| gone))
     }
@@ -117,10 +117,10 @@ fn start_result(row: &Row) -> Result<(Uuid, bool), StoreError> {
     Ok((row.column("execution_id")?, row.column("gone")?))
 }
 
-fn start_outcome(gone: Option<bool>) -> Result<Started, CommitError> {
+fn start_outcome(gone: Option<bool>) -> Result<StartOutcome, CommitError> {
     match gone {
-        Some(true) => Ok(Started::Yes),
-        Some(false) => Ok(Started::Moved),
+        Some(true) => Ok(StartOutcome::Started),
+        Some(false) => Ok(StartOutcome::Stale),
         None => Err(CommitError::Stale),
     }
 }
@@ -156,7 +156,7 @@ impl<'a> BatchColumns<'a> {
     fn of(pending: &[&'a PendingStart]) -> Self {
         let mut batch = Self::default();
         for PendingStart { start, telling } in pending {
-            let (run, on) = (&start.acceptance, start.on);
+            let (run, on) = (&start.acceptance, start.expected_revisions);
             batch.tenants.push(telling.scope.tenant().uuid());
             batch.executions.push(run.execution_id.uuid());
             batch.tokens.push(start.lease);
@@ -173,7 +173,7 @@ impl<'a> BatchColumns<'a> {
             batch.verdicts.push(decision.outcome.as_str());
             batch.reason_codes.push(&decision.reason_code);
             batch.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
-            batch.evaluated.push(decision.evaluated_at.moment());
+            batch.evaluated.push(decision.evaluated_at.to_datetime());
             batch.positions.push(telling.position);
             batch.events.push(&telling.events);
             batch.links.push(start.share_link.map(ShareLinkId::uuid));

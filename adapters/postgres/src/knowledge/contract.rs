@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Tail, commit_tail},
+    commit_tail::{CommitParams, commit_tail},
     row::RowExt,
 };
 use fairway_domain::{
@@ -70,9 +70,9 @@ pub(super) async fn revoke(
         ")"
     );
     let Change { next, decided_on: _, fact } = change;
-    let tail = Tail::new(scope, &fact, key);
+    let tail = CommitParams::new(scope, &fact, key);
     let (asset, id) = (next.asset_id.uuid(), next.revocation_id.uuid());
-    let (at, by) = (next.revoked_at.moment(), next.revoked_by.to_string());
+    let (at, by) = (next.revoked_at.to_datetime(), next.revoked_by.to_string());
     let own = tail.with(&[&next.contract_id, &asset, &id, &at, &by, &next.reason]);
     database.commit(SQL, &own).await.map(|_| ())
 }
@@ -93,7 +93,7 @@ pub(super) async fn find(
             asset_id: row.id("asset_id")?,
             contract_id: row.column("contract_id")?,
             reason: row.column("reason")?,
-            revoked_at: row.moment("revoked_at")?,
+            revoked_at: row.timestamp("revoked_at")?,
             revoked_by: row.actor("revoked_by")?,
         })
     })

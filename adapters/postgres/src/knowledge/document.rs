@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    listing::{Key, Listing, RowBytes, Values},
-    row::{RowExt, known, parsed},
+    pagination::{SortKey, ListQuery, RowBytes, Values},
+    row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
     asset::canonical::Checksum,
@@ -11,7 +11,7 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         document::{Document, DocumentId, IngestResult},
-        ports::Pin,
+        ports::IndexPin,
     },
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -29,7 +29,7 @@ const FROM: &str = "FROM knowledge_document AS document
         ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
 
 /// Metadata has at most 8 KiB, a title 300 characters, and a source reference 2,000.
-const ROW_BYTES: RowBytes = RowBytes::Weighed {
+const ROW_BYTES: RowBytes = RowBytes::Measured {
     sql: "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
     largest: (8 << 10) + (300 + 2_000) * 4,
 };
@@ -39,20 +39,20 @@ fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> 
 }
 
 fn document(row: &Row) -> Result<Document, StoreError> {
-    let count = |name: &'static str| known(name, u32::try_from(row.column::<i32>(name)?).ok());
-    let metadata = row.column::<Option<&str>>("metadata")?.map(parsed).transpose()?;
+    let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
+    let metadata = row.column::<Option<&str>>("metadata")?.map(parse_json).transpose()?;
     Ok(Document {
         entry_id: row.id("entry_id")?,
-        document_id: row.spelled("document_id", DocumentId::parse)?,
+        document_id: row.parsed("document_id", DocumentId::parse)?,
         title: row.column("title")?,
         source_ref: row.column("source_ref")?,
         metadata: metadata.unwrap_or_default(),
-        digest: row.spelled("digest", Checksum::parse)?,
+        digest: row.parsed("digest", Checksum::parse)?,
         text_bytes: count("text_bytes")?,
         chunk_count: count("chunk_count")?,
         index_revision: revision(row, "revision")?,
-        current: row.column("current")?,
-        created_at: row.moment("created_at")?,
+        is_current: row.column("current")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }
@@ -68,8 +68,8 @@ pub(super) async fn list(
         format!("document.tenant_id = {}", values.bind(scope.tenant().uuid())),
         format!("document.asset_id = {}", values.bind(asset.uuid())),
     ];
-    let key = Key::Id("document.entry_id", "entry_id");
-    database.listed(Listing::plain(COLUMNS, key, (FROM, ROW_BYTES), conditions, values), page, document).await
+    let key = SortKey::Id("document.entry_id", "entry_id");
+    database.fetch_page(ListQuery::single(COLUMNS, key, (FROM, ROW_BYTES), conditions, values), page, document).await
 }
 
 pub(super) async fn find_ingest(
@@ -103,7 +103,7 @@ pub(super) async fn present_revision(
     row.map_or_else(|| Ok(IndexRevision::default()), |row| revision(&row, "revision"))
 }
 
-pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
+pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
     const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
             SELECT added.revision FROM knowledge_ingest AS added
             WHERE added.tenant_id = pin.tenant_id AND added.asset_id = pin.asset_id AND added.revision > pin.revision
@@ -114,7 +114,7 @@ pub(super) async fn pins(database: &Database, scope: TenantScope, release: Relea
     let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
     rows.iter()
         .map(|row| {
-            Ok(Pin { asset: row.id("asset_id")?, pinned: revision(row, "pinned")?, present: revision(row, "present")? })
+            Ok(IndexPin { asset: row.id("asset_id")?, pinned: revision(row, "pinned")?, latest: revision(row, "present")? })
         })
         .collect()
 }

@@ -3,8 +3,8 @@
 use super::model_name;
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
-    row::{RowExt, known},
+    commit_tail::{CommitParams, commit_tail},
+    row::{RowExt, decode},
 };
 use fairway_domain::{
     id::{AssetId, IngestId},
@@ -60,12 +60,12 @@ pub(super) async fn model_of_revision(
     let row = match rows.as_slice() {
         [] => return Ok(IndexEmbedding::Empty),
         [row] => row,
-        [_, ..] => return Ok(IndexEmbedding::Partial),
+        [_, ..] => return Ok(IndexEmbedding::Mixed),
     };
     let (account, model) = (row.column("embedding_account")?, row.column("embedding_model")?);
     Ok(match (account, model) {
         (Some(account), Some(model)) => IndexEmbedding::Whole(EmbeddingModel { account, model }),
-        (_, _) => IndexEmbedding::Partial,
+        (_, _) => IndexEmbedding::Mixed,
     })
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn stale_chunks(
         ) AS read
         WHERE bytes_before < $5";
     let model = model_name(Some(model));
-    let bytes = known("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
+    let bytes = decode("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
     let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(most), &bytes];
     let rows = database.read(SQL, &params).await?;
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
@@ -161,21 +161,21 @@ const REEMBED: &str = concat!(
      SELECT revision FROM done LEFT JOIN head ON true"
 );
 
-pub(super) async fn commit(
+pub(super) async fn commit_reembedding(
     database: &Database,
     scope: TenantScope,
     change: &Change<Reembedding>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
     let Change { next, decided_on, fact } = change;
-    let tail = Tail::new(scope, fact, key);
+    let tail = CommitParams::new(scope, fact, key);
     let asset = next.asset_id.uuid();
     let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);
     let ingest = next.ingest_id.uuid();
     let strategy = next.chunking.strategy.as_str();
-    let tokens = known("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
+    let tokens = decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
     let EmbeddingModel { account, model } = &next.embedded_by;
-    let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+    let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
     let embedded_by = model_name(Some(&next.embedded_by));
     let replaces: Vec<Uuid> = next.vectors.iter().map(|new| new.replaces.uuid()).collect();
     let ids: Vec<Uuid> = next.vectors.iter().map(|new| new.chunk_id.uuid()).collect();
@@ -184,11 +184,11 @@ pub(super) async fn commit(
     let own: [Param<'_>; 13] =
         [&asset, &seen, &ingest, &strategy, &tokens, account, model, &at, &by, &embedded_by, &replaces, &ids, &vectors];
     let rows = database.commit_ingest(scope, REEMBED, &tail.with(&own)).await?;
-    let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
-    Ok(IndexRevision::new(known("revision", revision)?))
+    let revision = decode("revision", rows.first())?.column::<Option<i64>>("revision")?;
+    Ok(IndexRevision::new(decode("revision", revision)?))
 }
 
-pub(super) async fn find(
+pub(super) async fn find_reembedding(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
@@ -209,6 +209,6 @@ pub(super) async fn find(
             account: row.column("embedding_account")?,
             model: row.column("embedding_model")?,
         },
-        chunk_count: known("chunks", u32::try_from(row.column::<i64>("chunks")?).ok())?,
+        chunk_count: decode("chunks", u32::try_from(row.column::<i64>("chunks")?).ok())?,
     }))
 }

@@ -3,16 +3,16 @@
 use super::{Lexemes, model_name};
 use crate::{
     database::{Database, Param},
-    failure,
-    guarded::{Tail, commit_tail},
-    row::{RowExt, known},
+    store_error,
+    commit_tail::{CommitParams, commit_tail},
+    row::{RowExt, decode},
 };
 use fairway_domain::{
     asset::canonical::Canonical,
     idempotency::KeyedOutcome,
     knowledge::{
         IndexRevision,
-        document::{Ingest, NewChunk, NewDocument, marks},
+        document::{Ingest, NewChunk, NewDocument, metadata_hashes},
     },
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
@@ -83,33 +83,33 @@ const INGEST: &str = concat!(
      SELECT revision FROM done LEFT JOIN head ON true"
 );
 
-pub(super) async fn commit(
+pub(super) async fn commit_documents(
     database: &Database,
     scope: TenantScope,
     change: &Change<Ingest>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
     let Change { next, decided_on, fact } = change;
-    let tail = Tail::new(scope, fact, key);
+    let tail = CommitParams::new(scope, fact, key);
     let lexemes = Lexemes::of(scope.tenant(), next.asset_id);
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
         documents.push(document)?;
         let marks: String =
-            marks(&document.metadata).iter().fold(String::new(), |all, mark| all + " " + &lexemes.mark(mark));
+            metadata_hashes(&document.metadata).iter().fold(String::new(), |all, mark| all + " " + &lexemes.mark(mark));
         for (position, chunk) in document.chunks.iter().enumerate() {
             chunks.push(&lexemes, (document, chunk), position, &marks)?;
         }
     }
     let asset = next.asset_id.uuid();
     let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);
-    let added = known("chunks", i64::try_from(chunks.ids.len()).ok())?;
+    let added = decode("chunks", i64::try_from(chunks.ids.len()).ok())?;
     let ingest = next.ingest_id.uuid();
     let strategy = next.chunking.strategy.as_str();
-    let tokens = known("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
+    let tokens = decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
     let account = next.embedded_by.as_ref().map(|model| model.account.as_str());
     let model = next.embedded_by.as_ref().map(|model| model.model.as_str());
-    let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+    let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
     let embedded_by = model_name(next.embedded_by.as_ref());
     let (words, counts): (Vec<&str>, Vec<i64>) = chunks.words.iter().map(|(word, count)| (*word, *count)).unzip();
     let own: [Param<'_>; 33] = [
@@ -148,12 +148,12 @@ pub(super) async fn commit(
         &counts,
     ];
     let rows = database.commit_ingest(scope, INGEST, &tail.with(&own)).await?;
-    let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
-    Ok(IndexRevision::new(known("revision", revision)?))
+    let revision = decode("revision", rows.first())?.column::<Option<i64>>("revision")?;
+    Ok(IndexRevision::new(decode("revision", revision)?))
 }
 
 fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
-    known(name, i32::try_from(number).ok())
+    decode(name, i32::try_from(number).ok())
 }
 
 /// The documents of an ingest, one vector for each column.
@@ -173,7 +173,7 @@ struct DocumentColumns<'a> {
 impl<'a> DocumentColumns<'a> {
     fn push(&mut self, document: &'a NewDocument) -> Result<(), StoreError> {
         let metadata = Canonical::of(&Value::Object(document.metadata.clone()));
-        let metadata = metadata.map_err(|refusal| failure::broken(Box::new(refusal)))?;
+        let metadata = metadata.map_err(|refusal| store_error::broken(Box::new(refusal)))?;
         self.entries.push(document.entry_id.uuid());
         self.names.push(document.document_id.as_str());
         self.digests.push(document.digest.as_str());
@@ -218,13 +218,13 @@ impl<'a> ChunkColumns<'a> {
         self.positions.push(integer("position", position)?);
         self.starts.push(integer("starts", chunk.start)?);
         self.ends.push(integer("ends", chunk.end)?);
-        self.tokens.push(known("tokens", i32::try_from(chunk.tokens).ok())?);
+        self.tokens.push(decode("tokens", i32::try_from(chunk.tokens).ok())?);
         self.digests.push(chunk.digest.as_str());
-        self.lexemes.push(tsvector_text(lexemes, &chunk.words, marks));
+        self.lexemes.push(tsvector_text(lexemes, &chunk.term_frequencies, marks));
         self.texts.push(document.text.get(chunk.start..chunk.end).unwrap_or_default());
         self.vectors
             .push(chunk.vector.as_ref().map(|vector| vector.iter().flat_map(|part| part.to_le_bytes()).collect()));
-        for word in chunk.words.keys() {
+        for word in chunk.term_frequencies.keys() {
             let count = self.words.entry(word).or_default();
             *count = count.saturating_add(1);
         }

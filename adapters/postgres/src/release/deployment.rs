@@ -4,9 +4,9 @@
 use super::rows::{ReleaseRow, RolloutRow};
 use crate::{
     database::{Param, commit, commit_batch},
-    guarded::{FactColumns, Tail, commit_tail, fact_placeholders, fact_column_names, told},
-    row::{RowExt, known},
-    together::Commit,
+    commit_tail::{FactColumns, CommitParams, commit_tail, fact_placeholders, fact_column_names, insert_facts},
+    row::{RowExt, decode},
+    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Commits a lane change. Returns the start of the current soak of the release's rollout.
-pub(super) async fn alone(
+pub(super) async fn commit_lane_change(
     pool: &Pool,
     scope: TenantScope,
     change: &DeploymentChange,
@@ -88,7 +88,7 @@ pub(super) async fn alone(
         "), (SELECT soak_started_at FROM changed) AS soak_started_at"
     );
     let next = &change.deployment;
-    let tail = Tail::new(scope, &change.fact, key);
+    let tail = CommitParams::new(scope, &change.fact, key);
     let row = ReleaseRow::of(&change.release, Some(change.release_decided_on));
     let (workload, environment) = (next.workload_id.uuid(), next.environment.as_str());
     let (seen, revision) = (change.deployment_decided_on.get(), next.revision.get());
@@ -96,10 +96,10 @@ pub(super) async fn alone(
     let (restricted, guided, standard) = (holder(next.restricted), holder(next.guided), holder(next.standard));
     let supersedes = holder(change.release.supersedes_release_id);
     let superseded: Vec<Uuid> = change.superseded.iter().map(|id| id.uuid()).collect();
-    let stopped: Vec<Uuid> = change.stopped.iter().map(|id| id.uuid()).collect();
+    let stopped: Vec<Uuid> = change.stopped_rollouts.iter().map(|id| id.uuid()).collect();
     let soaking: Vec<&str> = next.soaking.iter().map(|lane| lane.as_str()).collect();
     let rollout = RolloutRow::of(change);
-    let returned: Vec<Uuid> = change.returned.iter().map(|id| id.uuid()).collect();
+    let returned: Vec<Uuid> = change.reinstated.iter().map(|id| id.uuid()).collect();
     let evidence = change.evidence.as_ref();
     let artifact = evidence.map(|artifact| artifact.artifact_id.uuid());
     let kind = evidence.map(|artifact| artifact.kind.as_str());
@@ -132,14 +132,14 @@ pub(super) async fn alone(
         &checksum,
     ]);
     own.extend_from_slice(&rollout.params());
-    let takes = takes_lanes(change);
+    let takes = assigns_lane(change);
     own.extend_from_slice(&[&soaking, &stopped, &takes]);
     let rows = commit(pool, MOVE_LANES, &tail.with(&own)).await?;
-    Ok(known("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
+    Ok(decode("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
 }
 
 /// Whether the change gives a lane to a release. A retired workload allows no such change.
-fn takes_lanes(change: &DeploymentChange) -> bool {
+fn assigns_lane(change: &DeploymentChange) -> bool {
     change.moves.iter().any(|moved| moved.to.is_some())
 }
 
@@ -190,7 +190,7 @@ const COMMIT_BATCH: &str = concat!(
             AS moved (fact_id, lane, from_id, to_id, reason, actor) USING (fact_id)
     ),
     ",
-    told!("held"),
+    insert_facts!("held"),
     " SELECT fact_id FROM held"
 );
 
@@ -205,35 +205,35 @@ pub(crate) struct PendingLaneChange {
 
 impl PendingLaneChange {
     /// The key of the deployment.
-    fn place(&self) -> (Uuid, Uuid, &str) {
+    fn deployment_key(&self) -> (Uuid, Uuid, &str) {
         let deployment = &self.change.deployment;
         (self.scope.tenant().uuid(), deployment.workload_id.uuid(), deployment.environment.as_str())
     }
 }
 
 #[async_trait]
-impl Commit for LaneChangeCommitter {
+impl BatchCommitter for LaneChangeCommitter {
     type Item = PendingLaneChange;
-    type Done = Option<Timestamp>;
-    const WHAT: &'static str = "lane changes";
+    type Output = Option<Timestamp>;
+    const LABEL: &'static str = "lane changes";
 
-    fn shares(pending: &PendingLaneChange, in_front: &[&PendingLaneChange]) -> bool {
+    fn is_batchable(pending: &PendingLaneChange, in_front: &[&PendingLaneChange]) -> bool {
         let change = &pending.change;
-        let alone = change.superseded.is_empty() && change.returned.is_empty() && change.evidence.is_none();
+        let alone = change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
         let rolls = change.release.rollout.is_some()
             || change.soak != Soak::Kept
-            || change.only_soaked
-            || !change.stopped.is_empty()
+            || change.requires_soak
+            || !change.stopped_rollouts.is_empty()
             || !change.deployment.soaking.is_empty();
-        alone && !rolls && in_front.iter().all(|other| other.place() != pending.place())
+        alone && !rolls && in_front.iter().all(|other| other.deployment_key() != pending.deployment_key())
     }
 
     /// A batched change contains identifiers, states and digests only.
-    fn weight(_: &PendingLaneChange) -> usize {
+    fn payload_bytes(_: &PendingLaneChange) -> usize {
         0
     }
 
-    async fn together(
+    async fn commit_batch(
         &self,
         pending: &[&PendingLaneChange],
     ) -> Result<Option<Vec<Result<Option<Timestamp>, CommitError>>>, StoreError> {
@@ -241,7 +241,7 @@ impl Commit for LaneChangeCommitter {
         for pending in pending {
             batch.push(pending);
         }
-        let Some(rows) = commit_batch(&self.0, COMMIT_BATCH, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, COMMIT_BATCH, &batch.facts.with(&batch.params())).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
         let answer = |pending: &&PendingLaneChange| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
@@ -250,7 +250,7 @@ impl Commit for LaneChangeCommitter {
     }
 
     async fn alone(&self, pending: &PendingLaneChange) -> Result<Option<Timestamp>, CommitError> {
-        alone(&self.0, pending.scope, &pending.change, None).await
+        commit_lane_change(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
@@ -288,7 +288,7 @@ impl<'a> BatchColumns<'a> {
         let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
         self.facts.push(pending.scope, &change.fact);
         self.releases.push(row.id);
-        self.seen.push(row.seen);
+        self.seen.push(row.expected_revision);
         self.states.push(row.state);
         self.digests.push(row.digest);
         self.revisions.push(row.revision);
@@ -301,7 +301,7 @@ impl<'a> BatchColumns<'a> {
         self.guided.push(holder(next.guided));
         self.standard.push(holder(next.standard));
         self.lanes_revisions.push(next.revision.get());
-        self.takes_lanes.push(takes_lanes(change));
+        self.takes_lanes.push(assigns_lane(change));
         for moved in &change.moves {
             self.told.push(change.fact.fact_id.uuid());
             self.lanes.push(moved.lane.as_str());
@@ -312,7 +312,7 @@ impl<'a> BatchColumns<'a> {
         }
     }
 
-    fn own(&self) -> [Param<'_>; 21] {
+    fn params(&self) -> [Param<'_>; 21] {
         [
             &self.releases,
             &self.seen,

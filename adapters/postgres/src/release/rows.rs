@@ -2,7 +2,7 @@
 
 use crate::{
     database::Param,
-    row::{RowExt, known, parsed},
+    row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -15,7 +15,7 @@ use fairway_domain::{
         review::{Approval, Verdict},
         rollback::ReleaseArtifact,
     },
-    rollout::{HoldReason, Pace, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{HoldReason, AdvanceMode, Rollout, RolloutPlan, RolloutStatus},
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -74,16 +74,16 @@ struct ReferenceRow {
 }
 
 fn reference(row: ReferenceRow) -> Result<FrozenReference, StoreError> {
-    let label = row.label.map(|label| known("label", VersionLabel::parse(&label))).transpose()?;
+    let label = row.label.map(|label| decode("label", VersionLabel::parse(&label))).transpose()?;
     Ok(FrozenReference {
-        from: row.from.into(),
-        slug: known("slug", Slug::parse(&row.slug).ok())?,
+        from_version_id: row.from.into(),
+        slug: decode("slug", Slug::parse(&row.slug).ok())?,
         label,
         asset_id: row.asset_id.into(),
-        kind: known("asset_kind", AssetKind::parse(&row.asset_kind))?,
+        kind: decode("asset_kind", AssetKind::parse(&row.asset_kind))?,
         asset_version_id: row.asset_version_id.into(),
-        version_label: known("version_label", VersionLabel::parse(&row.version_label))?,
-        checksum: known("checksum", Checksum::parse(&row.checksum))?,
+        version_label: decode("version_label", VersionLabel::parse(&row.version_label))?,
+        checksum: decode("checksum", Checksum::parse(&row.checksum))?,
     })
 }
 
@@ -103,14 +103,14 @@ struct BindingRow {
 fn binding(row: BindingRow) -> Result<Binding, StoreError> {
     Ok(Binding {
         binding_id: row.binding_id.into(),
-        role: known("role", AssetKind::parse(&row.role))?,
+        role: decode("role", AssetKind::parse(&row.role))?,
         asset_version_id: row.asset_version_id.into(),
-        checksum: known("checksum", Checksum::parse(&row.checksum))?,
-        version_label: known("version_label", VersionLabel::parse(&row.version_label))?,
+        checksum: decode("checksum", Checksum::parse(&row.checksum))?,
+        version_label: decode("version_label", VersionLabel::parse(&row.version_label))?,
         asset_id: row.asset_id.into(),
-        asset_slug: known("asset_slug", Slug::parse(&row.asset_slug).ok())?,
+        asset_slug: decode("asset_slug", Slug::parse(&row.asset_slug).ok())?,
         created_at: row.created_at,
-        created_by: known("created_by", ActorRef::parse(&row.created_by).ok())?,
+        created_by: decode("created_by", ActorRef::parse(&row.created_by).ok())?,
     })
 }
 
@@ -127,12 +127,12 @@ struct ApprovalRow {
 fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
     Ok(Approval {
         approval_id: row.approval_id.into(),
-        verdict: known("outcome", Verdict::parse(&row.outcome))?,
-        by: known("approved_by", ActorRef::parse(&row.approved_by).ok())?,
+        verdict: decode("outcome", Verdict::parse(&row.outcome))?,
+        by: decode("approved_by", ActorRef::parse(&row.approved_by).ok())?,
         at: row.approved_at,
         note: None,
-        subject_digest: BindingsDigest::stored(row.subject_digest),
-        age: row.age,
+        subject_digest: BindingsDigest::from_stored(row.subject_digest),
+        age_seconds: row.age,
     })
 }
 
@@ -145,35 +145,35 @@ pub(super) const APPROVAL_NOTE: &str = "LEFT JOIN approval_note USING (tenant_id
 pub(super) fn approval_with_note(row: &Row) -> Result<Approval, StoreError> {
     Ok(Approval {
         approval_id: row.id("approval_id")?,
-        verdict: row.spelled("outcome", Verdict::parse)?,
+        verdict: row.parsed("outcome", Verdict::parse)?,
         by: row.actor("approved_by")?,
-        at: row.moment("approved_at")?,
+        at: row.timestamp("approved_at")?,
         note: row.column("body")?,
-        subject_digest: BindingsDigest::stored(row.column("subject_digest")?),
-        age: known("age", u64::try_from(row.column::<i64>("age")?).ok())?,
+        subject_digest: BindingsDigest::from_stored(row.column("subject_digest")?),
+        age_seconds: decode("age", u64::try_from(row.column::<i64>("age")?).ok())?,
     })
 }
 
 pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
-    let name = row.spelled("state", StateName::parse)?;
-    let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::stored);
+    let name = row.parsed("state", StateName::parse)?;
+    let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::from_stored);
     Ok(Release {
         release_id: row.id("release_id")?,
         workload_id: row.id("workload_id")?,
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
-        target_lane: row.spelled("target_lane", TargetLane::parse)?,
-        state: known("state", State::from_parts(name, digest))?,
+        target_lane: row.parsed("target_lane", TargetLane::parse)?,
+        state: decode("state", State::from_parts(name, digest))?,
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
         rollout: rollout(row)?,
-        rollback_advised: row.column("rollback_advised")?,
+        rollback_recommended: row.column("rollback_advised")?,
         bindings: Vec::new(),
         references: Vec::new(),
         approvals: Vec::new(),
-        created_at: row.moment("created_at")?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-        updated_at: row.moment("updated_at")?,
+        updated_at: row.timestamp("updated_at")?,
         revision: row.revision("revision")?,
     })
 }
@@ -182,21 +182,21 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     let Some(status) = row.column::<Option<String>>("rollout_status")? else { return Ok(None) };
     let sequence = lanes("rollout_lanes", &row.column::<Vec<String>>("rollout_lanes")?)?;
     let minutes = u32::try_from(row.column::<i32>("rollout_soak_minutes")?).ok();
-    let minutes = known("rollout_soak_minutes", minutes)?;
-    let pace = if row.column("rollout_auto_advance")? { Pace::Automatic } else { Pace::Manual };
+    let minutes = decode("rollout_soak_minutes", minutes)?;
+    let pace = if row.column("rollout_auto_advance")? { AdvanceMode::Automatic } else { AdvanceMode::Manual };
     let holds = row.column::<Vec<String>>("rollout_holds")?;
     Ok(Some(Rollout {
-        plan: known("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
-        status: known("rollout_status", RolloutStatus::parse(&status))?,
-        current: known("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
+        plan: decode("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
+        status: decode("rollout_status", RolloutStatus::parse(&status))?,
+        current_index: decode("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since: row.revision("rollout_since")?,
-        soak_started_at: row.moment("soak_started_at")?,
-        held: holds.iter().map(|hold| known("rollout_holds", HoldReason::parse(hold))).collect::<Result<_, _>>()?,
+        soak_started_at: row.timestamp("soak_started_at")?,
+        hold_reasons: holds.iter().map(|hold| decode("rollout_holds", HoldReason::parse(hold))).collect::<Result<_, _>>()?,
     }))
 }
 
 fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError> {
-    spelled.iter().map(|lane| known(name, Lane::parse(lane))).collect()
+    spelled.iter().map(|lane| decode(name, Lane::parse(lane))).collect()
 }
 
 /// The rollout columns that a lane change sets: `$38` status, `$39` lanes, `$40` soak minutes, `$41` auto-advance,
@@ -210,14 +210,14 @@ pub(super) struct RolloutRow {
     index: Option<i16>,
     since: Option<i64>,
     holds: Vec<&'static str>,
-    begins: bool,
-    only_soaked: bool,
+    starts_soak: bool,
+    requires_ended_soak: bool,
 }
 
 impl RolloutRow {
     pub(super) fn of(change: &DeploymentChange) -> Self {
         let rollout = change.release.rollout.as_ref();
-        let begins = match change.soak {
+        let starts_soak = match change.soak {
             Soak::Begun => true,
             Soak::Kept => false,
         };
@@ -226,12 +226,12 @@ impl RolloutRow {
             lanes: rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()),
             // The domain limits a soak to one month.
             minutes: rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)),
-            automatic: rollout.map(|rollout| rollout.plan.pace() == Pace::Automatic),
-            index: rollout.map(|rollout| i16::from(rollout.current)),
+            automatic: rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic),
+            index: rollout.map(|rollout| i16::from(rollout.current_index)),
             since: rollout.map(|rollout| rollout.since.get()),
-            holds: rollout.map_or_else(Vec::new, |rollout| rollout.held.iter().map(|hold| hold.as_str()).collect()),
-            begins,
-            only_soaked: change.only_soaked,
+            holds: rollout.map_or_else(Vec::new, |rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect()),
+            starts_soak,
+            requires_ended_soak: change.requires_soak,
         }
     }
 
@@ -244,8 +244,8 @@ impl RolloutRow {
             &self.index,
             &self.since,
             &self.holds,
-            &self.begins,
-            &self.only_soaked,
+            &self.starts_soak,
+            &self.requires_ended_soak,
         ]
     }
 }
@@ -262,10 +262,10 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
     })
 }
 
-pub(super) fn placed(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
-    let bindings: Vec<BindingRow> = parsed(row.column("bindings")?)?;
-    let approvals: Vec<ApprovalRow> = parsed(row.column("approvals")?)?;
-    let frozen: Vec<ReferenceRow> = parsed(row.column("frozen_references")?)?;
+pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
+    let bindings: Vec<BindingRow> = parse_json(row.column("bindings")?)?;
+    let approvals: Vec<ApprovalRow> = parse_json(row.column("approvals")?)?;
+    let frozen: Vec<ReferenceRow> = parse_json(row.column("frozen_references")?)?;
     let mut references = frozen.into_iter().map(reference).collect::<Result<Vec<_>, _>>()?;
     references.sort_unstable();
     let release = Release {
@@ -281,7 +281,7 @@ pub(super) fn placed(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
 /// `$17` revision, `$18` time.
 pub(super) struct ReleaseRow<'a> {
     pub(super) id: Uuid,
-    pub(super) seen: i64,
+    pub(super) expected_revision: i64,
     pub(super) state: &'static str,
     pub(super) digest: Option<&'a str>,
     pub(super) revision: i64,
@@ -292,16 +292,16 @@ impl<'a> ReleaseRow<'a> {
     pub(super) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
         Self {
             id: release.release_id.uuid(),
-            seen: decided_on.unwrap_or(release.revision).get(),
+            expected_revision: decided_on.unwrap_or(release.revision).get(),
             state: release.state.name().as_str(),
             digest: release.state.digest().map(BindingsDigest::as_str),
             revision: release.revision.get(),
-            at: release.updated_at.moment(),
+            at: release.updated_at.to_datetime(),
         }
     }
 
     pub(super) fn params(&self) -> Vec<Param<'_>> {
-        vec![&self.id, &self.seen, &self.state, &self.digest, &self.revision, &self.at]
+        vec![&self.id, &self.expected_revision, &self.state, &self.digest, &self.revision, &self.at]
     }
 }
 
@@ -327,7 +327,7 @@ impl<'a> ReferenceRows<'a> {
             | State::Retired => &[],
         };
         Self {
-            from: frozen.iter().map(|reference| reference.from.uuid()).collect(),
+            from: frozen.iter().map(|reference| reference.from_version_id.uuid()).collect(),
             slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),
             labels: frozen.iter().map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str)).collect(),
             to: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
@@ -353,8 +353,8 @@ pub(super) fn artifact(row: &Row) -> Result<ReleaseArtifact, StoreError> {
         release_id: row.id("release_id")?,
         kind: row.column("artifact_kind")?,
         content: row.column("content")?,
-        checksum: row.spelled("checksum", Checksum::parse)?,
-        created_at: row.moment("created_at")?,
+        checksum: row.parsed("checksum", Checksum::parse)?,
+        created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
     })
 }

@@ -6,12 +6,12 @@ mod knowledge;
 pub(crate) mod memory;
 mod release;
 mod review;
-mod settle;
+mod resolve_unknown;
 mod share_link;
 mod tenant;
 
-use crate::stage::{Stage, acceptance, new_workload, queued, refused, scope, script, slug, stamp};
-use asset::{archive, asset, asset_grant, end_of_asset_grant, flow, life, passing_workspace, version};
+use crate::stage::{Fixture, acceptance, new_workload, queued, denied, scope, script, slug, stamp};
+use asset::{archive, asset, asset_grant, end_of_asset_grant, flow, lifecycle_move, deletable_workspace, version};
 use execution::{accept, advance, finish, start};
 use fairway_domain::{
     asset::Lifecycle,
@@ -37,16 +37,16 @@ use uuid::Uuid;
 pub(crate) struct Commit {
     pub(crate) method: &'static str,
     /// The kind of fact that the commit writes.
-    pub(crate) tells: Option<FactKind>,
+    pub(crate) fact_kind: Option<FactKind>,
     pub(crate) takes_key: bool,
 }
 
 const fn keyed(method: &'static str, tells: FactKind) -> Commit {
-    Commit { method, tells: Some(tells), takes_key: true }
+    Commit { method, fact_kind: Some(tells), takes_key: true }
 }
 
 const fn keyless(method: &'static str, tells: FactKind) -> Commit {
-    Commit { method, tells: Some(tells), takes_key: false }
+    Commit { method, fact_kind: Some(tells), takes_key: false }
 }
 
 /// All commits. `ReleaseStore::commit_deployment` appears once for each kind of decision. `ExecutionStore::accept`
@@ -92,17 +92,17 @@ pub(crate) const COMMITS: [Commit; 53] = [
     keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
     keyless("ReleaseStore::commit_advice", FactKind::RollbackAdvised),
     keyless("AuditStore::commit_alone", FactKind::SelfApprovalRefused),
-    Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
-    Commit { method: "ExecutionStore::accept (queued)", tells: None, takes_key: true },
+    Commit { method: "ExecutionStore::accept", fact_kind: None, takes_key: true },
+    Commit { method: "ExecutionStore::accept (queued)", fact_kind: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
     keyed("ExecutionStore::accept (script)", FactKind::CodeAccepted),
-    Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
+    Commit { method: "ExecutionStore::accept (guest)", fact_kind: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
     keyless("ExecutionStore::finish (remembered)", FactKind::ExecutionEnded),
     keyless("ExecutionStore::finish (to be reviewed)", FactKind::ExecutionReviewAsked),
-    Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
-    Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
+    Commit { method: "ExecutionStore::start", fact_kind: None, takes_key: false },
+    Commit { method: "ExecutionStore::advance", fact_kind: None, takes_key: false },
     keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
     keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
     keyed("SettlementStore::commit_settlement", FactKind::ExecutionEnded),
@@ -110,7 +110,7 @@ pub(crate) const COMMITS: [Commit; 53] = [
 
 /// Why a commit must fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lost {
+pub(crate) enum Rejection {
     Stale,
     Conflict(Conflict),
 }
@@ -118,7 +118,7 @@ pub(crate) enum Lost {
 /// A statement that invalidates a decision between the decision and its commit.
 pub(crate) struct Invalidation {
     pub(crate) sql: String,
-    pub(crate) lost: Lost,
+    pub(crate) lost: Rejection,
 }
 
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
@@ -126,7 +126,7 @@ pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Se
 /// A decision ready to commit.
 pub(crate) struct Decision {
     pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
-    pub(crate) spoils: Vec<Invalidation>,
+    pub(crate) invalidations: Vec<Invalidation>,
 }
 
 impl Decision {
@@ -134,23 +134,23 @@ impl Decision {
     where
         F: Future<Output = Result<(), CommitError>> + Send + 'static,
     {
-        Self { send: Box::new(|key| Box::pin(send(key))), spoils: Vec::new() }
+        Self { send: Box::new(|key| Box::pin(send(key))), invalidations: Vec::new() }
     }
 
-    fn stale(mut self, sql: String) -> Self {
-        self.spoils.push(Invalidation { sql, lost: Lost::Stale });
+    fn stale_after(mut self, sql: String) -> Self {
+        self.invalidations.push(Invalidation { sql, lost: Rejection::Stale });
         self
     }
 
-    fn conflict(mut self, conflict: Conflict, sql: String) -> Self {
-        self.spoils.push(Invalidation { sql, lost: Lost::Conflict(conflict) });
+    fn conflict_after(mut self, conflict: Conflict, sql: String) -> Self {
+        self.invalidations.push(Invalidation { sql, lost: Rejection::Conflict(conflict) });
         self
     }
 }
 
 impl Commit {
     /// Makes a new decision on the current state.
-    pub(crate) async fn decide(self, stage: &Stage) -> Decision {
+    pub(crate) async fn decide(self, stage: &Fixture) -> Decision {
         match self.method {
             "TenantStore::commit_new" => new_tenant(stage),
             "TenantStore::commit_settings" => settings(stage).await,
@@ -161,7 +161,7 @@ impl Commit {
             "PrincipalBindingStore::commit_principal" => principal_binding(stage).await,
             "PrincipalBindingStore::commit_end" => end_of_principal_binding(stage).await,
             "AssetStore::commit_new" => asset(stage).await,
-            "AssetStore::commit_move" => life(stage, Lifecycle::Retired).await,
+            "AssetStore::commit_move" => lifecycle_move(stage, Lifecycle::Retired).await,
             "AssetStore::commit_move (archive)" => archive(stage).await,
             "AssetGrantStore::commit_grant" => asset_grant(stage).await,
             "AssetGrantStore::commit_end" => end_of_asset_grant(stage).await,
@@ -195,28 +195,28 @@ impl Commit {
             "ExecutionStore::start" => start(stage).await,
             "ExecutionStore::advance" => advance(stage).await,
             "ExecutionStore::accept (script)" => accept(stage, script).await,
-            "ExecutionStore::accept (refused)" => accept(stage, refused).await,
+            "ExecutionStore::accept (refused)" => accept(stage, denied).await,
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
-            "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
+            "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, denied).await,
             "ExecutionStore::finish" => finish(stage).await,
             "ExecutionStore::finish (remembered)" => memory::end(stage).await,
             "MemoryStore::commit_erasure" => memory::erasure(stage).await,
-            "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
-            "SettlementStore::commit_settlement" => settle::settled(stage).await,
-            "ReviewStore::commit_end" => review::judged(stage).await,
-            "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
+            "ExecutionStore::finish (to be reviewed)" => review::review_request(stage).await,
+            "SettlementStore::commit_settlement" => resolve_unknown::resolution(stage).await,
+            "ReviewStore::commit_end" => review::rejected_review(stage).await,
+            "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),
         }
     }
 }
 
-fn store(stage: &Stage) -> Arc<Database> {
+fn store(stage: &Fixture) -> Arc<Database> {
     Arc::clone(&stage.store)
 }
 
-async fn workload(stage: &Stage) -> Decision {
+async fn workload(stage: &Fixture) -> Decision {
     let mut new = new_workload();
-    (new.workspace_id, new.namespace_id) = passing_workspace(stage).await;
+    (new.workspace_id, new.namespace_id) = deletable_workspace(stage).await;
     let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
     let change = Workload::create(new, &stamp()).unwrap();
     let taken = format!(
@@ -227,13 +227,13 @@ async fn workload(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| WorkloadStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict(Conflict::DuplicateSlug, taken)
-        .conflict(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::MissingReference, gone)
 }
 
-async fn workload_change(stage: &Stage) -> Decision {
+async fn workload_change(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
-    let interface = InterfaceConfig::read(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
+    let interface = InterfaceConfig::parse(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
     let patch = WorkloadPatch {
         status: Some(Status::Suspended),
         interface_config: Some(Some(interface)),
@@ -243,16 +243,16 @@ async fn workload_change(stage: &Stage) -> Decision {
     let id = workload.workload_id;
     let store = store(stage);
     Decision::new(async move |_| WorkloadStore::commit(&*store, scope(), change).await)
-        .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
+        .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 
 /// Configures a new environment after `earlier` previous changes of it.
-async fn environment(stage: &Stage, earlier: u16) -> Decision {
+async fn environment(stage: &Fixture, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
     let place = || (DEFAULT_WORKSPACE.into(), name.clone());
     let requiring = |min_approvals| EnvironmentSettings {
         min_approvals,
-        ..EnvironmentSettings::unsaid(&slug(), SelfApproval::Refused)
+        ..EnvironmentSettings::defaults_for(&slug(), SelfApproval::Refused)
     };
     let mut before = None;
     for number in 0..earlier {
@@ -268,5 +268,5 @@ async fn environment(stage: &Stage, earlier: u16) -> Decision {
         DEFAULT_WORKSPACE
     );
     let store = store(stage);
-    Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await).stale(other)
+    Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await).stale_after(other)
 }

@@ -1,6 +1,6 @@
 //! Lanes: one holder each under concurrent changes, and a contiguous history.
 
-use crate::stage::{Stage, activation, scope, stamp};
+use crate::stage::{Fixture, activation, scope, stamp};
 use fairway_domain::{
     release::{Release, State, lane::Lane, ports::ReleaseStore},
     store::{CommitError, PageRequest},
@@ -13,7 +13,7 @@ use uuid::Uuid;
 const MOVERS: usize = 6;
 const ROUNDS: usize = 6;
 
-async fn approved(stage: &Stage, workload: &Workload) -> Vec<Release> {
+async fn approved(stage: &Fixture, workload: &Workload) -> Vec<Release> {
     let version = stage.bindable().await;
     let mut releases = Vec::new();
     for _ in 0..MOVERS {
@@ -23,7 +23,7 @@ async fn approved(stage: &Stage, workload: &Workload) -> Vec<Release> {
 }
 
 /// Checks the invariants: each lane's history is one path that ends at its holder, and exactly the holders are active.
-async fn assert_invariants(stage: &Stage, workload: &Workload) {
+async fn assert_invariants(stage: &Fixture, workload: &Workload) {
     let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
         WHERE workload_id = $1 ORDER BY revision";
     let rows = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
@@ -50,7 +50,7 @@ async fn assert_invariants(stage: &Stage, workload: &Workload) {
 
 #[tokio::test]
 async fn approval_notes_are_read_only_by_approval_reads() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let version = stage.bindable().await;
     let placed = stage.approved(&stage.workload().await, &version).await;
     let read = stage.store.find(scope(), placed.release.release_id).await.unwrap().unwrap().release;
@@ -67,11 +67,11 @@ async fn approval_notes_are_read_only_by_approval_reads() {
 
 #[tokio::test]
 async fn one_of_concurrent_changes_on_one_revision_commits() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let workload = stage.workload().await;
     let mut changes = Vec::new();
     for release in approved(&stage, &workload).await {
-        changes.push(activation(&stage.placed(&release).await, None));
+        changes.push(activation(&stage.current_release(&release).await, None));
     }
     let mut movers = JoinSet::new();
     for change in changes {
@@ -87,7 +87,7 @@ async fn one_of_concurrent_changes_on_one_revision_commits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
-    let stage = Arc::new(Stage::new().await);
+    let stage = Arc::new(Fixture::new().await);
     let workload = stage.workload().await;
     let releases = approved(&stage, &workload).await;
     let mut movers = JoinSet::new();
@@ -96,7 +96,7 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
         movers.spawn(async move {
             let mut moved = 0;
             for round in 0..ROUNDS {
-                let placed = stage.placed(&release).await;
+                let placed = stage.current_release(&release).await;
                 let lane = Lane::ALL[(number + round) % 3];
                 let change = match placed.release.state {
                     State::Approved { .. } | State::Active { .. } if round + 1 < ROUNDS => {

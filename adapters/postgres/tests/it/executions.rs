@@ -1,15 +1,15 @@
 //! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
-use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
+use crate::stage::{RETENTION, Fixture, acceptance, actor, ending, fresh, lease_of, denied, run_ref, scope, stamp};
 use fairway_domain::execution::ports::LapsedFilter;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
-        Acceptance, Ending, Execution, Outcome, Payload, RunError, Status,
-        dispatch::Held,
-        ports::{Accepted, AcceptedOn, ExecutionStore, LeaseState},
+        Acceptance, FinishRecord, Execution, Outcome, Payload, RunError, Status,
+        dispatch::LeaseRef,
+        ports::{AcceptOutcome, ExpectedRevisions, ExecutionStore, LeaseState},
     },
-    idempotency::{IdempotencyStore, Known, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, RequestKey},
     release::ports::ReleaseStore,
     store::CommitError,
 };
@@ -32,25 +32,25 @@ fn key() -> RequestKey {
     }
 }
 
-async fn accepted(stage: &Stage) -> Acceptance {
+async fn accepted(stage: &Fixture) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
     let on = stage.accepted_on(&workload, &placed).await;
-    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
     run
 }
 
-async fn read(stage: &Stage, run: &Acceptance) -> Execution {
+async fn read(stage: &Fixture, run: &Acceptance) -> Execution {
     ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap()
 }
 
-async fn renewed(stage: &Stage, run: &Acceptance) -> LeaseState {
+async fn renewed(stage: &Fixture, run: &Acceptance) -> LeaseState {
     stage.store.renew(scope(), run.execution_id, lease_of(run)).await.unwrap()
 }
 
 /// The end that recovery writes for a run whose expired lease it took.
-fn interrupted_ending(run: &Acceptance, lease: Uuid) -> Ending {
-    Ending {
+fn interrupted_ending(run: &Acceptance, lease: Uuid) -> FinishRecord {
+    FinishRecord {
         lease,
         status: Status::Failed,
         outcome: Outcome::Failure,
@@ -59,23 +59,23 @@ fn interrupted_ending(run: &Acceptance, lease: Uuid) -> Ending {
         steps: Vec::new(),
         decisions: Vec::new(),
         artifacts: Vec::new(),
-        fact: run_ref(run).ended(Outcome::Failure, Some("interrupted"), None, &stamp()),
+        fact: run_ref(run).ended_fact(Outcome::Failure, Some("interrupted"), None, &stamp()),
         ..ending(run)
     }
 }
 
-async fn terminal_facts(stage: &Stage, run: &Acceptance) -> i64 {
+async fn terminal_facts(stage: &Fixture, run: &Acceptance) -> i64 {
     let sql = format!(
         "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'
          AND convert_from(body, 'UTF8')::json -> 'subject' ->> 'id' = '{}'",
         run.execution_id
     );
-    stage.number(&sql).await
+    stage.query_number(&sql).await
 }
 
 #[tokio::test]
 async fn reads_back_an_accepted_run_and_ends_it_once() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
     assert_eq!(read(&stage, &run).await.status, Status::Running);
     let end = ending(&run);
@@ -89,7 +89,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     assert_eq!(evidence.chain.release.release_id, run.release_id);
     assert_eq!(evidence.artifacts.len(), 1);
     assert_eq!(
-        (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
+        (evidence.effective_decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
         ("allow", 2, true)
     );
     // Evidence does not contain the output, which has its own access check.
@@ -113,14 +113,14 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     let again = stage.store.finish(scope(), &end).await.unwrap_err();
     assert!(matches!(again, CommitError::Stale));
     assert_eq!(terminal_facts(&stage, &run).await, 1);
-    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 0);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_lease").await, 0);
 }
 
 #[tokio::test]
 async fn does_not_find_or_end_runs_of_another_tenant() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
-    let stranger = fairway_domain::tenant::TenantScope::for_relay(fresh());
+    let stranger = fairway_domain::tenant::TenantScope::for_background_task(fresh());
     assert_eq!(ExecutionStore::find(&*stage.store, stranger, run.execution_id).await.unwrap(), None);
     let lost = stage.store.finish(stranger, &ending(&run)).await.unwrap_err();
     assert!(matches!(lost, CommitError::Stale));
@@ -131,38 +131,38 @@ async fn does_not_find_or_end_runs_of_another_tenant() {
 
 #[tokio::test]
 async fn one_of_concurrent_accepts_with_one_key_succeeds() {
-    let stage = Arc::new(Stage::new().await);
+    let stage = Arc::new(Fixture::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let key = key();
     let mut racers = JoinSet::new();
     for number in 0..12 {
         let (stage, key) = (Arc::clone(&stage), key.clone());
-        let run = if number % 3 == 0 { refused(&placed) } else { acceptance(&placed) };
+        let run = if number % 3 == 0 { denied(&placed) } else { acceptance(&placed) };
         racers.spawn(async move {
             let accepted = stage.store.accept(scope(), &run, on, Some(&key)).await.unwrap();
             (run.execution_id, accepted)
         });
     }
     let results = racers.join_all().await;
-    let winners: Vec<_> = results.iter().filter(|(_, accepted)| *accepted == Accepted::Yes).collect();
+    let winners: Vec<_> = results.iter().filter(|(_, accepted)| *accepted == AcceptOutcome::Accepted).collect();
     assert_eq!(winners.len(), 1, "{results:?}");
-    assert!(results.iter().all(|(_, accepted)| *accepted != Accepted::Moved));
-    assert_eq!(stage.number("SELECT count(*) FROM execution").await, 1);
-    assert_eq!(stage.number("SELECT count(*) FROM policy_decision").await, 1);
-    let known = stage.store.look_up(scope(), &key).await.unwrap();
-    assert_eq!(known, Known::AsResource(winners[0].0.uuid()));
+    assert!(results.iter().all(|(_, accepted)| *accepted != AcceptOutcome::Stale));
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution").await, 1);
+    assert_eq!(stage.query_number("SELECT count(*) FROM policy_decision").await, 1);
+    let known = stage.store.key_state(scope(), &key).await.unwrap();
+    assert_eq!(known, KeyState::InUse(winners[0].0.uuid()));
     let other = RequestKey { body_digest: [8; 32], ..key };
-    assert_eq!(stage.store.look_up(scope(), &other).await.unwrap(), Known::OtherBody);
+    assert_eq!(stage.store.key_state(scope(), &other).await.unwrap(), KeyState::DifferentBody);
 }
 
 /// Concurrent accepts and ends share a few statements, and each gets its own result.
 #[tokio::test]
 async fn batched_accepts_and_ends_return_independent_results() {
-    let stage = Arc::new(Stage::new().await);
+    let stage = Arc::new(Fixture::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
-    let stale = AcceptedOn { workload: on.workload.next(), ..on };
+    let stale = ExpectedRevisions { workload: on.workload.next(), ..on };
     let shared = key();
     stage.store.accept(scope(), &acceptance(&placed), on, Some(&shared)).await.unwrap();
     let mut runners = JoinSet::new();
@@ -183,20 +183,20 @@ async fn batched_accepts_and_ends_return_independent_results() {
     let mut accepted = Vec::new();
     for (number, run, answer) in runners.join_all().await {
         let expected = match number % 5 {
-            0 => Accepted::Moved,
-            1 => Accepted::KeyTaken,
-            _ => Accepted::Yes,
+            0 => AcceptOutcome::Stale,
+            1 => AcceptOutcome::DuplicateKey,
+            _ => AcceptOutcome::Accepted,
         };
         assert_eq!(answer, expected, "{number}");
         let there = ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap();
-        assert_eq!(there.is_some(), answer == Accepted::Yes);
-        if answer == Accepted::Yes {
+        assert_eq!(there.is_some(), answer == AcceptOutcome::Accepted);
+        if answer == AcceptOutcome::Accepted {
             accepted.push(run);
         }
     }
     assert_eq!(accepted.len(), 24);
-    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 25);
-    assert_eq!(stage.number("SELECT count(*) FROM idempotency_key").await, 9);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_lease").await, 25);
+    assert_eq!(stage.query_number("SELECT count(*) FROM idempotency_key").await, 9);
     let mut enders = JoinSet::new();
     for (number, run) in accepted.into_iter().enumerate() {
         let stage = Arc::clone(&stage);
@@ -223,20 +223,20 @@ async fn batched_accepts_and_ends_return_independent_results() {
             assert_eq!(now.output, ended.output.map(|output| output.body));
         }
     }
-    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 9);
-    assert_eq!(stage.number("SELECT count(*) FROM execution_result").await, 16);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_lease").await, 9);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_result").await, 16);
     for told in ["fact WHERE kind LIKE 'execution.%'", "execution_step", "evidence_artifact"] {
-        assert_eq!(stage.number(&format!("SELECT count(*) FROM {told}")).await, 16, "{told}");
+        assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {told}")).await, 16, "{told}");
     }
     // `xmin` identifies the transaction that wrote a row: 25 runs were accepted and 16 ended, half of those alone.
     let transactions = |table: &str| format!("SELECT count(DISTINCT xmin::text) FROM {table}");
-    assert!(stage.number(&transactions("execution_input")).await < 15);
-    assert!(stage.number(&transactions("execution_result")).await < 14);
+    assert!(stage.query_number(&transactions("execution_input")).await < 15);
+    assert!(stage.query_number(&transactions("execution_result")).await < 14);
 }
 
 #[tokio::test]
 async fn second_of_two_concurrent_ends_is_stale() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (one, other) = (accepted(&stage).await, accepted(&stage).await);
     let end = |run: &Acceptance| interrupted_ending(run, lease_of(run));
     let (first, second, between) = (end(&one), end(&one), end(&other));
@@ -251,7 +251,7 @@ async fn second_of_two_concurrent_ends_is_stale() {
 
 #[tokio::test]
 async fn rejects_accepts_after_the_release_lost_its_lanes() {
-    let stage = Arc::new(Stage::new().await);
+    let stage = Arc::new(Fixture::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let (sender, mut receiver) = tokio::sync::watch::channel(false);
@@ -263,12 +263,12 @@ async fn rejects_accepts_after_the_release_lost_its_lanes() {
             while after < 3 {
                 let late = *receiver.borrow();
                 match stage.store.accept(scope(), &acceptance(&placed), on, None).await.unwrap() {
-                    Accepted::Yes => {
+                    AcceptOutcome::Accepted => {
                         assert!(!late, "a run was accepted after the retirement was committed");
                         before += 1;
                     }
-                    Accepted::Moved => after += 1,
-                    Accepted::KeyTaken | Accepted::LineFull | Accepted::LinkClosed => {
+                    AcceptOutcome::Stale => after += 1,
+                    AcceptOutcome::DuplicateKey | AcceptOutcome::QueueFull | AcceptOutcome::LinkClosed => {
                         panic!("unexpected result of an accept")
                     }
                 }
@@ -281,46 +281,46 @@ async fn rejects_accepts_after_the_release_lost_its_lanes() {
     sender.send(true).unwrap();
     receiver.changed().await.unwrap();
     let accepted: i64 = runners.join_all().await.into_iter().sum();
-    assert_eq!(stage.number("SELECT count(*) FROM execution").await, accepted);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution").await, accepted);
 }
 
 #[tokio::test]
 async fn rejected_accepts_write_no_rows() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
-    let before = stage.number(COUNT_ALL_ROWS).await;
-    let moved = |on: AcceptedOn| {
+    let before = stage.query_number(COUNT_ALL_ROWS).await;
+    let moved = |on: ExpectedRevisions| {
         [
-            AcceptedOn { deployment: on.deployment.next(), ..on },
-            AcceptedOn { workload: on.workload.next(), ..on },
-            AcceptedOn { access: on.access.next(), ..on },
+            ExpectedRevisions { deployment: on.deployment.next(), ..on },
+            ExpectedRevisions { workload: on.workload.next(), ..on },
+            ExpectedRevisions { access: on.access.next(), ..on },
         ]
     };
     for on in moved(on) {
-        for run in [acceptance(&placed), refused(&placed)] {
-            assert_eq!(stage.store.accept(scope(), &run, on, Some(&key())).await.unwrap(), Accepted::Moved);
+        for run in [acceptance(&placed), denied(&placed)] {
+            assert_eq!(stage.store.accept(scope(), &run, on, Some(&key())).await.unwrap(), AcceptOutcome::Stale);
         }
     }
     stage.run("UPDATE workload SET status = 'suspended'").await;
-    assert_eq!(stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(), Accepted::Moved);
-    assert_eq!(stage.number(COUNT_ALL_ROWS).await, before);
+    assert_eq!(stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(), AcceptOutcome::Stale);
+    assert_eq!(stage.query_number(COUNT_ALL_ROWS).await, before);
 }
 
 #[tokio::test]
 async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap(), []);
+    assert_eq!(stage.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap(), []);
     stage.database.move_clock(LEASE + 1).await.unwrap();
-    let taken = stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap();
+    let taken = stage.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].execution.execution_id, run.execution_id);
     assert_eq!(taken[0].input_digest, run.inputs.digest());
-    assert!(!taken[0].overdue);
+    assert!(!taken[0].is_past_deadline);
     assert_eq!(
-        stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
+        stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
         [],
         "the new lease has not expired"
     );
@@ -329,7 +329,7 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
     assert!(matches!(late, CommitError::Stale));
     assert_eq!(read(&stage, &run).await.status, Status::Running);
-    assert_eq!(stage.number("SELECT count(*) FROM execution_result").await, 0);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_result").await, 0);
     assert_eq!(terminal_facts(&stage, &run).await, 0);
 
     stage.store.finish(scope(), &interrupted_ending(&run, recovery)).await.unwrap();
@@ -339,28 +339,28 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     assert_eq!((found.status, found.outcome, found.output), (Status::Failed, Some(Outcome::Failure), None));
     assert_eq!(found.error.map(|error| error.code), Some("interrupted".to_owned()));
     assert_eq!(terminal_facts(&stage, &run).await, 1);
-    assert_eq!(stage.number("SELECT count(*) FROM evidence_artifact").await, 0);
+    assert_eq!(stage.query_number("SELECT count(*) FROM evidence_artifact").await, 0);
 }
 
 #[tokio::test]
 async fn renewed_leases_are_not_reclaimed_and_deadlines_are_reported() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
     stage.database.move_clock(LEASE - 1).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Held);
     stage.database.move_clock(LEASE + 5).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
+    assert_eq!(stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
     stage.database.move_clock(2 * LEASE).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap().len(), 1);
+    assert_eq!(stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap().len(), 1);
     stage.database.move_clock(3 * LEASE + 1).await.unwrap();
-    let again = stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
+    let again = stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
     assert_eq!(again.len(), 1, "the lease of a dead recovery expires too");
-    assert!(again[0].overdue);
+    assert!(again[0].is_past_deadline);
 }
 
 #[tokio::test]
 async fn renewal_reports_a_stopped_workload() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
     stage.run("UPDATE workload SET status = 'suspended'").await;
     assert_eq!(renewed(&stage, &run).await, LeaseState::WorkloadStopped);
@@ -370,17 +370,17 @@ async fn renewal_reports_a_stopped_workload() {
 
 #[tokio::test]
 async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
-    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
-    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
+    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
+    assert_eq!(stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
+    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "the former holder must lose its lease");
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap().len(), 1);
-    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
+    assert_eq!(stage.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap().len(), 1);
+    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(
-        stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
+        stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
         [],
         "the former holder must not release the new lease"
     );
@@ -390,7 +390,7 @@ async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
 
 #[tokio::test]
 async fn concurrent_recoveries_end_each_expired_run_once() {
-    let stage = Arc::new(Stage::new().await);
+    let stage = Arc::new(Fixture::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let mut runs = Vec::new();
@@ -407,7 +407,7 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
         recoveries.spawn(async move {
             let mut ended = 0;
             loop {
-                let taken = stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
+                let taken = stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
                 if taken.is_empty() {
                     return ended;
                 }
@@ -422,30 +422,30 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
     }
     assert_eq!(recoveries.join_all().await.into_iter().sum::<usize>(), runs.len());
     let ended = "SELECT count(*) FROM fact WHERE kind = 'execution.ended'";
-    assert_eq!(stage.number(ended).await, 50);
-    assert_eq!(stage.number("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 0);
+    assert_eq!(stage.query_number(ended).await, 50);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 0);
 }
 
 #[tokio::test]
 async fn revisions_change_with_lanes_and_access_rights() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
     let environment = crate::stage::environment();
-    let first = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    let first = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!(first.deployment, placed.deployment.revision);
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
     stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
-    let second = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    let second = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((second.deployment, second.access), (first.deployment.next(), first.access));
     let grant = crate::commits::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");
     (grant.unwrap().decide(&stage).await.send)(None).await.unwrap();
-    let third = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    let third = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((third.deployment, third.access), (second.deployment, second.access.next()));
 }
 
 #[tokio::test]
 async fn output_expires_by_the_database_clock() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let run = accepted(&stage).await;
     stage.store.finish(scope(), &ending(&run)).await.unwrap();
     let kept = i64::try_from(RETENTION.as_secs()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{
     commits::COMMITS,
-    stage::{Stage, fresh, scope, stamp},
+    stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::AssetStore};
 use std::collections::BTreeSet;
@@ -34,8 +34,8 @@ const APPEND_ONLY: [&str; 19] = [
 const REFUSED_SQLSTATE: &str = "FW003";
 
 /// A database in which every append-only table has rows.
-async fn stage_with_history() -> Stage {
-    let stage = Stage::new().await;
+async fn stage_with_history() -> Fixture {
+    let stage = Fixture::new().await;
     for commit in COMMITS {
         (commit.decide(&stage).await.send)(None).await.unwrap();
     }
@@ -51,14 +51,14 @@ async fn stage_with_history() -> Stage {
     stage
 }
 
-async fn service(stage: &Stage) -> Client {
+async fn service(stage: &Fixture) -> Client {
     let client = stage.database.owner().await.unwrap();
     client.batch_execute("SET ROLE fairway_service").await.unwrap();
     client
 }
 
 /// The tables and their partitions.
-async fn all_relations(stage: &Stage) -> Vec<String> {
+async fn all_relations(stage: &Fixture) -> Vec<String> {
     let sql = "SELECT relname::text FROM pg_class
         WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
             AND (relname = ANY($1) OR oid IN (
@@ -68,7 +68,7 @@ async fn all_relations(stage: &Stage) -> Vec<String> {
     stage.owner.query(sql, &[&names]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-async fn code(client: &Client, sql: &str) -> String {
+async fn sqlstate_of(client: &Client, sql: &str) -> String {
     match client.batch_execute(sql).await {
         Ok(()) => "done".to_owned(),
         Err(error) => error.code().map_or_else(|| "lost".to_owned(), |code| code.code().to_owned()),
@@ -80,29 +80,29 @@ async fn service_and_owner_cannot_change_or_delete_history() {
     let stage = stage_with_history().await;
     let service = service(&stage).await;
     for table in APPEND_ONLY {
-        assert!(stage.number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
+        assert!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
     }
     let relations = all_relations(&stage).await;
     assert!(relations.len() > APPEND_ONLY.len(), "partitions must be included");
     for relation in relations {
-        let rows = stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
+        let rows = stage.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
         for (sql, needs_row) in [
             (format!("UPDATE \"{relation}\" SET tenant_id = tenant_id"), true),
             (format!("DELETE FROM \"{relation}\""), true),
             (format!("TRUNCATE \"{relation}\" CASCADE"), false),
         ] {
-            assert_eq!(code(&service, &sql).await, SqlState::INSUFFICIENT_PRIVILEGE.code(), "service: {sql}");
+            assert_eq!(sqlstate_of(&service, &sql).await, SqlState::INSUFFICIENT_PRIVILEGE.code(), "service: {sql}");
             if rows > 0 || !needs_row {
-                assert_eq!(code(&stage.owner, &sql).await, REFUSED_SQLSTATE, "owner: {sql}");
+                assert_eq!(sqlstate_of(&stage.owner, &sql).await, REFUSED_SQLSTATE, "owner: {sql}");
             }
         }
-        assert_eq!(stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
+        assert_eq!(stage.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
     }
 }
 
 #[tokio::test]
 async fn append_only_list_matches_the_triggers_in_the_schema() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let sql = "SELECT DISTINCT relname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
         WHERE tgname = 'append_only' AND NOT relispartition";
     let marked: BTreeSet<String> = stage.owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -113,14 +113,14 @@ async fn append_only_list_matches_the_triggers_in_the_schema() {
 async fn new_partitions_of_history_are_append_only() {
     let stage = stage_with_history().await;
     stage.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
-    assert!(fairway_postgres::prepare_partitions(&stage.database.url()).await.unwrap() > 0);
+    assert!(fairway_postgres::create_partitions(&stage.database.url()).await.unwrap() > 0);
     let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
         JOIN pg_class AS child ON child.oid = inhrelid
         WHERE child.relkind = 'r' AND EXISTS (
             SELECT FROM pg_trigger WHERE tgrelid = inhparent AND tgname = 'append_only')
         AND (SELECT count(*) FROM pg_trigger WHERE tgrelid = inhrelid
             AND tgname IN ('append_only', 'never_truncated') AND tgenabled = 'O') <> 2";
-    assert_eq!(stage.number(sql).await, 0);
+    assert_eq!(stage.query_number(sql).await, 0);
 }
 
 #[tokio::test]
@@ -168,22 +168,22 @@ async fn service_role_cannot_change_the_schema() {
                 .unwrap()
                 .get(0);
             let sql = sql.replace("execution_209901", &partition);
-            assert_eq!(code(&service, &sql).await, denied.code(), "{sql}");
+            assert_eq!(sqlstate_of(&service, &sql).await, denied.code(), "{sql}");
             continue;
         }
-        assert_eq!(code(&service, sql).await, denied.code(), "{sql}");
+        assert_eq!(sqlstate_of(&service, sql).await, denied.code(), "{sql}");
     }
 }
 
 #[tokio::test]
 async fn service_role_owns_nothing_and_cannot_access_partitions_directly() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let owned = "SELECT count(*) FROM pg_class WHERE relowner = 'fairway_service'::regrole";
-    assert_eq!(stage.number(owned).await, 0);
+    assert_eq!(stage.query_number(owned).await, 0);
     let direct = "SELECT count(*) FROM pg_class WHERE relispartition AND relkind = 'r'
         AND has_table_privilege('fairway_service', oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')";
-    assert_eq!(stage.number(direct).await, 0);
+    assert_eq!(stage.query_number(direct).await, 0);
     let login = "SELECT count(*) FROM pg_roles WHERE rolname = 'fairway_service'
         AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication)";
-    assert_eq!(stage.number(login).await, 0);
+    assert_eq!(stage.query_number(login).await, 0);
 }

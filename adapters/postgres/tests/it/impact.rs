@@ -1,9 +1,9 @@
 //! Reverse look-up of references.
 
-use crate::stage::{Stage, fresh, said, scope, stamp};
+use crate::stage::{Fixture, fresh, content_with_attachments, scope, stamp};
 use fairway_domain::{
     asset::{
-        impact::{ImpactStore, Target},
+        impact::{ImpactStore, ReferenceTarget},
         kind::AssetKind,
         ports::AssetStore,
     },
@@ -12,10 +12,10 @@ use fairway_domain::{
 
 #[tokio::test]
 async fn known_versions_do_not_count_against_the_limit() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
-    let content = said();
-    let target = Target { slug: content.references[0].slug.clone(), labels: None };
+    let content = content_with_attachments();
+    let target = ReferenceTarget { slug: content.references[0].slug.clone(), labels: None };
     let mut made: Vec<AssetVersionId> = Vec::new();
     for _ in 0..3 {
         let change = asset.add_version(fresh(), None, content.clone(), &stamp()).unwrap();

@@ -7,12 +7,12 @@ mod statements;
 
 use crate::{
     commits::COMMITS,
-    stage::{Stage, acceptance, ending, open, scope},
+    stage::{Fixture, acceptance, ending, open_store, scope},
 };
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
-    execution::ports::{Accepted, ExecutionStore},
+    execution::ports::{AcceptOutcome, ExecutionStore},
     store::PageRequest,
     workload::{
         interface::PresentationMode,
@@ -173,16 +173,16 @@ async fn finds_a_rare_mode_without_scanning_all_interfaces() {
 
 /// The access statistics of a table.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AccessCounts {
     /// Sequential scans.
-    whole: i64,
+    seq_scans: i64,
     /// Index scans and rows written.
     touches: i64,
     /// Blocks read of the table and its indexes.
     pub(crate) blocks: i64,
 }
 
-impl Asked {
+impl AccessCounts {
     pub(crate) fn blocks_per_access(&self) -> i64 {
         self.blocks / self.touches.max(1)
     }
@@ -191,33 +191,33 @@ impl Asked {
 /// The statistics of the large tables for some work.
 pub(crate) async fn asked(
     database: TestDatabase,
-    work: impl AsyncFn(&Stage, &Database),
-) -> (TestDatabase, BTreeMap<String, Asked>) {
+    work: impl AsyncFn(&Fixture, &Database),
+) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
     alone(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let stage = Stage::over(database, 1).await;
-    let store = open(&stage.database.url(), 1);
+    let stage = Fixture::over(database, 1).await;
+    let store = open_store(&stage.database.url(), 1);
     for _ in 0..TURNS {
         work(&stage, &store).await;
     }
     drop(store);
-    counted(stage.emptied()).await
+    read_counts(stage.into_database()).await
 }
 
 /// The statistics of the large tables since the last reset.
-pub(crate) async fn counted(database: TestDatabase) -> (TestDatabase, BTreeMap<String, Asked>) {
+pub(crate) async fn read_counts(database: TestDatabase) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
     let client = alone(&database).await;
     let sql = "SELECT relname::text, seq_scan, coalesce(idx_scan, 0) + n_tup_ins + n_tup_upd + n_tup_del,
             (heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
         FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid, relname)
         WHERE relid IN (SELECT oid FROM pg_class WHERE reltuples > $1)";
     let rows = client.query(sql, &[&(LARGE_TABLE_ROWS as f32)]).await.unwrap();
-    let count = |row: &Row| (row.get(0), Asked { whole: row.get(1), touches: row.get(2), blocks: row.get(3) });
-    let counts: BTreeMap<String, Asked> = rows.iter().map(count).collect();
+    let count = |row: &Row| (row.get(0), AccessCounts { seq_scans: row.get(1), touches: row.get(2), blocks: row.get(3) });
+    let counts: BTreeMap<String, AccessCounts> = rows.iter().map(count).collect();
     (database, counts)
 }
 
-pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
-    let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.whole > 0).collect();
+pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, AccessCounts>) {
+    let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.seq_scans > 0).collect();
     assert!(whole.is_empty(), "sequential scans: {whole:?}");
 }
 
@@ -248,16 +248,16 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
 /// Without statistics, every index that starts with the tenant seems as cheap as the one that names the run.
 #[tokio::test]
 async fn finds_runs_by_key_in_a_partition_without_statistics() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     for _ in 0..TURNS {
         let run = acceptance(&placed);
-        assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+        assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
         stage.store.finish(scope(), &ending(&run)).await.unwrap();
         ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
     }
-    let database = stage.emptied();
+    let database = stage.into_database();
     let client = alone(&database).await;
     let sql = "SELECT coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text LIKE '%\\_pkey'), 0)::bigint,
             coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text NOT LIKE '%\\_pkey'), 0)::bigint
@@ -282,9 +282,9 @@ const WITHOUT_AUTOVACUUM: &str = "DO $$
 async fn plans_of_a_new_server_use_selective_indexes() {
     /// Maximum index entries that one scan may read: the requested ones, and recently dead ones.
     const ENTRIES: i64 = 40;
-    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     stage.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
-    let young = open(&stage.database.url(), 1);
+    let young = open_store(&stage.database.url(), 1);
     let work = async || {
         touch_every_point(&stage, &young).await;
         for commit in COMMITS {
@@ -305,7 +305,7 @@ async fn plans_of_a_new_server_use_selective_indexes() {
         work().await;
     }
     drop(young);
-    let database = stage.emptied();
+    let database = stage.into_database();
     let client = alone(&database).await;
     let sql = "SELECT indexrelname::text, idx_scan, idx_tup_read FROM pg_stat_user_indexes
         WHERE idx_scan > 0 AND idx_tup_read > $1 * idx_scan";

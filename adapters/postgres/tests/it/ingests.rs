@@ -1,8 +1,8 @@
 //! Concurrent ingests of several tenants, which are slow and share few connections.
 
 use crate::{
-    knowledge::{base, documents, ingest},
-    stage::{Stage, scope},
+    knowledge::{knowledge_base, documents, ingest},
+    stage::{Fixture, scope},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -32,27 +32,27 @@ const HELD: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AN
 
 #[tokio::test]
 async fn a_slow_ingest_of_one_tenant_leaves_a_connection_for_another() {
-    let stage = Stage::new().await;
-    let (first, _) = base(&stage).await;
-    let (second, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (first, _) = knowledge_base(&stage).await;
+    let (second, _) = knowledge_base(&stage).await;
     stage.run(HOLD).await;
     let mut mine = Vec::new();
     for asset in [first, second] {
         let change = ingest(&asset, documents(&[("a", "one")]), IndexRevision::default());
         let store = Arc::clone(&stage.store);
         mine.push(tokio::spawn(async move { store.commit_documents(scope(), &change, None).await }));
-        while stage.number(HELD).await == 0 {
+        while stage.query_number(HELD).await == 0 {
             tokio::task::yield_now().await;
         }
     }
     // The asset belongs to another tenant, so the ingest fails with a stale guard; but it reaches the database.
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let theirs = ingest(&asset, documents(&[("a", "two")]), IndexRevision::default());
-    let abroad = TenantScope::for_relay(Uuid::now_v7().into());
+    let abroad = TenantScope::for_background_task(Uuid::now_v7().into());
     let refused = stage.store.commit_documents(abroad, &theirs, None).await;
     assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
     assert!(mine.iter().all(|ingest| !ingest.is_finished()));
-    assert_eq!(stage.number(HELD).await, 1, "a tenant must use one connection only");
+    assert_eq!(stage.query_number(HELD).await, 1, "a tenant must use one connection only");
     stage.run("INSERT INTO go VALUES (true)").await;
     for ingest in mine {
         assert_eq!(ingest.await.unwrap().unwrap(), IndexRevision::new(1));

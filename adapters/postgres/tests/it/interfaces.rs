@@ -1,6 +1,6 @@
 //! Interfaces of workloads: stored as given, found by words, and rejected if unreadable.
 
-use crate::stage::{Stage, scope, stamp};
+use crate::stage::{Fixture, scope, stamp};
 use fairway_domain::{
     search::Words,
     store::PageRequest,
@@ -12,9 +12,9 @@ use fairway_domain::{
 };
 use serde_json::{Value, json};
 
-async fn workload_with_interface(stage: &Stage, document: &Value) -> fairway_domain::workload::Workload {
+async fn workload_with_interface(stage: &Fixture, document: &Value) -> fairway_domain::workload::Workload {
     let workload = stage.workload().await;
-    let config = InterfaceConfig::read(document).unwrap();
+    let config = InterfaceConfig::parse(document).unwrap();
     let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let next = change.next.clone();
@@ -24,7 +24,7 @@ async fn workload_with_interface(stage: &Stage, document: &Value) -> fairway_dom
 
 #[tokio::test]
 async fn reads_back_the_committed_interface() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let document = json!({
         "presentation_mode": "form", "description": "Sorts 'tickets' \\ with \"care\".",
         "input_fields": [
@@ -41,7 +41,7 @@ async fn reads_back_the_committed_interface() {
 
 #[tokio::test]
 async fn words_find_workloads_within_one_tenant() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let workload = workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
@@ -60,13 +60,13 @@ async fn words_find_workloads_within_one_tenant() {
     // Every word in the index has its tenant as prefix.
     let foreign = "SELECT count(*) FROM workload, unnest(search) AS word
         WHERE NOT starts_with(word.lexeme, tenant_id || '/')";
-    assert_eq!(stage.number(foreign).await, 0);
-    assert!(stage.number("SELECT count(*) FROM workload, unnest(search)").await > 3);
+    assert_eq!(stage.query_number(foreign).await, 0);
+    assert!(stage.query_number("SELECT count(*) FROM workload, unnest(search)").await > 3);
 }
 
 #[tokio::test]
 async fn rejects_an_unreadable_interface_document() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let workload = stage.workload().await;
     for document in [
         json!([]),

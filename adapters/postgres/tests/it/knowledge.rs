@@ -2,7 +2,7 @@
 
 use crate::{
     indexes::{TURNS, asked},
-    stage::{Stage, World, fresh, scope, slug, stamp},
+    stage::{Fixture, World, fresh, scope, slug, stamp},
 };
 use fairway_domain::{
     asset::{
@@ -16,12 +16,12 @@ use fairway_domain::{
         ChunkStrategy, Chunking, IndexRevision,
         contract::ContractState,
         document::{DocumentId, Ingest, NewChunk, NewDocument},
-        ports::{KnowledgeStore, Within},
+        ports::{KnowledgeStore, SearchScope},
         reembedding::{NewVector, Reembedding, StaleChunk},
-        retrieval::{MAX_CANDIDATES, EmbeddingModel, Found, IndexEmbedding, direction},
+        retrieval::{MAX_CANDIDATES, EmbeddingModel, SearchResults, IndexEmbedding, normalize},
         revocation::ContractRevocation,
     },
-    search::{Words, counted},
+    search::{Words, count_words},
     store::{Change, CommitError, PageRequest, Start},
     tenant::TenantScope,
 };
@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 /// A knowledge base with one version, and the name of its contract.
-pub(crate) async fn base(stage: &World) -> (Asset, String) {
+pub(crate) async fn knowledge_base(stage: &World) -> (Asset, String) {
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let contract = slug().to_string();
     let content = Canonical::of(&content_with_contract(&contract, false)).unwrap();
@@ -65,7 +65,7 @@ fn document(name: &str, pieces: &[&str]) -> NewDocument {
                 end,
                 tokens: 7,
                 digest: Checksum::of(piece.as_bytes()),
-                words: counted([*piece]),
+                term_frequencies: count_words([*piece]),
                 vector: None,
             };
             start = end + 1;
@@ -89,34 +89,34 @@ pub(crate) fn ingest(asset: &Asset, documents: Vec<NewDocument>, seen: IndexRevi
     Ingest::add(asset, fresh(), how, documents, (seen, &stamp())).unwrap()
 }
 
-async fn add(stage: &Stage, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
-    let seen = stage.store.present_revision(scope(), asset.asset_id).await.unwrap();
+async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
+    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
     stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
 }
 
-pub(crate) fn within(asset: AssetId, revision: i64) -> Within {
-    Within { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
+pub(crate) fn within(asset: AssetId, revision: i64) -> SearchScope {
+    SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
 }
 
 /// The names of documents that match a query, best first.
-async fn found(stage: &Stage, within: &Within, query: &str) -> Vec<String> {
+async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
     let found = stage.store.by_words(scope(), within, &Words::of([query])).await.unwrap();
-    said(stage, within.asset, &found).await
+    document_names(stage, within.asset, &found).await
 }
 
-pub(crate) async fn said(stage: &World, asset: AssetId, found: &Found) -> Vec<String> {
+pub(crate) async fn document_names(stage: &World, asset: AssetId, found: &SearchResults) -> Vec<String> {
     let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
-    let chunks = stage.store.chunks(scope(), asset, &ids).await.unwrap();
+    let chunks = stage.store.find_chunks(scope(), asset, &ids).await.unwrap();
     let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();
     ids.into_iter().map(name).collect()
 }
 
 #[tokio::test]
 async fn search_in_a_revision_returns_its_documents_permanently() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let id = asset.asset_id;
-    assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), IndexRevision::default());
+    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), IndexRevision::default());
     let first = documents(&[("leave", "Thirty days of leave a year."), ("travel", "Trains before planes.")]);
     assert_eq!(add(&stage, &asset, first).await, IndexRevision::new(1));
     assert_eq!(add(&stage, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
@@ -125,7 +125,7 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
         let found = stage.store.by_words(scope(), &within(id, revision), &Words::of(["LEAVE!"])).await.unwrap();
         assert_eq!(found.hits.len(), 1);
         assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
-        stage.store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
+        stage.store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
     };
     assert_eq!(
         (text(1).await.as_str(), text(2).await.as_str()),
@@ -136,7 +136,7 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
     let listed = stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: Start::Skip(0) }).await.unwrap();
     let rows: Vec<(&str, i64, bool)> =
-        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current)).collect();
+        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
     // Later ingests do not change the scores of a revision.
     let score = async || stage.store.by_words(scope(), &within(id, 1), &Words::of(["leave trains"])).await.unwrap();
@@ -147,8 +147,8 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
 
 #[tokio::test]
 async fn ranks_rare_words_and_more_matches_higher() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let texts = [
         ("both", "The policy on parental leave."),
         ("rare", "Parental matters."),
@@ -158,31 +158,31 @@ async fn ranks_rare_words_and_more_matches_higher() {
     ];
     add(&stage, &asset, documents(&texts)).await;
     assert_eq!(found(&stage, &within(asset.asset_id, 1), "parental policy").await, ["both", "rare", "common", "other"]);
-    assert_eq!(found(&stage, &Within { most: 1, ..within(asset.asset_id, 1) }, "parental policy").await, ["both"]);
+    assert_eq!(found(&stage, &SearchScope { most: 1, ..within(asset.asset_id, 1) }, "parental policy").await, ["both"]);
 }
 
 #[tokio::test]
 async fn search_is_isolated_by_knowledge_base_and_tenant() {
-    let stage = Stage::new().await;
-    let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
+    let stage = Fixture::new().await;
+    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
     add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
     add(&stage, &other, documents(&[("other", "A secret word.")])).await;
     assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
-    let abroad = TenantScope::for_relay(TenantId::from(Uuid::now_v7()));
+    let abroad = TenantScope::for_background_task(TenantId::from(Uuid::now_v7()));
     let at = within(mine.asset_id, 1);
-    assert_eq!(stage.store.by_words(abroad, &at, &Words::of(["secret"])).await.unwrap(), Found::default());
+    assert_eq!(stage.store.by_words(abroad, &at, &Words::of(["secret"])).await.unwrap(), SearchResults::default());
     let here = stage.store.by_words(scope(), &at, &Words::of(["secret"])).await.unwrap();
     let ids: Vec<_> = here.hits.iter().map(|hit| hit.chunk_id).collect();
-    assert_eq!(stage.store.chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
-    assert_eq!(stage.store.chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
+    assert_eq!(stage.store.find_chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
+    assert_eq!(stage.store.find_chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
 }
 
 /// T19: the prefix of words is an optimization, not an isolation boundary: its eight digits can collide. Here all
 /// prefixes are equal.
 #[tokio::test]
 async fn search_is_isolated_when_word_prefixes_collide() {
-    let stage = Stage::new().await;
-    let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
+    let stage = Fixture::new().await;
+    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
     add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
     add(&stage, &other, documents(&[("other", "A secret word.")])).await;
     let prefix = |asset: AssetId| IndexRevision::prefix(scope().tenant(), asset);
@@ -206,8 +206,8 @@ async fn search_is_isolated_when_word_prefixes_collide() {
 /// T44: every query is interpreted as plain words.
 #[tokio::test]
 async fn queries_are_interpreted_as_plain_words() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
     let at = within(asset.asset_id, 1);
     for query in ["'", "' | 'x", "rate & !all", "a:*", "% _ \\", "'; DROP TABLE fact; --", "<->", "(((", "\u{0}"] {
@@ -222,8 +222,8 @@ async fn queries_are_interpreted_as_plain_words() {
 
 #[tokio::test]
 async fn metadata_filters_restrict_results() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let mut both = documents(&[("de", "leave"), ("en", "leave")]);
     both[0].metadata = json!({ "language": "de", "years": [2025, 2026] }).as_object().unwrap().clone();
     both[1].metadata = json!({ "language": "en" }).as_object().unwrap().clone();
@@ -235,7 +235,7 @@ async fn metadata_filters_restrict_results() {
         (json!({ "language": "de", "years": [2025] }), vec![]),
         (json!({ "lang": "de" }), vec![]),
     ] {
-        let narrow = Within { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
+        let narrow = SearchScope { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
         let mut names = found(&stage, &narrow, "leave").await;
         names.sort();
         assert_eq!(names, expected, "{filters}");
@@ -244,8 +244,8 @@ async fn metadata_filters_restrict_results() {
 
 #[tokio::test]
 async fn caps_candidates_of_frequent_words() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let many = usize::try_from(MAX_CANDIDATES).unwrap() + 200;
     let mut pieces = vec!["the common word and many others"; many];
     pieces.push("the common word, and one needle");
@@ -253,7 +253,7 @@ async fn caps_candidates_of_frequent_words() {
     let at = within(asset.asset_id, 1);
     let found = stage.store.by_words(scope(), &at, &Words::of(["common needle"])).await.unwrap();
     assert!(found.capped, "the result must be capped: {found:?}");
-    let best = stage.store.chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
+    let best = stage.store.find_chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
     assert!(best[0].text.contains("needle"), "{best:?}");
     let found = stage.store.by_words(scope(), &at, &Words::of(["common word"])).await.unwrap();
     assert!(found.capped);
@@ -262,8 +262,8 @@ async fn caps_candidates_of_frequent_words() {
 
 #[tokio::test]
 async fn second_of_two_concurrent_ingests_is_stale() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let (one, other) = (
         ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
         ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
@@ -278,23 +278,23 @@ async fn second_of_two_concurrent_ingests_is_stale() {
     };
     assert_eq!(won, IndexRevision::new(1));
     assert!(matches!(lost, CommitError::Stale), "{lost:?}");
-    assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk").await, 1);
+    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
 }
 
 #[tokio::test]
 async fn compares_vectors_of_one_model_only() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let model = |name: &str| EmbeddingModel { account: "local".to_owned(), model: name.to_owned() };
     let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
     for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
-        document.chunks[0].vector = direction(&vector);
+        document.chunks[0].vector = normalize(&vector);
     }
     let change = Ingest::add(&asset, fresh(), how_of("m"), all, (IndexRevision::default(), &stamp())).unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     let at = within(asset.asset_id, 1);
-    let nearest = stage.store.by_meaning(scope(), &at, &[1.0, 0.0]).await.unwrap();
-    assert_eq!(said(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
+    let nearest = stage.store.vector_search(scope(), &at, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(document_names(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
     assert!(!nearest.capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
     let whole = async |revision, name| {
         let revision = IndexRevision::new(revision);
@@ -306,7 +306,7 @@ async fn compares_vectors_of_one_model_only() {
     add(&stage, &asset, documents(&[("y", "two, without")])).await;
     assert!(whole(1, "m").await && !whole(2, "m").await);
     let mut again = documents(&[("y", "two again")]);
-    again[0].chunks[0].vector = direction(&[0.0, 1.0]);
+    again[0].chunks[0].vector = normalize(&[0.0, 1.0]);
     let change = Ingest::add(&asset, fresh(), how_of("m"), again, (IndexRevision::new(2), &stamp())).unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     assert!(whole(3, "m").await && !whole(2, "m").await);
@@ -331,8 +331,8 @@ pub(crate) fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
 
 #[tokio::test]
 async fn versions_and_revocations_revoke_a_contract_permanently() {
-    let stage = Stage::new().await;
-    let ((one, by_row), (two, by_version)) = (base(&stage).await, base(&stage).await);
+    let stage = Fixture::new().await;
+    let ((one, by_row), (two, by_version)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
     let standings = async || {
         let asked = [
             (one.asset_id, by_row.clone()),
@@ -340,11 +340,11 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
             (two.asset_id, by_row.clone()),
             (one.asset_id, String::new()),
         ];
-        stage.store.standings(scope(), &asked).await.unwrap()
+        stage.store.contract_states(scope(), &asked).await.unwrap()
     };
     use ContractState::{InForce, Revoked, Unknown};
     assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
-    let change = ContractRevocation::say(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
+    let change = ContractRevocation::create(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
     stage.store.commit_revocation(scope(), change.clone(), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
     let mut over = content_with_contract(&by_version, true);
@@ -358,7 +358,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     let restored = stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
-    let again = ContractRevocation::say(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();
+    let again = ContractRevocation::create(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();
     assert!(matches!(stage.store.commit_revocation(scope(), again, None).await, Err(CommitError::Stale)));
     let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
     assert_eq!(kept, change.next);

@@ -2,12 +2,12 @@
 //!
 //! Each test sets the memory limit to one byte after it has stored its rows, so that no large read is admitted.
 
-use crate::stage::{Stage, acceptance, ending, fresh, run_ref, said, scope, stamp};
+use crate::stage::{Fixture, acceptance, ending, fresh, run_ref, content_with_attachments, scope, stamp};
 use fairway_domain::{
     asset::{VersionContent, canonical::Canonical, kind::AssetKind, ports::AssetStore},
     execution::{
-        Acceptance, Ending, Payload, Status,
-        ports::{Accepted, ExecutionStore},
+        Acceptance, FinishRecord, Payload, Status,
+        ports::{AcceptOutcome, ExecutionStore},
         progress::RunEvent,
         review::ReviewStore,
     },
@@ -21,11 +21,11 @@ use std::time::Duration;
 const LARGE: usize = 65_537;
 
 /// An accepted run, and its end.
-async fn accepted(stage: &Stage) -> (Acceptance, Ending) {
+async fn accepted(stage: &Fixture) -> (Acceptance, FinishRecord) {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
     let on = stage.accepted_on(&workload, &placed).await;
-    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
     let end = ending(&run);
     (run, end)
 }
@@ -36,7 +36,7 @@ fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {
 
 #[tokio::test]
 async fn large_approval_notes_wait_for_memory() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let mut read = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let (run, end) = accepted(&stage).await;
@@ -68,13 +68,13 @@ async fn large_approval_notes_wait_for_memory() {
 
 #[tokio::test]
 async fn large_versions_and_sources_wait_for_memory() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let mut versions = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let asset = stage.asset(AssetKind::PolicyBundle).await;
         // A JSON string of `bytes` bytes, with its quotes.
         let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
-        let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..said() };
+        let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..content_with_attachments() };
         let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
         let version = stage.store.commit_version(scope(), change, None).await.unwrap();
         assert_eq!(version.canonical.len(), bytes);
@@ -107,7 +107,7 @@ async fn large_versions_and_sources_wait_for_memory() {
 
 #[tokio::test]
 async fn large_payloads_and_outputs_wait_for_memory() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let (run, mut end) = accepted(&stage).await;
@@ -136,13 +136,13 @@ async fn large_payloads_and_outputs_wait_for_memory() {
 
 #[tokio::test]
 async fn large_outputs_under_review_wait_for_memory() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let (run, mut end) = accepted(&stage).await;
         let text = json!("x".repeat(bytes - 2)).to_string();
         end.status = Status::AwaitingReview;
-        end.review_within = Some(Duration::from_secs(600));
+        end.review_timeout = Some(Duration::from_secs(600));
         end.output = Some(Payload { body: text.clone(), salt: [4; 16] });
         end.fact = run_ref(&run).review_requested_fact(end.output.as_ref(), &stamp());
         stage.store.finish(scope(), &end).await.unwrap();
@@ -150,7 +150,7 @@ async fn large_outputs_under_review_wait_for_memory() {
     }
     for is_limited in [false, true] {
         for (id, text) in &runs {
-            let awaiting = stage.store.awaiting(scope(), *id).await;
+            let awaiting = stage.store.find_pending(scope(), *id).await;
             if is_limited && text.len() == LARGE {
                 assert!(is_unavailable(&awaiting), "a large output was read without memory");
             } else {
@@ -163,7 +163,7 @@ async fn large_outputs_under_review_wait_for_memory() {
 
 #[tokio::test]
 async fn pages_events_and_large_chunks_wait_for_memory() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (run, _) = accepted(&stage).await;
     let id = run.execution_id;
     // Three chunks fill a page; the sixth fills a page without a large read; the seventh is large.
@@ -178,9 +178,9 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
     let (mut pages, mut after, mut read) = (Vec::new(), 0, 0);
     loop {
         let page = stage.store.events(scope(), id, after).await.unwrap();
-        read += page.pieces.iter().flat_map(|piece| &piece.events).map(RunEvent::text_bytes).sum::<usize>();
-        pages.push((after + 1, page.pieces.len()));
-        after = page.pieces.last().map_or(after, |piece| piece.position);
+        read += page.records.iter().flat_map(|piece| &piece.events).map(RunEvent::delta_bytes).sum::<usize>();
+        pages.push((after + 1, page.records.len()));
+        after = page.records.last().map_or(after, |piece| piece.position);
         if !page.has_more {
             break;
         }
@@ -192,6 +192,6 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
     );
     assert_eq!(read, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
     fairway_memory_limit::limit_process(1);
-    assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().pieces.len(), 1);
+    assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().records.len(), 1);
     assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large chunk was read without memory");
 }

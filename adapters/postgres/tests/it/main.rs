@@ -3,17 +3,17 @@
 #[cfg(test)]
 mod commits;
 #[cfg(test)]
-mod cost;
+mod run_cost;
 #[cfg(test)]
 mod deployments;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
-mod facts;
+mod fact_log;
 #[cfg(test)]
-mod grants;
+mod asset_grants;
 #[cfg(test)]
-mod guards;
+mod commit_guards;
 #[cfg(test)]
 mod immutability;
 #[cfg(test)]
@@ -27,13 +27,13 @@ mod interfaces;
 #[cfg(test)]
 mod knowledge;
 #[cfg(test)]
-mod labels;
+mod version_labels;
 #[cfg(test)]
 mod large_reads;
 #[cfg(test)]
-mod line;
+mod run_queue;
 #[cfg(test)]
-mod lockstep;
+mod model_conformance;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
@@ -42,11 +42,11 @@ mod migrations;
 #[path = "../../../../crates/domain/tests/machine/model.rs"]
 mod model;
 #[cfg(test)]
-mod order;
+mod version_order;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
-mod reservations;
+mod key_reservations;
 #[cfg(test)]
 mod rollouts;
 #[cfg(test)]
@@ -54,8 +54,8 @@ mod run_lists;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]
-mod together;
+mod group_commit;
 #[cfg(test)]
 mod vector_search;
 #[cfg(test)]
-mod vectors;
+mod vector_extension;

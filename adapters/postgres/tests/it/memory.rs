@@ -1,16 +1,16 @@
 //! Conversation memory with very many turns of one owner.
 
 use crate::{
-    commits::memory::{place, remembered},
-    indexes::{TURNS, assert_nothing_is_read_whole, counted},
-    stage::{Stage, acceptance, open, scope},
+    commits::memory::{place, ending_with_turn},
+    indexes::{TURNS, assert_nothing_is_read_whole, read_counts},
+    stage::{Fixture, acceptance, open_store, scope},
 };
 use fairway_domain::{
     execution::{Acceptance, ports::ExecutionStore},
     id::AssetId,
     memory::{
-        MemoryPlace, PersonalData, Scope,
-        ports::{MemoryStore, Wanted},
+        ConversationKey, PersonalDataPolicy, MemoryScope,
+        ports::{MemoryStore, RecallQuery},
     },
     release::Release,
     workload::Workload,
@@ -23,7 +23,7 @@ const ASSET: Uuid = Uuid::from_u128(7);
 const MAX_BLOCKS_PER_ROW: i64 = 10;
 
 /// Inserts turns of the actor in the workload: their number, and SQL expressions for session, contract and expiry.
-async fn fill(stage: &Stage, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
+async fn fill(stage: &Fixture, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
     let (workload, (contract, ends)) = (workload.workload_id.uuid(), more);
     let sql = format!(
         "INSERT INTO memory_turn SELECT tenant_id, gen_random_uuid(), workload_id, '{ASSET}', '{owner}', {session}, 'a', 'b', 2,
@@ -34,8 +34,8 @@ async fn fill(stage: &Stage, workload: &Workload, turns: u32, session: &str, mor
     stage.owner.batch_execute(&sql).await.unwrap();
 }
 
-async fn next_run(stage: &Stage, workload: &Workload, release: &Release) -> Acceptance {
-    let placed = stage.placed(release).await;
+async fn next_run(stage: &Fixture, workload: &Workload, release: &Release) -> Acceptance {
+    let placed = stage.current_release(release).await;
     let on = stage.accepted_on(workload, &placed).await;
     let run = acceptance(&placed);
     stage.store.accept(scope(), &run, on, None).await.unwrap();
@@ -44,7 +44,7 @@ async fn next_run(stage: &Stage, workload: &Workload, release: &Release) -> Acce
 
 #[tokio::test]
 async fn no_statement_scans_all_turns_of_an_owner() {
-    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     let (workload, placed) = stage.active().await;
     fill(&stage, &workload, 20_000, "'other-' || n", ("'another/contract-' || n", "1 day")).await;
     fill(&stage, &workload, 150, "'s'", ("'another/contract'", "1 day")).await;
@@ -55,27 +55,27 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     }
     stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let store = open(&stage.database.url(), 1);
-    let here: MemoryPlace = place(workload.workload_id, "s");
+    let store = open_store(&stage.database.url(), 1);
+    let here: ConversationKey = place(workload.workload_id, "s");
     for (number, run) in runs.iter().enumerate() {
         let is_session = number < TURNS;
-        let replayed = if is_session { Scope::Session } else { Scope::User };
-        let wanted = Wanted {
+        let replayed = if is_session { MemoryScope::Session } else { MemoryScope::User };
+        let wanted = RecallQuery {
             asset: AssetId::from(ASSET),
             scope: replayed,
             most: 10,
             days: 1,
-            personal_data: PersonalData::Mask,
+            personal_data: PersonalDataPolicy::Mask,
         };
         assert_eq!(store.recall(scope(), &here, &wanted).await.unwrap().turns.len(), 10);
-        store.turns(scope(), &here).await.unwrap();
-        let mut ending = remembered(run, "s");
-        let turn = &mut ending.memory.as_mut().unwrap().turn.memory;
-        (turn.asset, turn.remembering.scope) = (AssetId::from(ASSET), replayed);
+        store.list_turns(scope(), &here).await.unwrap();
+        let mut ending = ending_with_turn(run, "s");
+        let turn = &mut ending.writeback.as_mut().unwrap().turn.memory;
+        (turn.asset, turn.config.scope) = (AssetId::from(ASSET), replayed);
         store.finish(scope(), &ending).await.unwrap();
     }
     drop(store);
-    let (_database, counts) = counted(stage.emptied()).await;
+    let (_database, counts) = read_counts(stage.into_database()).await;
     assert_nothing_is_read_whole(&counts);
     // The end of a run deletes a bounded number of turns, so most remain.
     let turns = &counts["memory_turn"];
@@ -85,7 +85,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
 
 #[tokio::test]
 async fn revocation_and_expiry_delete_any_number_of_turns() {
-    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     let (workload, placed) = stage.active().await;
     let asset = placed.release.bindings[0].asset_id;
     let sql = format!(
@@ -101,9 +101,9 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     // The revocation deletes many turns, and `forget` deletes the rest.
     stage.owner.batch_execute("UPDATE access_contract SET revoked = true").await.unwrap();
-    assert_eq!(stage.store.forget().await.unwrap(), 1_000 + 2_500);
-    assert_eq!(stage.store.forget().await.unwrap(), 0);
-    let (database, counts) = counted(stage.emptied()).await;
+    assert_eq!(stage.store.delete_expired().await.unwrap(), 1_000 + 2_500);
+    assert_eq!(stage.store.delete_expired().await.unwrap(), 0);
+    let (database, counts) = read_counts(stage.into_database()).await;
     assert_nothing_is_read_whole(&counts);
     let left = "SELECT count(*), count(*) FILTER (WHERE session_id LIKE 'theirs-%') FROM memory_turn";
     let row = database.owner().await.unwrap().query_one(left, &[]).await.unwrap();
@@ -113,14 +113,14 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
 /// A rejected turn evicts no other turn.
 #[tokio::test]
 async fn rejected_turn_evicts_no_other_turn() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
     let asset = placed.release.bindings[0].asset_id;
     fill(&stage, &workload, 10, "'s'", ("'another/handbook'", "1 day")).await;
     let end = async || {
         let run = next_run(&stage, &workload, &placed.release).await;
-        let mut ending = remembered(&run, "s");
-        ending.memory.as_mut().unwrap().turn.memory.asset = AssetId::from(ASSET);
+        let mut ending = ending_with_turn(&run, "s");
+        ending.writeback.as_mut().unwrap().turn.memory.asset = AssetId::from(ASSET);
         stage.store.finish(scope(), &ending).await.unwrap();
         let sql = "SELECT count(*) FILTER (WHERE said = 'a'), count(*) FROM memory_turn";
         let row = stage.owner.query_one(sql, &[]).await.unwrap();

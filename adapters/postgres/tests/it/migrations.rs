@@ -1,6 +1,6 @@
 //! Migrations: once, concurrently, after a kill at any point, and never backwards.
 
-use crate::stage::connected;
+use crate::stage::connect;
 use fairway_postgres::{MigrationError, migrate};
 use fairway_testkit::TestDatabase;
 use std::{
@@ -33,7 +33,7 @@ impl EmptyDatabase {
     }
 
     async fn client(&self) -> Client {
-        connected(&self.url()).await
+        connect(&self.url()).await
     }
 
     async fn drop_database(self) {

@@ -1,45 +1,45 @@
 //! Lane metrics of rollouts.
 
-use crate::stage::{RULE, Stage, acceptance, activation, ending, scope, sound, stamp};
+use crate::stage::{RULE, Fixture, acceptance, activation, ending, scope, passing_checks, stamp};
 use fairway_domain::{
     execution::{
         Acceptance,
-        ports::{Accepted, ExecutionStore},
+        ports::{AcceptOutcome, ExecutionStore},
     },
-    release::{activate::Taking, lane::Lane, ports::ReleaseStore, recommendation::EndedRuns},
-    rollout::{Pace, RolloutPlan, ports::RolloutStore},
+    release::{activate::LaneSelection, lane::Lane, ports::ReleaseStore, recommendation::EndedRuns},
+    rollout::{AdvanceMode, RolloutPlan, ports::RolloutStore},
     workload::Workload,
 };
 
 /// An accepted run on a lane under the current revisions.
-async fn run(stage: &Stage, workload: &Workload, release: &fairway_domain::release::Release, lane: Lane) -> Acceptance {
-    let placed = stage.placed(release).await;
+async fn accepted_run(stage: &Fixture, workload: &Workload, release: &fairway_domain::release::Release, lane: Lane) -> Acceptance {
+    let placed = stage.current_release(release).await;
     let run = Acceptance { lane, ..acceptance(&placed) };
     let on = stage.accepted_on(workload, &placed).await;
-    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
     run
 }
 
 #[tokio::test]
 async fn lane_metrics_count_runs_since_the_lane_was_taken() {
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let workload = stage.workload().await;
     let release = stage.approved(&workload, &stage.bindable().await).await.release;
-    let placed = stage.placed(&release).await;
+    let placed = stage.current_release(&release).await;
     stage.store.commit_deployment(scope(), activation(&placed, Some(Lane::Standard)), None).await.unwrap();
-    let record = async || stage.store.lane_record(scope(), release.release_id, 20).await.unwrap();
+    let record = async || stage.store.soak_status(scope(), release.release_id, 20).await.unwrap();
     assert_eq!(record().await, None, "no rollout is in progress");
 
-    let before = run(&stage, &workload, &release, Lane::Restricted).await;
-    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, Pace::Automatic).unwrap();
-    let placed = stage.placed(&release).await;
-    let taking = Taking::Planned(plan);
-    let change = placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
+    let before = accepted_run(&stage, &workload, &release, Lane::Restricted).await;
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, AdvanceMode::Automatic).unwrap();
+    let placed = stage.current_release(&release).await;
+    let taking = LaneSelection::Planned(plan);
+    let change = placed.release.activate(&taking, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap();
     let began = stage.store.commit_deployment(scope(), change, None).await.unwrap();
-    assert_eq!(stage.placed(&release).await.release.rollout.unwrap().soak_started_at, began.unwrap());
-    let elsewhere = run(&stage, &workload, &release, Lane::Standard).await;
-    let counted = run(&stage, &workload, &release, Lane::Restricted).await;
-    run(&stage, &workload, &release, Lane::Restricted).await;
+    assert_eq!(stage.current_release(&release).await.release.rollout.unwrap().soak_started_at, began.unwrap());
+    let elsewhere = accepted_run(&stage, &workload, &release, Lane::Standard).await;
+    let counted = accepted_run(&stage, &workload, &release, Lane::Restricted).await;
+    accepted_run(&stage, &workload, &release, Lane::Restricted).await;
     for ended in [&before, &elsewhere] {
         stage.store.finish(scope(), &ending(ended)).await.unwrap();
         assert_eq!(record().await.unwrap().runs, EndedRuns { ended: 0, failed: 0 });
@@ -48,8 +48,8 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     let seen = record().await.unwrap();
     assert_eq!(seen.runs.ended, 1, "counts ended runs of the lane since its activation only");
     assert!((3_500..=3_600).contains(&seen.soak_left), "{}", seen.soak_left);
-    assert_eq!(stage.store.soaked(None, 10).await.unwrap(), []);
+    assert_eq!(stage.store.list_soaked(None, 10).await.unwrap(), []);
     stage.database.move_clock(3_600).await.unwrap();
     assert_eq!(record().await.unwrap().soak_left, 0);
-    assert_eq!(stage.store.soaked(None, 10).await.unwrap().len(), 1);
+    assert_eq!(stage.store.list_soaked(None, 10).await.unwrap().len(), 1);
 }

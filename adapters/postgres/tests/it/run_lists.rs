@@ -2,7 +2,7 @@
 
 use crate::{
     indexes::{TURNS, alone, asked, assert_nothing_is_read_whole},
-    stage::{Stage, scope},
+    stage::{Fixture, scope},
 };
 use fairway_domain::{
     access::rights::Reach,
@@ -178,7 +178,7 @@ async fn read_all_pages(store: &Database, scope: TenantScope, filter: &Execution
 async fn every_filter_combination_returns_exactly_its_runs() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 20).await;
-    let stage = Stage::over(database, 1).await;
+    let stage = Fixture::over(database, 1).await;
     let (all, total) = read_all_pages(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
     assert_eq!((all.len(), total), (208, 208), "eight releases with 26 runs each");
     assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
@@ -196,7 +196,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
     }
     assert!(seen > 100, "only {seen} lists had rows");
     // Another tenant has its own runs of workloads and releases with the same identifiers.
-    let abroad = TenantScope::for_relay(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
+    let abroad = TenantScope::for_background_task(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
     let (theirs, _) = read_all_pages(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
     assert_eq!(theirs.len(), 208);
     assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));

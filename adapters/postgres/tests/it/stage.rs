@@ -11,21 +11,21 @@ use fairway_domain::{
     },
     audit::Stamp,
     evidence::{
-        Chain, EvidenceArtifact, RecordedDecision, Snapshot,
+        GovernanceChain, EvidenceArtifact, RecordedDecision, Snapshot,
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, Ending, DelegatedAccess, Outcome, Payload, RunRef, Status, StepRecord,
-        code::Language,
+        Acceptance, Admission, FinishRecord, DelegatedAccess, Outcome, Payload, RunRef, Status, StepRecord,
+        script::Language,
         dispatch::{Claim, RequestContext},
-        ports::{AcceptedOn, ExecutionStore},
-        progress::{Progress, RunEvent},
+        ports::{ExpectedRevisions, ExecutionStore},
+        progress::{ProgressRecord, RunEvent},
     },
     id::TenantId,
     policy,
     release::{
         BindableVersion, NewRelease, Release,
-        activate::{FlowStatus, Standing, Taking},
+        activate::{FlowStatus, ActivationReport, LaneSelection},
         lane::{DeploymentChange, Lane, TargetLane},
         ports::{ReleaseWithDeployment, ReleaseStore},
         reference::FrozenReference,
@@ -55,13 +55,13 @@ pub(crate) struct World {
 }
 
 /// A world on a clone of the migrated template database.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     world: World,
     /// Dropped last, because its drop closes every connection to the database.
     pub(crate) database: TestDatabase,
 }
 
-impl Deref for Stage {
+impl Deref for Fixture {
     type Target = World;
 
     fn deref(&self) -> &World {
@@ -69,7 +69,7 @@ impl Deref for Stage {
     }
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with_connections(8).await
     }
@@ -83,18 +83,18 @@ impl Stage {
     }
 
     /// Closes the connections and returns the database.
-    pub(crate) fn emptied(self) -> TestDatabase {
+    pub(crate) fn into_database(self) -> TestDatabase {
         self.database
     }
 }
 
 impl World {
     pub(crate) async fn new(url: &str, connections: usize) -> Self {
-        Self { owner: connected(url).await, store: open(url, connections) }
+        Self { owner: connect(url).await, store: open_store(url, connections) }
     }
 
     /// The single number that a query returns.
-    pub(crate) async fn number(&self, sql: &str) -> i64 {
+    pub(crate) async fn query_number(&self, sql: &str) -> i64 {
         self.owner.query_one(sql, &[]).await.unwrap().get(0)
     }
 
@@ -118,7 +118,7 @@ impl World {
 
     pub(crate) async fn version(&self, asset: &Asset, label: Option<&str>) -> AssetVersion {
         let label = label.map(|text| VersionLabel::parse(text).unwrap());
-        let change = asset.add_version(fresh(), label, said(), &stamp()).unwrap();
+        let change = asset.add_version(fresh(), label, content_with_attachments(), &stamp()).unwrap();
         self.store.commit_version(scope(), change, None).await.unwrap()
     }
 
@@ -126,7 +126,7 @@ impl World {
     pub(crate) async fn draft(&self, workload: &Workload) -> Release {
         let change = Release::draft(new_release(workload), &stamp());
         let release = change.next.clone();
-        ReleaseStore::commit_new(&*self.store, scope(), change, None).await.unwrap();
+        ReleaseStore::commit_draft(&*self.store, scope(), change, None).await.unwrap();
         release
     }
 
@@ -155,10 +155,10 @@ impl World {
         let draft = self.draft(workload).await;
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
         self.store.commit_binding(scope(), change, None).await.unwrap();
-        let placed = self.placed(&draft).await;
-        let change = placed.release.submit(Ok(vec![referring(version)]), &placed.deployment, &stamp()).unwrap();
+        let placed = self.current_release(&draft).await;
+        let change = placed.release.submit(Ok(vec![self_reference(version)]), &placed.deployment, &stamp()).unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
-        self.placed(&draft).await
+        self.current_release(&draft).await
     }
 
     /// An approved release.
@@ -167,10 +167,10 @@ impl World {
         let verdict = (Verdict::Approved, Some("read it".to_owned()));
         let change = placed.release.review(fresh(), verdict, RULE, &stamp()).unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
-        let placed = self.placed(&placed.release).await;
+        let placed = self.current_release(&placed.release).await;
         let change = placed.release.approve(RULE, &placed.deployment, &stamp()).unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
-        self.placed(&placed.release).await
+        self.current_release(&placed.release).await
     }
 
     /// A release that holds every lane of its own new workload.
@@ -179,22 +179,22 @@ impl World {
         let version = self.bindable().await;
         let placed = self.approved(&workload, &version).await;
         self.store.commit_deployment(scope(), activation(&placed, None), None).await.unwrap();
-        let placed = self.placed(&placed.release).await;
-        let body = Chain::of(&placed.release, &workload).snapshot().body;
+        let placed = self.current_release(&placed.release).await;
+        let body = GovernanceChain::for_release(&placed.release, &workload).to_snapshot().body;
         let snapshot = Snapshot { digest: snapshot_digest(&placed), body };
-        self.store.keep_snapshot(scope(), &snapshot).await.unwrap();
+        self.store.store_snapshot(scope(), &snapshot).await.unwrap();
         (workload, placed)
     }
 
     /// The current release, with its deployment.
-    pub(crate) async fn placed(&self, release: &Release) -> ReleaseWithDeployment {
+    pub(crate) async fn current_release(&self, release: &Release) -> ReleaseWithDeployment {
         ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
     }
 
     /// The current revisions that a run of this release is accepted under.
-    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &ReleaseWithDeployment) -> AcceptedOn {
-        let access = self.number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
-        AcceptedOn {
+    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &ReleaseWithDeployment) -> ExpectedRevisions {
+        let access = self.query_number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
+        ExpectedRevisions {
             deployment: placed.deployment.revision,
             workload: workload.revision,
             access: Revision::new(access),
@@ -203,7 +203,7 @@ impl World {
 }
 
 /// A connection under the login role.
-pub(crate) async fn connected(url: &str) -> Client {
+pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = url.parse::<Config>().unwrap().connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -216,12 +216,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs(240);
 /// Retention of results in tests.
 pub(crate) const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-pub(crate) fn open(url: &str, connections: usize) -> Arc<Database> {
+pub(crate) fn open_store(url: &str, connections: usize) -> Arc<Database> {
     Arc::new(Database::new(&DatabaseOptions { url: url.to_owned(), connections, result_retention: RETENTION }).unwrap())
 }
 
 pub(crate) fn scope() -> TenantScope {
-    TenantScope::for_relay(TenantId::from(DEFAULT_TENANT))
+    TenantScope::for_background_task(TenantId::from(DEFAULT_TENANT))
 }
 
 pub(crate) fn fresh<T: From<Uuid>>() -> T {
@@ -254,7 +254,7 @@ pub(crate) fn content() -> Canonical {
 }
 
 /// Content with all attachments: source, note and reference.
-pub(crate) fn said() -> VersionContent {
+pub(crate) fn content_with_attachments() -> VersionContent {
     let reference = AssetReference {
         slug: slug(),
         version: VersionLabel::parse("v1"),
@@ -305,9 +305,9 @@ pub(crate) fn new_release(workload: &Workload) -> NewRelease {
 }
 
 /// A reference of the version to itself, which stores do not check.
-pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
+pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
     FrozenReference {
-        from: version.asset_version_id,
+        from_version_id: version.asset_version_id,
         slug: version.asset_slug.clone(),
         label: None,
         asset_id: version.asset_id,
@@ -320,19 +320,19 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
 
 /// Activates an approved or active release on one lane, or on all remaining lanes.
 pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
-    let taking = lane.map_or(Taking::All, Taking::One);
-    placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
+    let taking = lane.map_or(LaneSelection::All, LaneSelection::One);
+    placed.release.activate(&taking, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap()
 }
 
 /// Activation checks without findings.
-pub(crate) const fn sound() -> Standing {
-    Standing {
+pub(crate) const fn passing_checks() -> ActivationReport {
+    ActivationReport {
         primary_route: None,
         flow: FlowStatus::Absent,
         tools: Vec::new(),
-        unavailable_obligations: Vec::new(),
-        unavailable_controls: Vec::new(),
-        unavailable_memory: Vec::new(),
+        unsupported_obligations: Vec::new(),
+        unsupported_controls: Vec::new(),
+        unsupported_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
         is_workload_retired: false,
@@ -358,7 +358,7 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
         snapshot: snapshot_digest(placed),
         decision: decision(policy::Outcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
-        sender: RequestContext {
+        request_context: RequestContext {
             request_id: fresh(),
             groups: vec!["group:care".to_owned()],
             lane: "standard".to_owned(),
@@ -366,7 +366,7 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
         },
         started_at: now(),
         admission: Admission::Run { lease: fresh(), lease_for: LEASE, deadline_in: Duration::from_secs(600) },
-        guest: DelegatedAccess::default(),
+        delegated_access: DelegatedAccess::default(),
     }
 }
 
@@ -391,24 +391,24 @@ pub(crate) fn script(placed: &ReleaseWithDeployment) -> Acceptance {
 pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
-        lost: Vec::new(),
+        lost_leases: Vec::new(),
         lease_for: LEASE,
-        deadline_in: Duration::from_secs(600),
+        deadline_after: Duration::from_secs(600),
         most: 100,
-        most_of_one: 100,
-        after: None,
-        sated: Vec::new(),
+        per_tenant_limit: 100,
+        after_tenant: None,
+        saturated: Vec::new(),
         max_input_bytes: 128 << 10,
         takes_large: true,
-        no_large_of: Vec::new(),
+        no_large_tenants: Vec::new(),
     }
 }
 
 /// The same run, denied by policy.
-pub(crate) fn refused(placed: &ReleaseWithDeployment) -> Acceptance {
+pub(crate) fn denied(placed: &ReleaseWithDeployment) -> Acceptance {
     let mut run = acceptance(placed);
     run.decision = decision(policy::Outcome::Deny);
-    run.admission = Admission::Deny(Box::new(run_ref(&run).denied(&run.decision, &stamp())));
+    run.admission = Admission::Deny(Box::new(run_ref(&run).denied_fact(&run.decision, &stamp())));
     run
 }
 
@@ -444,15 +444,15 @@ pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
 
 /// A completed run with an output, a step, an event, a second decision, an artifact with a payload, a fulfilled
 /// obligation, and a lineage item.
-pub(crate) fn ending(run: &Acceptance) -> Ending {
+pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
     let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
     let artifact_id = fresh();
-    Ending {
+    FinishRecord {
         execution_id: run.execution_id,
         lease: lease_of(run),
         status: Status::Completed,
         outcome: Outcome::Success,
-        review_within: None,
+        review_timeout: None,
         error: None,
         steps: vec![StepRecord {
             step_id: "answer".to_owned(),
@@ -481,10 +481,10 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
             created_at: now(),
         }],
         fulfilled: vec![(policy::Obligation::RecordTranscript, now())],
-        progress: Some(Progress { position: 1, answer: None, events: vec![RunEvent::step_completed("answer", None)] }),
-        memory: None,
+        progress: Some(ProgressRecord { position: 1, answer: None, events: vec![RunEvent::step_completed("answer", None)] }),
+        writeback: None,
         finished_at: now(),
-        fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
+        fact: run_ref(run).ended_fact(Outcome::Success, None, Some(&output), &stamp()),
         output: Some(output),
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     indexes::{FEW, TURNS, asked},
-    knowledge::{base, documents, how_of, ingest, reembedding, within},
-    stage::{Stage, fresh, scope, stamp},
+    knowledge::{knowledge_base, documents, how_of, ingest, reembedding, within},
+    stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::Asset,
@@ -13,7 +13,7 @@ use fairway_domain::{
         document::Ingest,
         ports::{KnowledgeStore, RevisionRange},
         reembedding::{NewVector, Reembedding},
-        retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, comparable, direction},
+        retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize},
     },
     search::Words,
     store::CommitError,
@@ -30,13 +30,13 @@ fn model(name: &str) -> EmbeddingModel {
 }
 
 /// Adds documents with vectors of a model.
-async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
+async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
     let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
     let mut all = documents(&texts);
     for (document, (_, vector)) in all.iter_mut().zip(vectors) {
-        document.chunks[0].vector = direction(vector);
+        document.chunks[0].vector = normalize(vector);
     }
-    let seen = stage.store.present_revision(scope(), asset.asset_id).await.unwrap();
+    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
     let change = Ingest::add(asset, fresh(), how_of(name), all, (seen, &stamp())).unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
@@ -45,12 +45,12 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
 /// index remains. So only the statement's `ORDER BY` decides which chunks are compared.
 #[tokio::test]
 async fn compares_the_oldest_chunks_when_there_are_too_many() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let (mut near, mut far) = (vec![0.0_f32; DIMENSIONS], vec![0.0_f32; DIMENSIONS]);
     (near[0], far[1]) = (1.0, 1.0);
     add(&stage, &asset, "m", &[("first", &near)]).await;
-    let limit = comparable(DIMENSIONS);
+    let limit = max_compared_vectors(DIMENSIONS);
     let asked = within(asset.asset_id, 2);
     assert_eq!(
         stage.store.vector_coverage(scope(), &asked).await.unwrap(),
@@ -71,10 +71,10 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
          DROP INDEX knowledge_chunk_by_age"
     );
     stage.run(&copies).await;
-    let found = stage.store.by_meaning(scope(), &asked, &near).await.unwrap();
+    let found = stage.store.vector_search(scope(), &asked, &near).await.unwrap();
     assert!(found.capped, "{found:?}");
     assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
-    assert_eq!(stage.store.by_meaning(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
+    assert_eq!(stage.store.vector_search(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
     assert_eq!(
         stage.store.vector_coverage(scope(), &asked).await.unwrap(),
         VectorCoverage { limit, is_complete: false }
@@ -87,8 +87,8 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
 
 #[tokio::test]
 async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let id = asset.asset_id;
     let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
     let by_words = async |revision: IndexRevision| {
@@ -122,16 +122,16 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     let of = async |revision| stage.store.embedding_of(scope(), id, IndexRevision::new(revision)).await.unwrap();
     assert_eq!(of(0).await, IndexEmbedding::Empty);
     assert_eq!(of(1).await, IndexEmbedding::Whole(model("old")));
-    assert_eq!(of(2).await, IndexEmbedding::Partial);
+    assert_eq!(of(2).await, IndexEmbedding::Mixed);
     assert_eq!(of(3).await, IndexEmbedding::Whole(model("new")));
-    let same = async |revision| stage.store.same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    let same = async |revision| stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap();
     for revision in 1..=3 {
         assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
     }
     // Each revision keeps its own vectors; text search and its scores do not change.
-    let old = stage.store.by_meaning(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
+    let old = stage.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
     assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
-    let new = stage.store.by_meaning(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
+    let new = stage.store.vector_search(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
     assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
     assert_eq!(by_words(revision).await, scores);
     // An ingest of documents ends the range of revisions with the same documents.
@@ -139,14 +139,14 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     stage.store.commit_documents(scope(), &added, None).await.unwrap();
     assert_eq!(same(1).await, RevisionRange { first, last: IndexRevision::new(3) });
     assert_eq!(same(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
-    assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 
 /// Two re-embeddings of the same chunks under one revision: the second finds no current chunks.
 #[tokio::test]
 async fn reembedding_of_a_replaced_chunk_is_stale() {
-    let stage = Stage::new().await;
-    let (asset, _) = base(&stage).await;
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
     let id = asset.asset_id;
     let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
     let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
@@ -159,9 +159,9 @@ async fn reembedding_of_a_replaced_chunk_is_stale() {
         assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
     }
     assert!(matches!(stage.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
-    assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), second);
+    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), second);
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
-    assert_eq!(stage.number(facts).await, 1);
+    assert_eq!(stage.query_number(facts).await, 1);
 }
 
 /// 30,000 chunks of one model, all replaced by one chunk of another.

@@ -6,7 +6,7 @@
 //! 3. A variable that is only named is appended on a line of its own.
 //! 4. Its description is the first sentence of the question.
 
-use super::extract;
+use super::first_sentence;
 use serde_json::{Value, json};
 
 /// The line of the system prompt that requests a draft.
@@ -17,7 +17,7 @@ const MAX_VARIABLES: usize = 20;
 const MAX_NAME: usize = 63;
 
 /// Whether the system prompt requests a draft.
-pub(super) fn is_asked_for(instructions: &str) -> bool {
+pub(super) fn is_requested(instructions: &str) -> bool {
     instructions.lines().any(|line| line.trim() == REQUEST_LINE)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn prompt_template(question: &str) -> String {
         instructions.push_str(&format!("\n{name}: $arg:{name}"));
     }
     let declared: Vec<Value> = variables.iter().map(|(name, _)| json!({ "name": name, "type": "string" })).collect();
-    json!({ "system_prompt": instructions, "variables": declared, "description": extract(question) }).to_string()
+    json!({ "system_prompt": instructions, "variables": declared, "description": first_sentence(question) }).to_string()
 }
 
 /// The texts between pairs of marks, with their offsets.

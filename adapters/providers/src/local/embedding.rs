@@ -9,7 +9,7 @@
 const DIMENSIONS: usize = 256;
 
 /// The vector of a text.
-pub(super) fn of(text: &str) -> Vec<f32> {
+pub(super) fn embed(text: &str) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
     for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {
         let hash = blake3::hash(word.to_lowercase().as_bytes());
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     fn similarity(one: &str, other: &str) -> f32 {
-        of(one).iter().zip(of(other)).map(|(one, other)| one * other).sum()
+        embed(one).iter().zip(embed(other)).map(|(one, other)| one * other).sum()
     }
 
     #[test]
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn vectors_are_normalized_and_stable() {
-        let vector = of("Fairway");
+        let vector = embed("Fairway");
         assert_eq!(vector.len(), DIMENSIONS);
         let set: Vec<(usize, f32)> = vector.into_iter().enumerate().filter(|(_, part)| *part != 0.0).collect();
         assert_eq!(set, [(119, -1.0)]);
-        assert!(of(" …  ").iter().all(|part| *part == 0.0));
+        assert!(embed(" …  ").iter().all(|part| *part == 0.0));
     }
 }

@@ -6,8 +6,8 @@ use fairway_domain::execution::provider::{Conversation, Message, MessageRole, To
 const CALL_PREFIX: &str = "Call:";
 
 /// The calls that the user message requests, until they are made.
-pub(super) fn wanted(call: &Conversation, message: &str) -> Vec<ToolCall> {
-    if told(call).is_some() {
+pub(super) fn requested_calls(call: &Conversation, message: &str) -> Vec<ToolCall> {
+    if last_result(call).is_some() {
         return Vec::new();
     }
     let requests = message.lines().filter_map(|line| line.trim().strip_prefix(CALL_PREFIX));
@@ -22,7 +22,7 @@ pub(super) fn wanted(call: &Conversation, message: &str) -> Vec<ToolCall> {
 }
 
 /// The last tool result, if it is the last message.
-pub(super) fn told(call: &Conversation) -> Option<&str> {
+pub(super) fn last_result(call: &Conversation) -> Option<&str> {
     let by_tool = |message: &&Message| message.role == MessageRole::Tool;
     call.messages.last().filter(by_tool).map(|message| message.content.as_str())
 }
@@ -38,16 +38,16 @@ mod tests {
         let offer =
             ToolDefinition { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let said = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
-        let words = Message::of(MessageRole::User, said.to_owned());
+        let words = Message::text(MessageRole::User, said.to_owned());
         let mut call = Conversation { messages: vec![words], tools: vec![offer], ..Conversation::default() };
-        let calls = wanted(&call, said);
+        let calls = requested_calls(&call, said);
         let told: Vec<(&str, &str, &str)> =
             calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();
         assert_eq!(told, [("call-1", "weather", "{\"city\": \"Bonn\"}"), ("call-2", "weather", "")]);
-        call.messages.push(Message::of(MessageRole::Tool, "Rain.".to_owned()));
-        assert_eq!((wanted(&call, said).len(), super::told(&call)), (0, Some("Rain.")));
+        call.messages.push(Message::text(MessageRole::Tool, "Rain.".to_owned()));
+        assert_eq!((requested_calls(&call, said).len(), super::last_result(&call)), (0, Some("Rain.")));
         call.tools.clear();
         call.messages.pop();
-        assert!(wanted(&call, said).is_empty(), "the tool is not offered");
+        assert!(requested_calls(&call, said).is_empty(), "the tool is not offered");
     }
 }

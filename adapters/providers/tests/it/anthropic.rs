@@ -1,6 +1,6 @@
 //! Anthropic's API.
 
-use crate::asking::{ForwardingListener, Protocol, call, heard, keys, plain, rich, route};
+use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, tool_call, route};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn reply(content: Value) -> Value {
 
 async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says(script);
+    endpoint.respond_with(script);
     let provider = Protocol::Anthropic.over(&endpoint);
     (endpoint, provider)
 }
@@ -29,7 +29,7 @@ async fn sends_a_request_and_parses_the_response() {
         { "type": "text", "text": "day." },
     ]);
     let (endpoint, provider) = serve(Script::json(&reply(content))).await;
-    let completion = provider.complete(&plain(), None).await.unwrap();
+    let completion = provider.complete(&minimal_call(), None).await.unwrap();
     let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "end_turn" });
     let expected = Completion {
         text: "Good day.".to_owned(),
@@ -53,10 +53,10 @@ async fn sends_a_request_and_parses_the_response() {
 #[tokio::test]
 async fn base_address_may_include_the_api_version() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says(Script::json(&reply(json!([]))));
+    endpoint.respond_with(Script::json(&reply(json!([]))));
     for base in ["", "/", "/v1", "/v1/", "/team", "/team/v1"] {
         let provider = Protocol::Anthropic.at(&endpoint.url(base), Duration::from_secs(30), Some(keys("k")));
-        provider.complete(&plain(), None).await.unwrap();
+        provider.complete(&minimal_call(), None).await.unwrap();
     }
     let paths: Vec<String> = endpoint.requests().into_iter().map(|request| request.path).collect();
     let (plain, team) = ("/v1/messages", "/team/v1/messages");
@@ -70,7 +70,7 @@ async fn converts_tools_calls_and_results() {
         { "type": "tool_use", "id": "c3", "name": "weather", "input": { "city": "Bern" } },
     ]);
     let (endpoint, provider) = serve(Script::json(&reply(content))).await;
-    let completion = provider.complete(&rich(), None).await.unwrap();
+    let completion = provider.complete(&tool_call(), None).await.unwrap();
     let called =
         ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":\"Bern\"}".to_owned() };
     assert_eq!((completion.text.as_str(), completion.tool_calls), ("Let me see.", vec![called]));
@@ -146,7 +146,7 @@ async fn forwards_stream_parts_as_they_arrive() {
     ];
     let (endpoint, provider) = serve(Script::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
-    let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
+    let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     endpoint.release(3);
     assert_eq!(said.recv().await.unwrap(), "Good ");
     assert!(said.try_recv().is_err() && !asking.is_finished());
@@ -181,7 +181,7 @@ async fn assembles_streamed_tool_calls() {
         stop,
     ];
     let (_endpoint, provider) = serve(Script::events(events)).await;
-    let (completion, parts) = heard(&*provider, &rich()).await;
+    let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     let call = |id: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
         name: "weather".to_owned(),
@@ -209,7 +209,7 @@ async fn incomplete_streams_fail_after_their_parts() {
         let script = Script::events([start(), text(0, "Good ")].into_iter().chain(last));
         for script in [script.clone(), script.truncated()] {
             let (_endpoint, provider) = serve(script.clone()).await;
-            let (completion, parts) = heard(&*provider, &plain()).await;
+            let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
             assert_eq!(completion.unwrap_err().error, error, "{script:?}");
             assert_eq!(parts, ["Good "]);
         }
@@ -229,6 +229,6 @@ async fn embeddings_are_unsupported() {
 async fn replaces_nul_in_streams() {
     let [delta, stop] = end("end_turn");
     let (_endpoint, provider) = serve(Script::events([start(), text(0, "a\0b"), delta, stop])).await;
-    let (completion, parts) = heard(&*provider, &rich()).await;
+    let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("a\u{fffd}b", vec!["a\u{fffd}b".to_owned()]));
 }

@@ -1,6 +1,6 @@
 //! Failures of both APIs: their classification, and that no request is retried.
 
-use crate::asking::{Protocol, heard, keys, plain};
+use crate::support::{Protocol, complete_streaming, keys, minimal_call};
 use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::SecretError,
@@ -12,10 +12,10 @@ use std::time::Duration;
 /// The failure of a call, with and without a listener.
 async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says(script);
+    endpoint.respond_with(script);
     let provider = protocol.over(&endpoint);
-    let quiet = provider.complete(&plain(), None).await.unwrap_err();
-    let told = heard(&*provider, &plain()).await.0.unwrap_err();
+    let quiet = provider.complete(&minimal_call(), None).await.unwrap_err();
+    let told = complete_streaming(&*provider, &minimal_call()).await.0.unwrap_err();
     assert_eq!(endpoint.count(), 2, "the provider does not retry");
     [quiet, told]
 }
@@ -81,7 +81,7 @@ async fn unreachable_servers_are_unavailable() {
         assert_eq!(failure(protocol, Script::reset()).await, [ProviderError::Unavailable.into(); 2]);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
-        assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+        assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
     }
 }
 
@@ -91,9 +91,9 @@ async fn slow_servers_time_out() {
     for protocol in Protocol::ALL {
         for script in [Script::hang(), Script::status(200, "{").hanging(), begun()] {
             let endpoint = FaultyEndpoint::start().await;
-            endpoint.says(script);
+            endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
-            let failed = heard(&*provider, &plain()).await.0;
+            let failed = complete_streaming(&*provider, &minimal_call()).await.0;
             assert_eq!(failed, Err(ProviderError::TimedOut.into()), "{protocol:?}");
         }
     }
@@ -105,16 +105,16 @@ async fn calls_without_a_key_are_not_sent() {
         let endpoint = FaultyEndpoint::start().await;
         let keys = keys("sk\n-broken");
         let provider = protocol.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys.clone()));
-        assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+        assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
         for error in SecretError::ALL {
             *keys.0.lock().unwrap() = Err(error);
-            assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+            assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
         }
         assert_eq!(endpoint.count(), 0);
         // A key that is available again takes effect at once, and so does a new one.
         for key in ["first", "second"] {
             *keys.0.lock().unwrap() = Ok(key);
-            assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Refused.into()));
+            assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Refused.into()));
         }
         let name = if protocol == Protocol::OpenAi { "authorization" } else { "x-api-key" };
         let sent: Vec<String> =
@@ -126,10 +126,10 @@ async fn calls_without_a_key_are_not_sent() {
 #[tokio::test]
 async fn one_connection_serves_many_calls() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says(Script::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
+    endpoint.respond_with(Script::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
     let provider = Protocol::OpenAi.over(&endpoint);
     for _ in 0..5 {
-        provider.complete(&plain(), None).await.unwrap();
+        provider.complete(&minimal_call(), None).await.unwrap();
     }
     let requests = endpoint.requests();
     assert!(requests.iter().all(|request| request.connection == 1), "{requests:?}");

@@ -1,8 +1,8 @@
 //! Both APIs against a gateway of another vendor.
 
-use crate::asking::{Protocol, heard, keys, plain, rich, route};
-use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RoutePoint};
-use fairway_testkit::{GATEWAY_KEY, Gateway};
+use crate::support::{Protocol, complete_streaming, keys, minimal_call, tool_call, route};
+use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RouteTarget};
+use fairway_testkit::{GATEWAY_KEY, LiteLlmGateway};
 use std::{sync::Arc, time::Duration};
 
 /// A timeout for a gateway on a loaded machine.
@@ -11,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The same call with another model.
 fn to(model: &str, call: &ProviderCall) -> ProviderCall {
     ProviderCall {
-        route: RoutePoint { model: model.to_owned(), ..route() },
+        route: RouteTarget { model: model.to_owned(), ..route() },
         conversation: Arc::clone(&call.conversation),
     }
 }
@@ -19,18 +19,18 @@ fn to(model: &str, call: &ProviderCall) -> ProviderCall {
 /// One test for all of it, because the gateway starts slowly.
 #[tokio::test]
 async fn supports_a_third_party_gateway() {
-    let gateway = tokio::task::spawn_blocking(|| Gateway::start().unwrap()).await.unwrap();
+    let gateway = tokio::task::spawn_blocking(|| LiteLlmGateway::start().unwrap()).await.unwrap();
     let openai = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys(GATEWAY_KEY)));
     let anthropic = Protocol::Anthropic.at(&gateway.url(""), TIMEOUT, Some(keys(GATEWAY_KEY)));
 
-    let completion = openai.complete(&to("small", &plain()), None).await.unwrap();
+    let completion = openai.complete(&to("small", &minimal_call()), None).await.unwrap();
     assert_eq!((completion.text.as_str(), completion.metadata["model"].as_str()), ("Good day to you.", Some("small")));
     assert_eq!(completion.metadata["finish_reason"], "stop");
     assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
-    let called = openai.complete(&to("tools", &rich()), None).await.unwrap().tool_calls;
+    let called = openai.complete(&to("tools", &tool_call()), None).await.unwrap().tool_calls;
     assert_eq!((called[0].name.as_str(), called[0].arguments.as_str()), ("weather", "{\"city\": \"Ulm\"}"));
 
-    let completion = anthropic.complete(&to("small", &plain()), None).await.unwrap();
+    let completion = anthropic.complete(&to("small", &minimal_call()), None).await.unwrap();
     assert_eq!(
         (completion.text.as_str(), &completion.metadata["finish_reason"]),
         ("Good day to you.", &"end_turn".into())
@@ -38,7 +38,7 @@ async fn supports_a_third_party_gateway() {
     assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
 
     for (provider, model) in [(&openai, "small"), (&openai, "relayed"), (&anthropic, "relayed")] {
-        let (completion, parts) = heard(&**provider, &to(model, &plain())).await;
+        let (completion, parts) = complete_streaming(&**provider, &to(model, &minimal_call())).await;
         let completion = completion.unwrap();
         assert_eq!(
             (completion.text.as_str(), parts.concat()),
@@ -49,12 +49,12 @@ async fn supports_a_third_party_gateway() {
         assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
     }
 
-    let call = EmbeddingCall { route: to("vectors", &plain()).route, texts: vec!["one".to_owned()] };
+    let call = EmbeddingCall { route: to("vectors", &minimal_call()).route, texts: vec!["one".to_owned()] };
     let embeddings = openai.embed(&call).await.unwrap();
     assert_eq!(embeddings.vectors, [[0.25, -0.5]]);
     assert_failures(&*openai, &*anthropic).await;
     let stranger = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys("sk-nobody")));
-    let failed = stranger.complete(&to("small", &plain()), None).await.unwrap_err();
+    let failed = stranger.complete(&to("small", &minimal_call()), None).await.unwrap_err();
     assert_eq!(failed.error, ProviderError::Refused);
 }
 
@@ -64,7 +64,7 @@ async fn assert_failures(openai: &dyn Provider, anthropic: &dyn Provider) {
         for (model, error) in
             [("busy", ProviderError::Busy), ("broken", ProviderError::Unavailable), ("nobody", ProviderError::Refused)]
         {
-            let failed = provider.complete(&to(model, &plain()), None).await.unwrap_err();
+            let failed = provider.complete(&to(model, &minimal_call()), None).await.unwrap_err();
             assert_eq!(failed.error, error, "{model}");
         }
     }

@@ -1,6 +1,6 @@
 //! OpenAI's API.
 
-use crate::asking::{ForwardingListener, Protocol, call, heard, plain, rich, route};
+use crate::support::{ForwardingListener, Protocol, call, complete_streaming, minimal_call, tool_call, route};
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
@@ -18,7 +18,7 @@ fn reply(message: &Value) -> Value {
 
 async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says(script);
+    endpoint.respond_with(script);
     let provider = Protocol::OpenAi.over(&endpoint);
     (endpoint, provider)
 }
@@ -27,7 +27,7 @@ async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
 async fn sends_a_request_and_parses_the_response() {
     let message = json!({ "role": "assistant", "content": "Good day.", "refusal": null });
     let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
-    let completion = provider.complete(&plain(), None).await.unwrap();
+    let completion = provider.complete(&minimal_call(), None).await.unwrap();
     let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "stop" });
     let expected = Completion {
         text: "Good day.".to_owned(),
@@ -52,7 +52,7 @@ async fn converts_tools_calls_and_results() {
     ]);
     let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
     let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
-    let completion = provider.complete(&rich(), None).await.unwrap();
+    let completion = provider.complete(&tool_call(), None).await.unwrap();
     let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
     assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
     let called = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
@@ -80,7 +80,7 @@ async fn refuses_tool_calls_without_id_or_name() {
     for (id, name) in [("", "weather"), ("c1", "")] {
         let calls = json!([{ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } }]);
         let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
-        assert_eq!(provider.complete(&rich(), None).await, Err(ProviderError::Malformed.into()), "{id} {name}");
+        assert_eq!(provider.complete(&tool_call(), None).await, Err(ProviderError::Malformed.into()), "{id} {name}");
     }
 }
 
@@ -89,7 +89,7 @@ async fn missing_token_counts_are_zero() {
     let mut uncounted = reply(&json!({ "content": "Yes." }));
     uncounted["usage"] = json!({ "prompt_tokens": null, "completion_tokens": 2 });
     let (_endpoint, provider) = serve(Script::json(&uncounted)).await;
-    let completion = provider.complete(&plain(), None).await.unwrap();
+    let completion = provider.complete(&minimal_call(), None).await.unwrap();
     assert_eq!((completion.tokens_in, completion.tokens_out), (0, 2));
 }
 
@@ -98,7 +98,7 @@ async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "Yes." })))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     provider.complete(&alone, None).await.unwrap();
-    let messages = vec![Message::of(MessageRole::User, "Is it so?".to_owned())];
+    let messages = vec![Message::text(MessageRole::User, "Is it so?".to_owned())];
     provider.complete(&call(Conversation { messages, ..Conversation::default() }), None).await.unwrap();
     for request in endpoint.requests() {
         assert_eq!(request.json()["messages"], json!([{ "role": "user", "content": "Is it so?" }]));
@@ -132,7 +132,7 @@ async fn forwards_stream_parts_as_they_arrive() {
     ];
     let (endpoint, provider) = serve(Script::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
-    let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
+    let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     // No later part exists when the first one arrives.
     endpoint.release(2);
     assert_eq!(said.recv().await.unwrap(), "Good ");
@@ -162,7 +162,7 @@ async fn assembles_streamed_tool_calls() {
         DONE.to_owned(),
     ];
     let (_endpoint, provider) = serve(Script::events(events)).await;
-    let (completion, parts) = heard(&*provider, &rich()).await;
+    let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     let call = |id: &str, name: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
         name: name.to_owned(),
@@ -180,7 +180,7 @@ fn merged(mut one: Value, other: Value) -> Value {
 #[tokio::test]
 async fn accepts_a_document_instead_of_a_stream() {
     let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "All of it." })))).await;
-    let (completion, parts) = heard(&*provider, &plain()).await;
+    let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("All of it.", vec!["All of it.".to_owned()]));
 }
 
@@ -200,13 +200,13 @@ async fn incomplete_streams_fail_after_their_parts() {
         (Script::events([part(), error(json!(400))]), ProviderError::Refused),
     ] {
         let (_endpoint, provider) = serve(script.clone()).await;
-        let (completion, parts) = heard(&*provider, &plain()).await;
+        let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
         assert_eq!(completion.unwrap_err().error, error, "{script:?}");
         assert_eq!(parts, ["Good "]);
     }
     // The end of the response may end the stream.
     let (_endpoint, provider) = serve(Script::events([part(), stream_chunk(&json!({}), Some("length"))])).await;
-    assert_eq!(heard(&*provider, &plain()).await.0.unwrap().text, "Good ");
+    assert_eq!(complete_streaming(&*provider, &minimal_call()).await.0.unwrap().text, "Good ");
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn replaces_nul_in_responses() {
     let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
     let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
     let (_endpoint, provider) = serve(Script::json(&reply(&message))).await;
-    let completion = provider.complete(&plain(), None).await.unwrap();
+    let completion = provider.complete(&minimal_call(), None).await.unwrap();
     assert_eq!(completion.text, "a\u{fffd}b");
     let call = &completion.tool_calls[0];
     assert_eq!([&call.id, &call.name, &call.arguments], ["c\u{fffd}", "n\u{fffd}", "\u{fffd}"]);

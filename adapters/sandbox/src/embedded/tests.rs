@@ -1,5 +1,5 @@
 use super::*;
-use fairway_domain::execution::code::{Language, Script};
+use fairway_domain::execution::script::{Language, Script};
 use std::{
     io,
     sync::{Mutex, PoisonError},
@@ -13,26 +13,26 @@ use uuid::Uuid;
 /// A program whose output is not JSON, which distinguishes a started child from none.
 const ECHO: &str = "/bin/echo";
 
-fn gateway(places: usize) -> Embedded {
-    Embedded { places: Arc::new(Semaphore::new(places)), ..Embedded::of(ECHO.into()) }
+fn gateway(places: usize) -> EmbeddedGateway {
+    EmbeddedGateway { slots: Arc::new(Semaphore::new(places)), ..EmbeddedGateway::with_program(ECHO.into()) }
 }
 
 fn script() -> Script {
     Script { language: Language::Starlark, code: String::new() }
 }
 
-async fn run(gateway: Embedded, script: &Script) -> Result<CodeResult, GatewayFailure> {
-    gateway.prepare(script.language, ScriptLimits::GREATEST).run(request(script)).await
+async fn run(gateway: EmbeddedGateway, script: &Script) -> Result<ScriptResult, GatewayFailure> {
+    gateway.prepare(script.language, ScriptLimits::MAXIMUM).run(request(script)).await
 }
 
 fn request(script: &Script) -> ScriptRequest<'_> {
-    ScriptRequest { execution_id: Uuid::nil().into(), script, limits: ScriptLimits::GREATEST }
+    ScriptRequest { execution_id: Uuid::nil().into(), script, limits: ScriptLimits::MAXIMUM }
 }
 
 #[test]
 fn slots_are_two_per_processor_and_at_least_four() {
-    assert_eq!([1, 2, 3, 16].map(most_at_once), [MAX_CONCURRENT_PER_TENANT, MAX_CONCURRENT_PER_TENANT, 6, 32]);
-    let places = Embedded::new().places;
+    assert_eq!([1, 2, 3, 16].map(max_children), [MAX_CONCURRENT_PER_TENANT, MAX_CONCURRENT_PER_TENANT, 6, 32]);
+    let places = EmbeddedGateway::new().slots;
     assert!(places.available_permits() >= MAX_CONCURRENT_PER_TENANT);
     assert!(places.available_permits() < Semaphore::MAX_PERMITS / 2);
 }
@@ -42,7 +42,7 @@ async fn refuses_a_script_without_a_free_slot() {
     let began = Instant::now();
     let script = script();
     assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "the script did not run");
-    assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
+    assert_eq!(began.elapsed().as_secs(), MAX_DURATION.as_secs());
 }
 
 #[tokio::test]
@@ -56,15 +56,15 @@ async fn slot_is_released_when_its_child_ends() {
         let mut third = Box::pin(run(gateway.clone(), &script));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(first.as_mut().poll(&mut context), Poll::Pending);
-        assert_eq!(gateway.places.available_permits(), 1);
+        assert_eq!(gateway.slots.available_permits(), 1);
         assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(third.as_mut().poll(&mut context), Poll::Pending);
-        assert_eq!(gateway.places.available_permits(), 0);
+        assert_eq!(gateway.slots.available_permits(), 0);
         assert_eq!(first.await, Err(GatewayFailure::Lost), "its output is not a response");
         assert_eq!(third.await, Err(GatewayFailure::Lost), "it has the slot of the first one");
-        assert_eq!(gateway.places.available_permits(), 1, "the second one is still running");
+        assert_eq!(gateway.slots.available_permits(), 1, "the second one is still running");
     }
-    assert_eq!(gateway.places.available_permits(), 2, "a dropped run releases its slot");
+    assert_eq!(gateway.slots.available_permits(), 2, "a dropped run releases its slot");
 }
 
 /// A child without a script holds a slot, and releases it when dropped.
@@ -72,14 +72,14 @@ async fn slot_is_released_when_its_child_ends() {
 async fn prepared_child_releases_its_slot_when_dropped() {
     let gateway = gateway(1);
     let script = script();
-    let prepared = gateway.prepare(script.language, ScriptLimits::GREATEST);
-    assert_eq!(gateway.places.available_permits(), 0);
+    let prepared = gateway.prepare(script.language, ScriptLimits::MAXIMUM);
+    assert_eq!(gateway.slots.available_permits(), 0);
     // Without a free slot no child is started in advance; a slot that becomes free is used later.
-    let waiting = gateway.prepare(script.language, ScriptLimits::GREATEST);
+    let waiting = gateway.prepare(script.language, ScriptLimits::MAXIMUM);
     drop(prepared);
-    assert_eq!(gateway.places.available_permits(), 1);
+    assert_eq!(gateway.slots.available_permits(), 1);
     assert_eq!(waiting.run(request(&script)).await, Err(GatewayFailure::Lost), "a child was started after all");
-    assert_eq!(gateway.places.available_permits(), 1);
+    assert_eq!(gateway.slots.available_permits(), 1);
 }
 
 /// Captured log output.
@@ -105,11 +105,11 @@ impl<'a> MakeWriter<'a> for CapturedLog {
     }
 }
 
-fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
+fn ended(code: u8) -> (Result<ScriptResult, GatewayFailure>, String) {
     let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
     let heard = with_default(subscriber, || {
-        heard(&[], ExitStatus::from_raw(i32::from(code) << 8), ScriptLimits::GREATEST.output)
+        evaluate_exit(&[], ExitStatus::from_raw(i32::from(code) << 8), ScriptLimits::MAXIMUM.output_bytes)
     });
     let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (heard, String::from_utf8(written).unwrap())

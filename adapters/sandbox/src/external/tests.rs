@@ -1,5 +1,5 @@
 use super::*;
-use fairway_domain::execution::code::{Language, Script};
+use fairway_domain::execution::script::{Language, Script};
 use fairway_egress::{Allowance, Reach};
 use std::{
     collections::HashMap,
@@ -34,7 +34,7 @@ struct Received {
 
 struct Gateway {
     address: String,
-    came: Arc<Mutex<Received>>,
+    received: Arc<Mutex<Received>>,
     _listening: JoinSet<()>,
 }
 
@@ -54,12 +54,12 @@ impl Gateway {
                 conversations.spawn(async move { serve_connection(stream, &book, &*does).await });
             }
         });
-        Self { address, came, _listening: listening }
+        Self { address, received: came, _listening: listening }
     }
 
-    fn called(&self, time: Duration) -> ExternalGateway {
+    fn client(&self, time: Duration) -> ExternalGateway {
         let guard = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-        ExternalGateway { opens: None, endpoint: guard.endpoint(&self.address, Limits { time, body: MAX_RESPONSE }).unwrap() }
+        ExternalGateway { opens: None, endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap() }
     }
 }
 
@@ -108,11 +108,11 @@ async fn serve_connection(
     }
 }
 
-async fn run_script(external: &ExternalGateway, name: Uuid) -> Result<CodeResult, GatewayFailure> {
+async fn run_script(external: &ExternalGateway, name: Uuid) -> Result<ScriptResult, GatewayFailure> {
     let script = Script { language: Language::Starlark, code: "result = 1".to_owned() };
     external
-        .prepare(script.language, ScriptLimits::GREATEST)
-        .run(ScriptRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::GREATEST })
+        .prepare(script.language, ScriptLimits::MAXIMUM)
+        .run(ScriptRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::MAXIMUM })
         .await
 }
 
@@ -126,8 +126,8 @@ async fn refuses_encoded_and_ambiguous_responses() {
         ("", r#"{"result":{"a":1,"\u0061":1}}"#, false),
     ] {
         let gateway = Gateway::start(move |_| Behaviour::Says(header, body)).await;
-        let came = run_script(&gateway.called(LONGEST), Uuid::nil()).await;
-        let gave = CodeResult { result: Ok(json!(1)), stdout: String::new() };
+        let came = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
+        let gave = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
         assert_eq!(came, if is_read { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{header}{body}");
     }
 }
@@ -135,11 +135,11 @@ async fn refuses_encoded_and_ambiguous_responses() {
 #[tokio::test]
 async fn sends_the_token_and_hides_it_from_debug_output() {
     let gateway = Gateway::start(|_| Behaviour::Answers(200)).await;
-    let open = gateway.called(LONGEST);
+    let open = gateway.client(MAX_DURATION);
     assert!(run_script(&open, Uuid::nil()).await.is_ok());
     let opened = open.with_token(&Secret::new("s3cret".to_owned())).unwrap();
     assert!(run_script(&opened, Uuid::nil()).await.is_ok());
-    assert_eq!(gateway.came.lock().unwrap().authorizations, ["Bearer s3cret"]);
+    assert_eq!(gateway.received.lock().unwrap().authorizations, ["Bearer s3cret"]);
     assert!(!format!("{opened:?}").contains("s3cret"), "{opened:?}");
     assert_eq!(opened.with_token(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
 }
@@ -148,8 +148,8 @@ async fn sends_the_token_and_hides_it_from_debug_output() {
 async fn accepts_only_status_200() {
     for status in [200, 201, 202, 203, 206, 299, 400, 500] {
         let gateway = Gateway::start(move |_| Behaviour::Answers(status)).await;
-        let came = run_script(&gateway.called(LONGEST), Uuid::nil()).await;
-        let gave = CodeResult { result: Ok(json!(1)), stdout: String::new() };
+        let came = run_script(&gateway.client(MAX_DURATION), Uuid::nil()).await;
+        let gave = ScriptResult { result: Ok(json!(1)), stdout: String::new() };
         assert_eq!(came, if status == 200 { Ok(gave) } else { Err(GatewayFailure::Lost) }, "{status}");
     }
 }
@@ -175,7 +175,7 @@ async fn concurrent_scripts_are_sent_once_each() {
         name => fault(name),
     })
     .await;
-    let (patient, hasty) = (gateway.called(LONG_TIMEOUT), gateway.called(SHORT_TIMEOUT));
+    let (patient, hasty) = (gateway.client(LONG_TIMEOUT), gateway.client(SHORT_TIMEOUT));
     let all_at_once = async |names: Vec<Uuid>| {
         let mut calls = JoinSet::new();
         for name in names {
@@ -194,7 +194,7 @@ async fn concurrent_scripts_are_sent_once_each() {
         for (name, came) in all_at_once(names.collect()).await {
             let fault = fault(name);
             let expected = match fault {
-                Behaviour::Answers(_) | Behaviour::Says(..) => Ok(CodeResult { result: Ok(json!(1)), stdout: String::new() }),
+                Behaviour::Answers(_) | Behaviour::Says(..) => Ok(ScriptResult { result: Ok(json!(1)), stdout: String::new() }),
                 Behaviour::Hangs => Err(GatewayFailure::TimedOut),
                 Behaviour::Garbles | Behaviour::HalfCloses | Behaviour::Resets => Err(GatewayFailure::Lost),
             };
@@ -203,7 +203,7 @@ async fn concurrent_scripts_are_sent_once_each() {
         }
     }
     assert!(told.len() == FAULTS.len() && told.values().all(|times| *times >= 1_000), "{told:?}");
-    let came = gateway.came.lock().unwrap();
+    let came = gateway.received.lock().unwrap();
     let scripts = CONCURRENT_SCRIPTS * (ROUNDS + 1);
     assert!(came.connections < scripts, "connections were reused");
     assert_eq!(came.scripts.len(), scripts);

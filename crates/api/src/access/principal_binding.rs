@@ -1,18 +1,18 @@
 //! Routes of principal bindings of workloads.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
-        idempotency::Keyed,
-        paging::{List, NoFilter},
+        idempotency::IdempotencyHeader,
+        paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    release::lane,
+    release::parse_lane,
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, put, web};
 use fairway_domain::{
@@ -79,10 +79,10 @@ pub(crate) async fn list_principal_bindings(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let bindings = api.services.list_principal_bindings(&caller, *workload, list.paging()).await?;
-    Ok(list.answer(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
+    Ok(list.respond(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
 }
 
 /// Binds a principal to a workload, or changes the lane of a bound principal.
@@ -98,19 +98,19 @@ pub(crate) async fn set_principal_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<WantedPrincipalBinding>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let principal = fields.read(
+    let principal = fields.check(
         ActorRef::parse(&body.principal)
             .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
     );
-    let lane = fields.read(lane(body.lane.as_deref()));
-    let wanted = fields.whole(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
+    let lane = fields.check(parse_lane(body.lane.as_deref()));
+    let wanted = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
     let done = api.services.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
-    Ok(Answer::once(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.send())
+    Ok(ResourceResponse::idempotent(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.into_response())
 }
 
 /// Removes a principal's binding to a workload.

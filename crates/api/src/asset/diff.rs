@@ -1,11 +1,11 @@
 //! Route that compares two versions.
 
-use super::FromWorkspace;
+use super::VisibleFromQuery;
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::ReadRefusals,
+    openapi::ReadRefusals,
     error::ApiError,
     http::{
         path::{Path, PathId},
@@ -46,10 +46,10 @@ pub(crate) async fn diff_asset_versions(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>, PathId<AssetVersionId>)>,
-    from: Query<FromWorkspace>,
+    from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, one, other) = path.into_inner();
     let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
-    let room = diff.weight.saturating_add(diff.readable.len());
-    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_capacity(room).send())
+    let room = diff.patch_bytes.saturating_add(diff.readable.len());
+    Ok(ResourceResponse::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_capacity(room).into_response())
 }

@@ -2,16 +2,16 @@
 
 use super::VersionWarning;
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
     error::{ApiError, FieldProblem},
-    http::{body::Body, idempotency::Keyed, query::Query},
+    http::{body::Body, idempotency::IdempotencyHeader, query::Query},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{generator::Description, id::WorkspaceId};
-use fairway_operations::Done;
+use fairway_operations::Idempotent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -63,7 +63,7 @@ pub(crate) async fn generate_asset_draft(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     query: Query<DraftQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<DraftRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = WorkspaceId::from(query.workspace_id);
@@ -81,6 +81,6 @@ pub(crate) async fn generate_asset_draft(
         warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),
         generation_id: draft.generation_id.uuid(),
     };
-    let done = Done { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
-    Ok(Answer::once(&done, &view, StatusCode::OK)?.send())
+    let done = Idempotent { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
+    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
 }

@@ -1,16 +1,16 @@
 //! Routes of asset grants.
 
-use super::{FromWorkspace, WorkspaceQuery};
+use super::{VisibleFromQuery, WorkspaceQuery};
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
-        idempotency::Keyed,
-        paging::List,
+        idempotency::IdempotencyHeader,
+        paging::ListRequest,
         path::{Path, PathId},
         query::Query,
     },
@@ -89,7 +89,7 @@ impl NewAssetGrant {
 #[utoipa::path(
     operation_id = "list_asset_grants",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace, PageParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), VisibleFromQuery, PageParams),
     responses((status = 200, description = "A page of grants", body = Vec<GrantView>), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/grants")]
@@ -97,10 +97,10 @@ pub(crate) async fn list_asset_grants(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    list: List<FromWorkspace>,
+    list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let grants = api.services.list_asset_grants(&caller, (*asset, list.filter.id()), list.paging()).await?;
-    Ok(list.answer(&grants.map(|grant| GrantView::of(&grant))))
+    Ok(list.respond(&grants.map(|grant| GrantView::of(&grant))))
 }
 
 /// Grants a principal or a workspace access to an asset.
@@ -117,18 +117,18 @@ pub(crate) async fn create_asset_grant(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<NewAssetGrant>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (grantee, from) = (fields.read(new.grantee()), fields.read(query.required(new.workspace_id)));
-    let (grantee, from) = fields.whole(|| Some((grantee?, from?)))?;
+    let (grantee, from) = (fields.check(new.grantee()), fields.check(query.required(new.workspace_id)));
+    let (grantee, from) = fields.finish(|| Some((grantee?, from?)))?;
     let done = api.services.create_asset_grant(&caller, (*asset, from), grantee, key.as_ref()).await?;
     let view = GrantView::of(&done.value);
     let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
 }
 
 /// Revokes a grant of an asset.
@@ -147,7 +147,7 @@ pub(crate) async fn delete_asset_grant(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetGrantId>)>,
-    from: Query<FromWorkspace>,
+    from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, grant) = path.into_inner();
     api.services.delete_asset_grant(&caller, (*asset, from.id()), *grant).await?;

@@ -1,10 +1,10 @@
 //! Route of the blast radius of an asset.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::ReadRefusals,
+    openapi::ReadRefusals,
     error::ApiError,
     http::{path::PathId, query::Query},
 };
@@ -165,5 +165,5 @@ pub(crate) async fn read_blast_radius(
     from: Query<OptionalVisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let radius = api.services.blast_radius(&caller, *asset, from.workspace_id.map(Into::into)).await?;
-    Ok(Answer::ok(&BlastRadiusView::of(&radius)).send())
+    Ok(ResourceResponse::ok(&BlastRadiusView::of(&radius)).into_response())
 }

@@ -1,10 +1,10 @@
 //! Provider accounts: the `[[providers]]` tables of the file.
 
 use super::{
-    reading::{ConfigError, nearest},
-    value,
+    raw::{ConfigError, nearest},
+    parsers,
 };
-use fairway_domain::{asset::content::can_be_jurisdiction, secret::ServerSecretRef};
+use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;
 use std::{fmt, time::Duration};
 use toml::{Table, Value};
@@ -101,7 +101,7 @@ impl ProviderAccount {
             }
         };
         let residency = place.text("residency")?;
-        if !residency.as_deref().is_none_or(can_be_jurisdiction) {
+        if !residency.as_deref().is_none_or(is_jurisdiction_code) {
             let rule = "must be a country (ISO 3166), such as `de`, a part of one, such as `de-by`, or `eu`";
             return Err(place.invalid("residency", rule));
         }
@@ -206,7 +206,7 @@ impl TableContext<'_> {
     }
 
     fn duration(&self, text: &str) -> Result<Duration, ConfigError> {
-        value::duration(text).map_err(|rule| self.invalid("timeout", &rule))
+        parsers::duration(text).map_err(|rule| self.invalid("timeout", &rule))
     }
 
     fn prices(&self) -> Result<Vec<ModelPrice>, ConfigError> {

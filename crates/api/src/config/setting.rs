@@ -10,15 +10,15 @@ pub struct Setting {
     /// Default value; empty if it derives from another setting.
     pub default: &'static str,
     /// Whether the value may contain a credential and is never shown.
-    pub secret: bool,
+    pub is_secret: bool,
 }
 
 const fn plain(key: &'static str, variable: &'static str, default: &'static str) -> Setting {
-    Setting { key, variable, default, secret: false }
+    Setting { key, variable, default, is_secret: false }
 }
 
 const fn secret(key: &'static str, variable: &'static str, default: &'static str) -> Setting {
-    Setting { key, variable, default, secret: true }
+    Setting { key, variable, default, is_secret: true }
 }
 
 /// Address and port to listen on.
@@ -147,5 +147,5 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Prefixes of variables that are not settings: secrets, which are read at use, and variables of the project's tools.
-pub(super) const OTHERS: [&str; 6] =
+pub(super) const IGNORED_PREFIXES: [&str; 6] =
     ["FAIRWAY_SECRET_", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_", "FAIRWAY_TEST_", "FAIRWAY_BENCH_", "FAIRWAY_CLI_"];

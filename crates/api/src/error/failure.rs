@@ -5,7 +5,7 @@ use crate::{
     flow::FlowErrorView,
     http::{
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
-        shape::echoed,
+        deserialize_error::truncate_path,
     },
     tool::ARGUMENTS,
 };
@@ -21,13 +21,13 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
-    execution::{review::ReviewRefusal, settle::ResolveRefusal},
+    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
-    throttle::Throttled,
+    rate_limit::RateLimitRefusal,
     workload::{Status, WorkloadRefusal},
 };
 use fairway_operations::{Failure, RunRefusal, ToolRefusal, generator::GenerateRefusal};
@@ -40,13 +40,13 @@ impl From<Failure> for ApiError {
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
             // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
             Failure::Anonymous(permission) => Self::forbidden(permission.as_str()),
-            Failure::Field(problem) => {
+            Failure::InvalidField(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
             }
-            Failure::Inputs(findings) => Self::validation(
+            Failure::InvalidInputs(findings) => Self::validation(
                 findings
                     .into_iter()
-                    .map(|finding| FieldProblem::new(finding.path, finding.fault.code(), finding.fault.to_string()))
+                    .map(|finding| FieldProblem::new(finding.path, finding.kind.code(), finding.kind.to_string()))
                     .collect(),
             ),
             Failure::WorkspaceRequired => Self::new(
@@ -62,7 +62,7 @@ impl From<Failure> for ApiError {
             ),
             Failure::OutcomeLost => Self::response_lost(),
             Failure::Conflict(conflict) => map_conflict(conflict),
-            Failure::KeyOtherBody => Self::new(
+            Failure::KeyReused => Self::new(
                 StatusCode::CONFLICT,
                 "idempotency_key_conflict",
                 "an earlier request used this idempotency key with another body",
@@ -91,7 +91,7 @@ impl From<Failure> for ApiError {
             Failure::ShareTerms(refusal) => {
                 FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
             }
-            Failure::Token(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
+            Failure::ShareToken(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => map_rate_limit(throttled),
             Failure::Run(refusal) => map_run_refusal(refusal),
@@ -110,7 +110,7 @@ impl From<Failure> for ApiError {
             ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
             // `idempotent` handles these two itself; here they are a defect.
-            Failure::KeyTaken | Failure::Corrupt(_) => Self::internal().caused_by(&failure),
+            Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().caused_by(&failure),
         }
     }
 }
@@ -118,7 +118,7 @@ impl From<Failure> for ApiError {
 /// Maps a conflict of the store. Conflicts of an access contract are problems of the content and name its fields.
 fn map_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
-        Conflict::ContractOfAnother => "content.access_contract.contract_id",
+        Conflict::ContractNameTaken => "content.access_contract.contract_id",
         Conflict::ContractRevoked => "content.access_contract.revoked",
         Conflict::DuplicateSlug
         | Conflict::DuplicateVersionLabel
@@ -146,7 +146,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::HostTaken => "another tenant uses this host",
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
-        Conflict::ContractOfAnother => "another knowledge base has a contract with this name",
+        Conflict::ContractNameTaken => "another knowledge base has a contract with this name",
         Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
     }
 }
@@ -154,7 +154,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
 fn map_store_error(error: &StoreError) -> ApiError {
     match error.fault {
         StoreFault::Unavailable => ApiError::unavailable().caused_by(error),
-        StoreFault::Broken => ApiError::internal().caused_by(error),
+        StoreFault::Inconsistent => ApiError::internal().caused_by(error),
     }
 }
 
@@ -176,11 +176,11 @@ const ASSET_IN_USE_MESSAGE: &str = "unfinished releases bind versions of this as
 fn map_asset_refusal(refusal: AssetRefusal) -> ApiError {
     match refusal {
         AssetRefusal::Archived => ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
-        AssetRefusal::Transition { from, .. } => {
+        AssetRefusal::InvalidTransition { from, .. } => {
             let valid: Vec<&str> = from.valid_transitions().iter().map(|state| state.as_str()).collect();
             invalid_transition(refusal.code(), from.as_str(), valid)
         }
-        AssetRefusal::Principal => {
+        AssetRefusal::InvalidPrincipal => {
             ApiError::invalid_field(FieldProblem::new("principal", refusal.code(), refusal.to_string()))
         }
     }
@@ -199,13 +199,13 @@ fn map_asset_in_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
         })
         .collect();
     ApiError::new(StatusCode::CONFLICT, Conflict::AssetInUse.code(), ASSET_IN_USE_MESSAGE)
-        .with("blocking_releases", releases)
-        .with("hidden_releases", hidden)
+        .with_detail("blocking_releases", releases)
+        .with_detail("hidden_releases", hidden)
 }
 
 fn invalid_content(problems: Vec<Value>) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_content", "the content is invalid for this kind of asset")
-        .with("fields", problems)
+        .with_detail("fields", problems)
 }
 
 fn map_content_refusal(refusal: ContentRefusal) -> ApiError {
@@ -215,7 +215,7 @@ fn map_content_refusal(refusal: ContentRefusal) -> ApiError {
                 .into_iter()
                 .map(|problem| {
                     json!({
-                        "path": echoed(field_path::from_pointer("content", &problem.pointer)),
+                        "path": truncate_path(field_path::from_pointer("content", &problem.pointer)),
                         "code": problem.code,
                         "message": problem.message,
                     })
@@ -225,7 +225,7 @@ fn map_content_refusal(refusal: ContentRefusal) -> ApiError {
         ContentRefusal::Prompt(refusal) => {
             let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, refusal.code(), refusal.to_string());
             match refusal.offset() {
-                Some(offset) => error.with("offset", offset),
+                Some(offset) => error.with_detail("offset", offset),
                 None => error,
             }
         }
@@ -233,31 +233,31 @@ fn map_content_refusal(refusal: ContentRefusal) -> ApiError {
 }
 
 fn map_canonical_refusal(refusal: &CanonicalRefusal) -> ApiError {
-    let path = echoed(field_path::from_pointer("content", refusal.pointer()));
+    let path = truncate_path(field_path::from_pointer("content", refusal.pointer()));
     invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
 }
 
 fn map_flow_problems(problems: &[FlowProblem]) -> ApiError {
     let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
-    ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow is invalid").with("errors", errors)
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow is invalid").with_detail("errors", errors)
 }
 
 fn map_knowledge_refusal(refusal: KnowledgeRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         KnowledgeRefusal::Asset(refusal) => map_asset_refusal(refusal),
-        KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion => {
+        KnowledgeRefusal::NotAKnowledgeBase | KnowledgeRefusal::NoVersion => {
             ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
         }
-        KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks | KnowledgeRefusal::Texts | KnowledgeRefusal::Slow => {
+        KnowledgeRefusal::DocumentCount | KnowledgeRefusal::TooManyChunks | KnowledgeRefusal::TextsTooLong | KnowledgeRefusal::SourcesTooSlow => {
             FieldProblem::new("documents", code, refusal.to_string()).into()
         }
-        KnowledgeRefusal::Document { position, fault } => {
+        KnowledgeRefusal::InvalidDocument { position, fault } => {
             FieldProblem::new(format!("documents[{position}].{}", fault.field()), code, fault.to_string()).into()
         }
         KnowledgeRefusal::NoVectors => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(PROVIDER_RETRY_AFTER_SECONDS)),
-        KnowledgeRefusal::Reason => FieldProblem::new("reason", code, refusal.to_string()).into(),
+        KnowledgeRefusal::InvalidReason => FieldProblem::new("reason", code, refusal.to_string()).into(),
     }
 }
 
@@ -287,8 +287,8 @@ fn map_workload_refusal(refusal: WorkloadRefusal) -> ApiError {
 
 fn invalid_transition(code: &'static str, from: &str, valid: Vec<&str>) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, code, "the current state does not allow this transition")
-        .with("current_state", from)
-        .with("valid_transitions", valid)
+        .with_detail("current_state", from)
+        .with_detail("valid_transitions", valid)
 }
 
 fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
@@ -296,7 +296,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
     match refusal {
         ReleaseRefusal::NotEditable { state } => {
             ApiError::new(StatusCode::CONFLICT, code, "bindings can change only while the release is a draft")
-                .with("current_state", state.as_str())
+                .with_detail("current_state", state.as_str())
         }
         ReleaseRefusal::NotBound => ApiError::not_found(),
         ReleaseRefusal::RoleKindMismatch => {
@@ -325,8 +325,8 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
                 "the current bindings have too few approvals"
             };
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
-                .with("approvals", counted)
-                .with("min_approvals", needed)
+                .with_detail("approvals", counted)
+                .with_detail("min_approvals", needed)
         }
         ReleaseRefusal::SelfApproval => ApiError::new(
             StatusCode::FORBIDDEN,
@@ -341,7 +341,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
             let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();
             ApiError::new(StatusCode::FORBIDDEN, code, "the bindings require the approval of other roles")
-                .with("roles", roles)
+                .with_detail("roles", roles)
         }
         ReleaseRefusal::ActivationBlocked(missing) => {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
@@ -350,7 +350,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
                 code,
                 "the release does not meet all activation requirements",
             )
-            .with("missing", missing)
+            .with_detail("missing", missing)
         }
         ReleaseRefusal::NoPreviousRelease => ApiError::new(
             StatusCode::CONFLICT,
@@ -364,7 +364,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RolloutNotInProgress => {
             ApiError::new(StatusCode::CONFLICT, code, "no rollout of the release is in progress")
         }
-        ReleaseRefusal::Reason => FieldProblem::new("reason", code, ReleaseRefusal::Reason.to_string()).into(),
+        ReleaseRefusal::InvalidReason => FieldProblem::new("reason", code, ReleaseRefusal::InvalidReason.to_string()).into(),
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release targets another lane")
         }
@@ -372,9 +372,9 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             let offset = unresolved.first().and_then(|first| first.offset);
             let missing: Vec<Value> = unresolved.iter().map(unresolved_reference_json).collect();
             let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release has unresolved references")
-                .with("missing", missing);
+                .with_detail("missing", missing);
             match offset {
-                Some(offset) => error.with("offset", offset),
+                Some(offset) => error.with_detail("offset", offset),
                 None => error,
             }
         }
@@ -386,13 +386,13 @@ fn unresolved_reference_json(unresolved: &UnresolvedReference) -> Value {
         "code": unresolved.code,
         "message": unresolved.message,
         "asset_slug": unresolved.asset_slug.as_str(),
-        "path": echoed(field_path::from_pointer("content", &unresolved.pointer)),
+        "path": truncate_path(field_path::from_pointer("content", &unresolved.pointer)),
         "offset": unresolved.offset,
     })
 }
 
 /// Maps a rate limit to 429 with the quota and the whole seconds until the next allowed request.
-fn map_rate_limit(Throttled { quota, wait }: Throttled) -> ApiError {
+fn map_rate_limit(RateLimitRefusal { quota, retry_after: wait }: RateLimitRefusal) -> ApiError {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "rate limit exceeded; try again later")
         .with_header(RETRY_AFTER, HeaderValue::from(seconds))
@@ -404,9 +404,9 @@ fn map_rate_limit(Throttled { quota, wait }: Throttled) -> ApiError {
 fn map_run_refusal(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
-        RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
+        RunRefusal::AcceptanceUnknown(id) => ApiError::unavailable().with_detail("execution_id", id.to_string()),
         RunRefusal::PrincipalNotBound => ApiError::new(StatusCode::FORBIDDEN, code, refusal.to_string()),
-        RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
+        RunRefusal::QueueFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
         // A script takes a few seconds, so a slot is free within about one second.
         RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(1)),
@@ -417,27 +417,27 @@ fn map_run_refusal(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NoActiveRelease
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
-        | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
+        | RunRefusal::AsyncUnavailable => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
     }
 }
 
 fn map_tool_refusal(refusal: ToolRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
-        ToolRefusal::Arguments(problems) => {
+        ToolRefusal::InvalidArguments(problems) => {
             let fields = problems.into_iter().map(|problem| {
-                let path = echoed(field_path::from_pointer(ARGUMENTS, &problem.pointer));
+                let path = truncate_path(field_path::from_pointer(ARGUMENTS, &problem.pointer));
                 FieldProblem::new(path, problem.code, problem.message)
             });
             ApiError::validation(fields.collect())
         }
-        ToolRefusal::Contract => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
-        ToolRefusal::OtherModel => ApiError::new(StatusCode::CONFLICT, code, message),
-        ToolRefusal::Lost(id) => {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with("execution_id", id.to_string())
+        ToolRefusal::ContractDenied => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
+        ToolRefusal::EmbeddingMismatch => ApiError::new(StatusCode::CONFLICT, code, message),
+        ToolRefusal::ResponseLost(id) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with_detail("execution_id", id.to_string())
         }
-        ToolRefusal::Malformed(id) => {
-            ApiError::new(StatusCode::BAD_GATEWAY, code, message).with("execution_id", id.to_string())
+        ToolRefusal::ResponseMalformed(id) => {
+            ApiError::new(StatusCode::BAD_GATEWAY, code, message).with_detail("execution_id", id.to_string())
         }
     }
 }
@@ -445,7 +445,7 @@ fn map_tool_refusal(refusal: ToolRefusal) -> ApiError {
 fn map_review_refusal(refusal: ReviewRefusal) -> ApiError {
     let status = match refusal {
         ReviewRefusal::NotPending => StatusCode::CONFLICT,
-        ReviewRefusal::Own => StatusCode::FORBIDDEN,
+        ReviewRefusal::OwnRun => StatusCode::FORBIDDEN,
     };
     ApiError::new(status, refusal.code(), refusal.to_string())
 }
@@ -456,13 +456,13 @@ fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
         GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),
         GenerateRefusal::Unavailable(None) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message),
         GenerateRefusal::Unavailable(Some(id)) => {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with("execution_id", id.to_string())
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with_detail("execution_id", id.to_string())
         }
         GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
-            .with("execution_id", execution_id.to_string())
-            .with("reason_code", reason_code),
+            .with_detail("execution_id", execution_id.to_string())
+            .with_detail("reason_code", reason_code),
         GenerateRefusal::Invalid(id) => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with("execution_id", id.to_string())
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with_detail("execution_id", id.to_string())
         }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) struct FieldErrors(Vec<FieldProblem>);
 
 impl FieldErrors {
     /// The value of a field, or `None` after recording its problem.
-    pub(crate) fn read<T>(&mut self, field: Result<T, FieldProblem>) -> Option<T> {
+    pub(crate) fn check<T>(&mut self, field: Result<T, FieldProblem>) -> Option<T> {
         match field {
             Ok(value) => Some(value),
             Err(problem) => {
@@ -19,12 +19,12 @@ impl FieldErrors {
     }
 
     /// Records further problems.
-    pub(crate) fn note(&mut self, problems: impl IntoIterator<Item = FieldProblem>) {
+    pub(crate) fn extend(&mut self, problems: impl IntoIterator<Item = FieldProblem>) {
         self.0.extend(problems);
     }
 
     /// Builds the value with `whole` if there are no problems. `whole` must return `Some` in that case.
-    pub(crate) fn whole<T>(self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+    pub(crate) fn finish<T>(self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
         if !self.0.is_empty() {
             return Err(ApiError::validation(self.0));
         }
@@ -39,11 +39,11 @@ mod tests {
     #[test]
     fn reports_all_field_problems_at_once() {
         let mut fields = FieldErrors::default();
-        let read = (fields.read(Ok(1)), fields.read::<()>(Err(FieldProblem::missing("a"))));
-        fields.note([FieldProblem::invalid("b")]);
+        let read = (fields.check(Ok(1)), fields.check::<()>(Err(FieldProblem::missing("a"))));
+        fields.extend([FieldProblem::invalid("b")]);
         assert_eq!(read, (Some(1), None));
         assert_eq!(fields.0, [FieldProblem::missing("a"), FieldProblem::invalid("b")]);
-        assert_eq!(fields.whole(|| Some(1)).unwrap_err().code(), "validation_error");
-        assert_eq!(FieldErrors::default().whole(|| Some(1)).unwrap(), 1);
+        assert_eq!(fields.finish(|| Some(1)).unwrap_err().code(), "validation_error");
+        assert_eq!(FieldErrors::default().finish(|| Some(1)).unwrap(), 1);
     }
 }

@@ -1,10 +1,10 @@
 //! Route that reads an evidence artifact.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::ReadRefusals,
+    openapi::ReadRefusals,
     error::ApiError,
     http::path::{Path, PathId},
 };
@@ -72,5 +72,5 @@ pub(crate) async fn read_evidence_artifact(
 ) -> Result<HttpResponse, ApiError> {
     let (execution, artifact) = path.into_inner();
     let document = api.services.evidence_artifact(&caller, (*execution, *artifact)).await?;
-    Ok(Answer::ok(&ArtifactView::of(document)).send())
+    Ok(ResourceResponse::ok(&ArtifactView::of(document)).into_response())
 }

@@ -83,11 +83,11 @@ impl AssetSection {
 impl GraphEvidenceView {
     pub(super) fn of(record: &EvidenceRecord) -> Self {
         let owed = record.obligations();
-        let graph = Graph::of(record, &owed);
+        let graph = Graph::from_record(record, &owed);
         let nodes = graph.nodes.iter().map(|node| NodeView {
             id: node.id(),
             r#type: node.type_name(),
-            data: data(node, record),
+            data: node_data(node, record),
         });
         let edges = graph.edges.iter().map(|edge| EdgeView {
             source: edge.source.clone(),
@@ -98,7 +98,7 @@ impl GraphEvidenceView {
     }
 }
 
-fn data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
+fn node_data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
     match node {
         Node::Execution(record) => NodeData::Execution(Box::new(ExecutionSection::of(record))),
         Node::Release(release) => NodeData::Release(ReleaseSection::of(release)),

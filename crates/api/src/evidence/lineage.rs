@@ -1,10 +1,10 @@
 //! Route of context lineage: the inputs of a run's steps.
 
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::ReadRefusals,
+    openapi::ReadRefusals,
     error::{ApiError, FieldProblem, FieldErrors},
     http::{paging, path::PathId, query::Query},
 };
@@ -141,16 +141,16 @@ pub(crate) async fn read_context_lineage(
     execution: PathId<ExecutionId>,
     query: Query<LineageQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let (limit, offset) = paging::within(query.limit, query.offset)?;
+    let (limit, offset) = paging::parse_limit_and_offset(query.limit, query.offset)?;
     let mut fields = FieldErrors::default();
-    let origin = fields.read(parse_word("origin", query.origin.as_ref(), Origin::parse));
-    let influence_role = fields.read(parse_word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
-    let action_class = fields.read(parse_word("action_class", query.action_class.as_ref(), ActionClass::parse));
-    let filter = fields.whole(|| {
+    let origin = fields.check(parse_word("origin", query.origin.as_ref(), Origin::parse));
+    let influence_role = fields.check(parse_word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
+    let action_class = fields.check(parse_word("action_class", query.action_class.as_ref(), ActionClass::parse));
+    let filter = fields.finish(|| {
         Some(LineageFilter { origin: origin?, influence_role: influence_role?, action_class: action_class? })
     })?;
     let asked = (*execution, query.workspace_id.into());
     let (page, disclosure) = api.services.context_lineage(&caller, asked, (filter, limit, offset)).await?;
     let items = page.items.into_iter().map(|row| ItemView::of(row, disclosure)).collect();
-    Ok(Answer::ok(&LineageView { total: page.total, offset, limit, items }).send())
+    Ok(ResourceResponse::ok(&LineageView { total: page.total, offset, limit, items }).into_response())
 }

@@ -1,17 +1,17 @@
 //! Route that cancels runs.
 
-use super::{ExecutionView, visitor};
+use super::{ExecutionView, identify_runtime_caller};
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::{RuntimeClient, result_token},
     compose::Api,
-    document::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
+    openapi::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
     error::ApiError,
-    http::{body::Body, idempotency::Keyed, path::PathId},
+    http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
 use fairway_domain::id::ExecutionId;
-use fairway_operations::execution::ReadExecution;
+use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -43,13 +43,13 @@ pub(crate) async fn cancel_execution(
     api: web::Data<Api>,
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
-    let caller = visitor(&api, arrival, (*execution, token.as_ref())).await?;
+    let caller = identify_runtime_caller(&api, arrival, (*execution, token.as_ref())).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
-    let (ReadExecution { execution, steps }, replayed) = done.apart();
-    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
+    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
 }

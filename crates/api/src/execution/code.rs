@@ -1,14 +1,14 @@
 //! Route that executes scripts of agents.
 
-use super::{ErrorView, QueuedExecution, answer, marked, naming, review, stored};
+use super::{ErrorView, QueuedExecution, respond, with_replay_header, with_execution_id, review, parse_stored_output};
 use crate::{
     caller::RuntimeClient,
     compose::Api,
-    document::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{ForbiddenNames, CheckedBody},
-        idempotency::Keyed,
+        idempotency::IdempotencyHeader,
         request_context::request_id,
     },
 };
@@ -16,11 +16,11 @@ use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Status,
-        code::{GatewayFailure, Language, Script, is_forbidden},
+        script::{GatewayFailure, Language, Script, is_forbidden_name},
     },
     slug::Slug,
 };
-use fairway_operations::execution::{Answer as Run, Asks, ExecuteRequest, Patience};
+use fairway_operations::execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ pub(crate) struct RunCode {
 
 impl ForbiddenNames for RunCode {
     fn is_forbidden(name: &str) -> bool {
-        is_forbidden(name)
+        is_forbidden_name(name)
     }
 }
 
@@ -90,10 +90,10 @@ const MAX_CODE_BYTES: usize = 256 << 10;
 pub(crate) async fn run_code(
     api: web::Data<Api>,
     RuntimeClient(arrival): RuntimeClient,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     CheckedBody(body): CheckedBody<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
-    let visit = api.services.receive(arrival).await?;
+    let visit = api.services.verify_request(arrival).await?;
     let claims = visit.claims;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
@@ -101,23 +101,23 @@ pub(crate) async fn run_code(
     let slug = |path: &'static str, text: &str| {
         Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
     };
-    let environment = fields.read(slug("environment", &environment));
-    let slug = fields.read(slug("workload_slug", &workload_slug));
-    let language = fields.read(Language::parse(&language).ok_or_else(|| FieldProblem::invalid("language")));
+    let environment = fields.check(slug("environment", &environment));
+    let slug = fields.check(slug("workload_slug", &workload_slug));
+    let language = fields.check(Language::parse(&language).ok_or_else(|| FieldProblem::invalid("language")));
     if code.len() > MAX_CODE_BYTES {
-        fields.note([FieldProblem::new("code", "too_long", "a script has at most 262144 bytes")]);
+        fields.extend([FieldProblem::new("code", "too_long", "a script has at most 262144 bytes")]);
     }
-    let wanted = fields.whole(|| {
+    let wanted = fields.finish(|| {
         Some(ExecuteRequest {
             slug: slug?,
             environment: environment?,
-            asks: Asks::Script { script: Script { language: language?, code }, workspace: workspace_id.into() },
+            payload: RunPayload::Script { script: Script { language: language?, code }, workspace: workspace_id.into() },
             session: None,
             lane: None,
             on_behalf_of: None,
-            pass: None,
+            link: None,
             address: None,
-            patience: Patience::End(None),
+            wait: WaitMode::End(None),
         })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
@@ -130,21 +130,21 @@ pub(crate) async fn run_code(
 fn respond_to_script(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     match execution.status {
-        Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
-        Status::Denied => Err(naming(run, review::denied(execution))),
+        Status::Queued | Status::Running | Status::AwaitingReview => respond(run),
+        Status::Denied => Err(with_execution_id(run, review::denied_error(execution))),
         Status::Unknown => {
-            Err(naming(run, outcome_error(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
+            Err(with_execution_id(run, outcome_error(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
         }
         Status::Completed | Status::Failed | Status::Cancelled => {
             let code = execution.error.as_ref().map(|error| &error.code);
             if code.is_some_and(|code| code == GatewayFailure::Unreachable.code()) {
-                return Err(naming(run, outcome_error(GatewayFailure::Unreachable, code)));
+                return Err(with_execution_id(run, outcome_error(GatewayFailure::Unreachable, code)));
             }
-            let (stdout, result) = match stored(execution)? {
+            let (stdout, result) = match parse_stored_output(execution)? {
                 Some(stored) => (stored.stdout().unwrap_or_default(), stored.output),
                 None => (String::new(), Value::Null),
             };
-            Ok(marked(run, HttpResponse::Ok()).json(CodeResult {
+            Ok(with_replay_header(run, HttpResponse::Ok()).json(CodeResult {
                 execution_id: execution.execution_id.uuid(),
                 status: execution.status.as_str(),
                 result,

@@ -1,14 +1,14 @@
 //! Server-sent events of a run. They come from the database, so a client can resume an interrupted stream at any
 //! process.
 
-use super::{ExecutionResult, crowd::Seat, preference::EVENT_STREAM, visitor};
+use super::{ExecutionResult, stream_limit::StreamPermit, prefer::EVENT_STREAM, identify_runtime_caller};
 use crate::{
     caller::{RESULT_TOKEN, RuntimeClient, result_token},
     compose::Api,
-    document::{ErrorBody, ReadRefusals, TokenParams},
+    openapi::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{
-        HttpBase, answer_memory::PORTION, idempotency::IDEMPOTENCY_REPLAYED, memory::Reservation, path::PathId,
+        HttpBase, response_memory::CHUNK_BYTES, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, path::PathId,
         request_context::request_id,
     },
 };
@@ -22,12 +22,12 @@ use fairway_domain::{
     execution::Status,
     id::{ExecutionId, RequestId},
     share_link::{ResultToken, TokenHash, is_guest},
-    throttle::ClientAddress,
+    rate_limit::ClientAddress,
 };
 use fairway_memory_limit::try_admit;
 use fairway_operations::{
-    execution::{Answer as Run, RunSubscription, Heard, Told},
-    share_link::Arrival,
+    execution::{ExecuteResult as Run, RunSubscription, EventCursor, EventBatch},
+    share_link::RuntimeRequest,
 };
 use futures_util::stream;
 use serde::Serialize;
@@ -105,13 +105,13 @@ pub(crate) async fn read_execution_events(
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_event_id(request.headers())?;
     let token = result_token(request.headers())?;
-    visitor(&api, arrival.clone(), (*execution, token.as_ref())).await?;
-    streamed(&api, &base, Followed { arrival, token, id: *execution }, seen).await
+    identify_runtime_caller(&api, arrival.clone(), (*execution, token.as_ref())).await?;
+    open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, seen).await
 }
 
 /// A run and the client that follows it.
-pub(super) struct Followed {
-    pub(super) arrival: Arrival,
+pub(super) struct StreamTarget {
+    pub(super) arrival: RuntimeRequest,
     /// The hash of the client's result token.
     pub(super) token: Option<TokenHash>,
     pub(super) id: ExecutionId,
@@ -131,16 +131,16 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Result<usize, ApiError> {
 
 /// The event stream of an accepted run; `None` if it cannot be opened now. Headers contain the URL of the events and
 /// the result token, because a client can lose the connection before the first event.
-pub(super) async fn followed(
+pub(super) async fn stream_accepted_run(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
     run: &Run,
-    arrival: Arrival,
+    arrival: RuntimeRequest,
 ) -> Option<HttpResponse> {
     let token = run.result_token.as_ref().map(ResultToken::hash);
     let id = run.execution.execution_id;
-    let followed = Followed { arrival, token, id };
-    let mut answer = match streamed(api, base, followed, 0).await {
+    let followed = StreamTarget { arrival, token, id };
+    let mut answer = match open_stream(api, base, followed, 0).await {
         Ok(answer) => answer,
         Err(refusal) => {
             tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding without it");
@@ -161,19 +161,19 @@ pub(super) async fn followed(
 }
 
 /// Opens the event stream of a run. Errors of the first read become an error response.
-pub(super) async fn streamed(
+pub(super) async fn open_stream(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
-    followed: Followed,
+    followed: StreamTarget,
     seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut telling = EventStream {
-        following: api.services.follow(followed.id),
+        following: api.services.subscribe(followed.id),
         api: api.clone(),
         base: base.clone(),
         followed,
         request_id: request_id(),
-        heard: Heard::default(),
+        heard: EventCursor::default(),
         seen,
         seat: None,
         unsent: Unsent::default(),
@@ -184,22 +184,22 @@ pub(super) async fn streamed(
     let mut first = String::new();
     // Skips received events page by page.
     while first.is_empty() && telling.has_more {
-        let (told, follower) = telling.look().await?;
-        first = telling.text(&told)?;
+        let (told, follower) = telling.poll_events().await?;
+        first = telling.encode_new_events(&told)?;
         if telling.over && first.is_empty() {
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
         // Streams of ended runs need a permit as well, because slow clients hold their events.
         if telling.seat.is_none() {
-            telling.seat = Some(base.crowd.enter(telling.followed.id, follower.guest())?);
+            telling.seat = Some(base.stream_limiter.acquire(telling.followed.id, follower.guest_address())?);
         }
         if !telling.has_more || !first.is_empty() {
-            telling.unsent = Unsent::hold(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
+            telling.unsent = Unsent::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
         }
     }
     let portions = stream::unfold(telling, |mut telling| async move {
-        let portion = telling.next().await?;
+        let portion = telling.next_chunk().await?;
         Some((Ok::<_, Infallible>(portion), telling))
     });
     Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(NO_BUFFERING).streaming(portions))
@@ -210,13 +210,13 @@ struct EventStream {
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
     following: RunSubscription,
-    followed: Followed,
+    followed: StreamTarget,
     request_id: RequestId,
-    heard: Heard,
+    heard: EventCursor,
     /// Number of the last sent event.
     seen: usize,
     /// Permit among the open streams.
-    seat: Option<Seat>,
+    seat: Option<StreamPermit>,
     unsent: Unsent,
     said_at: Instant,
     /// Whether further events are already stored.
@@ -232,7 +232,7 @@ struct Follower {
 
 impl Follower {
     /// The address, if the caller is a guest.
-    fn guest(&self) -> Option<ClientAddress> {
+    fn guest_address(&self) -> Option<ClientAddress> {
         self.is_guest.then_some(self.address)
     }
 }
@@ -241,63 +241,63 @@ impl Follower {
 #[derive(Default)]
 struct Unsent {
     text: Bytes,
-    held: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 impl Unsent {
     /// # Errors
     /// When the response budget has no memory for a large text.
-    fn hold(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
-        let is_large = text.len() > PORTION;
+    fn reserve(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
+        let is_large = text.len() > CHUNK_BYTES;
         if is_large && try_admit(0).is_err() {
             return Err(ApiError::unavailable());
         }
-        let reserve = || base.memory.answer(client, text.len()).map_err(|_| ApiError::unavailable());
+        let reserve = || base.memory_budgets.reserve_response(client, text.len()).map_err(|_| ApiError::unavailable());
         let held = is_large.then(reserve).transpose()?;
-        Ok(Self { text: Bytes::from(text), held })
+        Ok(Self { text: Bytes::from(text), reservation: held })
     }
 
     /// The next chunk. The framework polls it after the client has read the previous one.
-    fn portion(&mut self) -> Option<Bytes> {
+    fn next_chunk(&mut self) -> Option<Bytes> {
         if self.text.is_empty() {
-            self.held = None;
+            self.reservation = None;
             return None;
         }
-        Some(self.text.split_to(self.text.len().min(PORTION)))
+        Some(self.text.split_to(self.text.len().min(CHUNK_BYTES)))
     }
 }
 
 impl EventStream {
     /// Reads the events since the last read. Each read identifies and authorizes the caller again, so revoked access
     /// ends the stream.
-    async fn look(&mut self) -> Result<(Told, Follower), ApiError> {
-        let Followed { arrival, token, id } = &self.followed;
+    async fn poll_events(&mut self) -> Result<(EventBatch, Follower), ApiError> {
+        let StreamTarget { arrival, token, id } = &self.followed;
         let services = &self.api.services;
-        let visit = services.receive(arrival.clone()).await?;
+        let visit = services.verify_request(arrival.clone()).await?;
         let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        let told = services.told_of(&caller, (*id, token.as_ref()), &mut self.heard).await?;
+        let told = services.read_events(&caller, (*id, token.as_ref()), &mut self.heard).await?;
         self.has_more = told.has_more;
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
     /// The next chunk; `None` ends the stream, and the client can reconnect.
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(portion) = self.unsent.portion() {
+            if let Some(portion) = self.unsent.next_chunk() {
                 return Some(portion);
             }
-            if self.over || self.base.leaving.is_announced() {
+            if self.over || self.base.shutdown.is_announced() {
                 return None;
             }
             if !self.has_more {
-                self.following.changed(POLL_INTERVAL).await;
+                self.following.wait_for_change(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
-            let (told, follower) = self.look().await.ok()?;
-            let text = self.text(&told).ok()?;
+            let (told, follower) = self.poll_events().await.ok()?;
+            let text = self.encode_new_events(&told).ok()?;
             if !text.is_empty() {
                 self.said_at = Instant::now();
-                self.unsent = Unsent::hold(text, follower.address, &self.base).ok()?;
+                self.unsent = Unsent::reserve(text, follower.address, &self.base).ok()?;
             } else if self.said_at.elapsed() >= HEARTBEAT {
                 self.said_at = Instant::now();
                 return Some(Bytes::from_static(b":\n\n"));
@@ -306,7 +306,7 @@ impl EventStream {
     }
 
     /// The encoded events that the client has not received.
-    fn text(&mut self, told: &Told) -> Result<String, ApiError> {
+    fn encode_new_events(&mut self, told: &EventBatch) -> Result<String, ApiError> {
         let mut text = String::new();
         for (number, event) in &told.events {
             if *number > self.seen {
@@ -314,7 +314,7 @@ impl EventStream {
                 self.seen = *number;
             }
         }
-        if told.is_over() {
+        if told.is_complete() {
             let number = told.last.saturating_add(1);
             if self.seen < number {
                 let completed = told.execution.status == Status::Completed;
@@ -324,7 +324,7 @@ impl EventStream {
             }
         }
         // A review may take days, so the stream ends and releases its permit.
-        self.over = told.is_over() || told.awaits_review();
+        self.over = told.is_complete() || told.awaits_review();
         Ok(text)
     }
 }

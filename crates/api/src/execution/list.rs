@@ -4,9 +4,9 @@ use super::{ExecutionView, review};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    document::{PageParams, ReadRefusals},
+    openapi::{PageParams, ReadRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
-    http::paging::List,
+    http::paging::ListRequest,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{execution::Status, time::Timestamp};
@@ -46,16 +46,16 @@ pub(crate) struct ExecutionListQuery {
 pub(crate) async fn list_executions(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<ExecutionListQuery>,
+    list: ListRequest<ExecutionListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let asked = &list.filter;
     let status = asked.status.as_deref();
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
-    let status = fields.read(status.and_then(|status| review::of_status(status, asked.review.as_deref())));
-    let since = fields.read(parse_time("since", asked.since.as_deref()));
-    let until = fields.read(parse_time("until", asked.until.as_deref()));
-    let query = fields.whole(|| {
+    let status = fields.check(status.and_then(|status| review::status_filter(status, asked.review.as_deref())));
+    let since = fields.check(parse_time("since", asked.since.as_deref()));
+    let until = fields.check(parse_time("until", asked.until.as_deref()));
+    let query = fields.finish(|| {
         Some(ExecutionQuery {
             workload_id: asked.workload_id.map(Into::into),
             release_id: asked.release_id.map(Into::into),
@@ -65,7 +65,7 @@ pub(crate) async fn list_executions(
         })
     })?;
     let executions = api.services.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
+    Ok(list.respond(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 
 fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {

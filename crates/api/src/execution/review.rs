@@ -2,23 +2,23 @@
 
 use super::{ExecutionView, REVIEW_PENDING, StoredOutput};
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{KeyParams, ReadRefusals, WriteRefusals},
+    openapi::{KeyParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
-    http::{body::Body, idempotency::Keyed, path::PathId},
+    http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Execution, Status,
-        review::{AnswerUnderReview, MAX_NOTE, REJECTED_CODE, Verdict},
+        review::{AnswerUnderReview, MAX_NOTE, REJECTED_CODE, AnswerVerdict},
     },
     id::ExecutionId,
     text::is_prose,
 };
-use fairway_operations::execution::ReadExecution;
+use fairway_operations::execution::ExecutionDetail;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -34,7 +34,7 @@ pub(crate) struct ReviewRequest {
 }
 
 /// Combines the filters `status` and `review` into one status.
-pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<Option<Status>, FieldProblem> {
+pub(super) fn status_filter(status: Option<Status>, review: Option<&str>) -> Result<Option<Status>, FieldProblem> {
     match (review, status) {
         (None, status) => Ok(status),
         (Some(REVIEW_PENDING), None | Some(Status::AwaitingReview)) => Ok(Some(Status::AwaitingReview)),
@@ -46,14 +46,14 @@ pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<
 }
 
 /// The error of a denied run: by its policy, or by a reviewer.
-pub(super) fn denied(execution: &Execution) -> ApiError {
+pub(super) fn denied_error(execution: &Execution) -> ApiError {
     let error = match &execution.error {
         Some(error) if error.code == REJECTED_CODE => {
             ApiError::new(StatusCode::FORBIDDEN, "review_rejected", "a reviewer rejected the result")
         }
         Some(_) | None => ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run"),
     };
-    error.with("reason_code", execution.reason_code.clone())
+    error.with_detail("reason_code", execution.reason_code.clone())
 }
 
 /// Records a verdict on the result of a run that awaits a review, and ends the run.
@@ -69,21 +69,21 @@ pub(crate) async fn review_execution(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     body: Body<ReviewRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let ReviewRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let verdict = fields.read(Verdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    let verdict = fields.check(AnswerVerdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
         let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-        fields.note([FieldProblem::new("note", "invalid_text", rule)]);
+        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
-    let verdict = fields.whole(|| verdict)?;
+    let verdict = fields.finish(|| verdict)?;
     let done = api.services.review_execution(&caller, *execution, (verdict, note.as_deref()), key.as_ref()).await?;
-    let (ReadExecution { execution, steps }, replayed) = done.apart();
-    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
+    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
 }
 
 /// The result of a run that awaits a review.
@@ -122,5 +122,5 @@ pub(crate) async fn read_execution_review(
     let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (asked_at.to_string(), lapses_at.to_string());
     let view = AwaitingReviewView { execution_id: execution.uuid(), output, metadata, asked_at, lapses_at };
-    Ok(Answer::ok(&view).send())
+    Ok(ResourceResponse::ok(&view).into_response())
 }

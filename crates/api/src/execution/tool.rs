@@ -3,7 +3,7 @@
 use super::{ErrorView, ExecutionResult, QueuedExecution, review};
 use crate::{error::ApiError, tool::ToolResult};
 use fairway_domain::execution::Status;
-use fairway_operations::{Failure, ToolRefusal, execution::Answer as Run};
+use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ struct Denied {
 }
 
 /// Converts a run to a tool result.
-pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
+pub(crate) fn to_tool_result(run: &Run) -> Result<ToolResult, ApiError> {
     let execution = &run.execution;
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => {
@@ -29,7 +29,7 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
         Status::Completed => ToolResult::new("success", &execution_result(run)?),
         Status::Failed | Status::Cancelled | Status::Unknown => ToolResult::new("failed", &execution_result(run)?),
         Status::Denied => {
-            let refusal = review::denied(execution);
+            let refusal = review::denied_error(execution);
             let (code, message) = (refusal.code().to_owned(), refusal.message().to_owned());
             let reason_code = execution.reason_code.clone();
             let (execution_id, status) = (execution.execution_id.uuid(), execution.status.as_str());
@@ -42,6 +42,6 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
 /// The stored result. A malformed result is an error of its own, so that the caller does not repeat the call.
 fn execution_result(run: &Run) -> Result<ExecutionResult, ApiError> {
     let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
-    let malformed = |_| ApiError::from(Failure::from(ToolRefusal::Malformed(run.execution.execution_id)));
+    let malformed = |_| ApiError::from(Failure::from(ToolRefusal::ResponseMalformed(run.execution.execution_id)));
     Ok(ExecutionResult { result_token, ..ExecutionResult::of(&run.execution).map_err(malformed)? })
 }

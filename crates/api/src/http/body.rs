@@ -1,16 +1,16 @@
 //! Request bodies: size-bounded JSON, read strictly and deserialized into the handler's type.
 
 mod diagnosis;
-mod names;
-mod value;
+mod forbidden_names;
+mod strict_value;
 
-pub use names::ForbiddenNames;
+pub use forbidden_names::ForbiddenNames;
 
 use super::{
     HttpBase,
     client_address::client_of,
-    memory::{RequestMemory, SMALL},
-    shape,
+    memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
+    deserialize_error,
 };
 use crate::{
     caller::field_refusal,
@@ -31,7 +31,7 @@ use fairway_domain::{
 };
 use fairway_operations::Failure;
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
-use names::Found;
+use forbidden_names::ScanResult;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, IgnoredAny},
@@ -49,7 +49,7 @@ pub const ONE_MEBIBYTE: usize = 1 << 20;
 /// Body bytes that routes with a larger limit read before they authorize the caller.
 const MAX_UNAUTHORIZED_BYTES: usize = 64 << 10;
 /// Peak copies of a document in a handler: as values, as canonical text, and as the stored bytes.
-const COPIES: usize = 2;
+const DOCUMENT_COPIES: usize = 2;
 
 /// A body of at most `LIMIT` bytes, deserialized as a `T`. An absent body counts as `{}`.
 ///
@@ -105,7 +105,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (arrived, request) = (arrived(request, payload, LIMIT), request.clone());
+        let (arrived, request) = (receive_bounded(request, payload, LIMIT), request.clone());
         Box::pin(async move { Self::read(arrived.await?, &request).await })
     }
 }
@@ -117,14 +117,14 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         } else {
             // Parsed values take up to 100 times their text, so the reservation comes before the parse.
             let expected = json::max_heap_bytes(&bytes);
-            let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(COPIES));
+            let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(DOCUMENT_COPIES));
             memory.resize(height).await.map_err(|_| ApiError::unavailable())?;
-            json::read_measured(&bytes).map_err(unread)?
+            json::read_measured(&bytes).map_err(map_json_refusal)?
         };
         // Frees a large body before the request ends.
         drop(bytes);
         // The estimate is an upper bound, so this never waits.
-        memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
+        memory.resize(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
         let value = read_as(&document).map_err(|problems| field_refusal(request, problems))?;
@@ -166,7 +166,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
         if !is_small {
             authorize.await?;
         }
-        let arrived = arrived(&self.request, &mut self.payload, LIMIT).await?;
+        let arrived = receive_bounded(&self.request, &mut self.payload, LIMIT).await?;
         Body::read(arrived, &self.request).await
     }
 }
@@ -181,19 +181,19 @@ impl<T: DeserializeOwned + ForbiddenNames> FromRequest for CheckedBody<T> {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (arrived, request) = (arrived(request, payload, ONE_MEBIBYTE), request.clone());
+        let (arrived, request) = (receive_bounded(request, payload, ONE_MEBIBYTE), request.clone());
         Box::pin(async move {
             let (bytes, memory) = arrived.await?;
-            match names::find::<T>(&bytes) {
-                Found::Nothing => Body::read((bytes, memory), &request).await.map(Self),
-                Found::Forbidden => Err(told()),
-                Found::TooMany => Err(json::read(&bytes).map_or_else(unread, |_| told())),
+            match forbidden_names::scan::<T>(&bytes) {
+                ScanResult::Clean => Body::read((bytes, memory), &request).await.map(Self),
+                ScanResult::Forbidden => Err(forbidden_field()),
+                ScanResult::TooMany => Err(json::read(&bytes).map_or_else(map_json_refusal, |_| forbidden_field())),
             }
         })
     }
 }
 
-fn told() -> ApiError {
+fn forbidden_field() -> ApiError {
     let message = "the body contains an identity field that this route does not accept";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message)
 }
@@ -202,7 +202,7 @@ fn told() -> ApiError {
 type ReceivedBody = (BytesMut, RequestMemory);
 
 /// Receives the bytes of a body within the limits of size and time.
-fn arrived(
+fn receive_bounded(
     request: &HttpRequest,
     payload: &mut Payload,
     limit: usize,
@@ -215,13 +215,13 @@ fn arrived(
     async move {
         accepted?;
         let base = base.ok_or_else(ApiError::internal)?;
-        let memory = base.memory.request(client);
+        let memory = base.memory_budgets.request_memory(client);
         let arrived = timeout(base.body_timeout, receive((payload, memory), announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
 }
 
-fn unread(refusal: JsonRefusal) -> ApiError {
+fn map_json_refusal(refusal: JsonRefusal) -> ApiError {
     match refusal {
         JsonRefusal::Malformed => ApiError::malformed_json(),
         JsonRefusal::TooLarge => ApiError::payload_too_large(),
@@ -244,8 +244,8 @@ impl<'de> Deserialize<'de> for DeferredMember {
 /// # Errors
 /// When the value is not a `T`: each missing field, each unknown field and each value of a wrong type, up to 200.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
-    serde_path_to_error::deserialize(value::Reading(document))
-        .map_err(|failure| diagnosis::problems::<T>(document, shape::problem(failure)))
+    serde_path_to_error::deserialize(strict_value::StrictValue(document))
+        .map_err(|failure| diagnosis::diagnose::<T>(document, deserialize_error::to_field_problem(failure)))
 }
 
 /// Deserializes an optional member of a change. A present `null` is passed to `T`, and most types refuse it.
@@ -274,7 +274,7 @@ fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
     }
     let mut kinds = headers.get_all(header::CONTENT_TYPE);
     let known = match (kinds.next(), kinds.next()) {
-        (None, _) => !announced(headers),
+        (None, _) => !announces_body(headers),
         (Some(kind), None) => kind.to_str().is_ok_and(is_json),
         (Some(_), Some(_)) => false,
     };
@@ -288,7 +288,7 @@ fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
 }
 
 /// Whether the headers announce a body.
-fn announced(headers: &HeaderMap) -> bool {
+fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || content_length(headers).is_some_and(|length| length > 0)
 }
 
@@ -329,11 +329,11 @@ async fn receive(
         if length > limit {
             return Err(ApiError::payload_too_large());
         }
-        let room = if length > SMALL && !is_reserved {
+        let room = if length > SMALL_REQUEST_BYTES && !is_reserved {
             is_reserved = true;
-            memory.announce(announced.max(length)).await
+            memory.reserve_arriving(announced.max(length)).await
         } else if bytes.is_empty() {
-            memory.announce(length).await
+            memory.reserve_arriving(length).await
         } else {
             memory.try_grow(length)
         };

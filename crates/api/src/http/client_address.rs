@@ -7,7 +7,7 @@ use actix_web::{
     http::header::{HeaderMap, HeaderName},
     web,
 };
-use fairway_domain::throttle::ClientAddress;
+use fairway_domain::rate_limit::ClientAddress;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -30,7 +30,7 @@ impl TrustedProxies {
         Self(networks)
     }
 
-    fn trust(&self, address: IpAddr) -> bool {
+    fn trusts(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 
@@ -42,10 +42,10 @@ impl TrustedProxies {
             headers.get_all(&FORWARDED_FOR).map(|value| value.to_str().unwrap_or_default()).collect();
         let hops = values.iter().rev().flat_map(|value| value.rsplit(','));
         for hop in hops {
-            if !self.trust(client) {
+            if !self.trusts(client) {
                 break;
             }
-            match address(hop.trim()) {
+            match parse_address(hop.trim()) {
                 Some(address) => client = address,
                 None => break,
             }
@@ -55,7 +55,7 @@ impl TrustedProxies {
 }
 
 /// Parses an address with or without a port.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
     bare.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
@@ -65,7 +65,7 @@ fn address(text: &str) -> Option<IpAddr> {
 pub(crate) fn client_of(request: &HttpRequest) -> ClientAddress {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let base = request.app_data::<web::Data<HttpBase>>();
-    ClientAddress::of(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
+    ClientAddress::from_ip(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
 }
 
 #[cfg(test)]

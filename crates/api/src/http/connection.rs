@@ -21,7 +21,7 @@
 //! connection.
 
 mod receive_window;
-mod unread;
+mod head_memory;
 mod write_rate;
 
 use super::{
@@ -45,15 +45,15 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
-use unread::Unread;
+use head_memory::HeadMemory;
 use write_rate::WriteRate;
 
 /// Maximum length of a response that the framework creates itself, in bytes.
-const SHORT: usize = 1024;
+const MAX_FRAMEWORK_RESPONSE: usize = 1024;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 8 << 10;
 /// Maximum bytes that the guard reads ahead while the receive window is closed.
-const AHEAD: usize = 256;
+const READ_AHEAD_BYTES: usize = 256;
 /// The end of a head.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 /// Bytes that the framework refuses at any position of a head or trailer section.
@@ -61,13 +61,13 @@ const INVALID_BYTES: &[u8] = b"\r\0";
 
 /// Activity of a connection: whether it serves a request, and the time of its last activity. Clones share state.
 #[derive(Clone, Debug)]
-pub struct Line(Rc<ActivityState>);
+pub struct ConnectionActivity(Rc<ActivityState>);
 
 #[derive(Debug)]
 struct ActivityState {
     serving: Cell<bool>,
     /// Bytes of incomplete request heads.
-    unread: RefCell<Unread<'static>>,
+    unread: RefCell<HeadMemory<'static>>,
     /// Bytes that the framework holds for the present request.
     window: ReceiveWindow,
     /// Number of requests that have arrived.
@@ -78,9 +78,9 @@ struct ActivityState {
 /// Marks a connection as active while it serves a request.
 #[derive(Debug)]
 #[must_use = "the connection counts as waiting once this is dropped"]
-pub struct RequestGuard(Line);
+pub struct RequestGuard(ConnectionActivity);
 
-impl Line {
+impl ConnectionActivity {
     fn new() -> Self {
         Self(Rc::new(ActivityState {
             serving: Cell::new(false),
@@ -92,7 +92,7 @@ impl Line {
     }
 
     /// Marks the start of a request. Its processing time does not count as idle time.
-    pub fn serve(&self) -> RequestGuard {
+    pub fn start_request(&self) -> RequestGuard {
         self.0.serving.set(true);
         self.0.unread.borrow_mut().clear();
         self.0.requests.set(self.0.requests.get().wrapping_add(1));
@@ -104,7 +104,7 @@ impl Line {
         self.0.window.open();
     }
 
-    fn moves(&self) {
+    fn touch(&self) {
         self.0.moved.set(Instant::now());
     }
 }
@@ -112,8 +112,8 @@ impl Line {
 impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.0.serving.set(false);
-        self.0.0.window.answer();
-        self.0.moves();
+        self.0.0.window.response_ready();
+        self.0.touch();
     }
 }
 
@@ -121,7 +121,7 @@ impl Drop for RequestGuard {
 #[derive(Debug)]
 pub struct GuardedConnection<S> {
     inner: S,
-    line: Line,
+    line: ConnectionActivity,
     patience: Duration,
     timer: Pin<Box<Sleep>>,
     cut: bool,
@@ -141,7 +141,7 @@ struct Replacement {
     bytes: Vec<u8>,
     written: usize,
     /// Number of replaced bytes.
-    instead_of: usize,
+    replaced_bytes: usize,
 }
 
 impl<S> GuardedConnection<S> {
@@ -150,7 +150,7 @@ impl<S> GuardedConnection<S> {
         let timer = Box::pin(sleep_until(Instant::now() + patience));
         Self {
             inner,
-            line: Line::new(),
+            line: ConnectionActivity::new(),
             patience,
             timer,
             cut: false,
@@ -165,7 +165,7 @@ impl<S> GuardedConnection<S> {
 
     /// The activity handle for requests of this connection.
     #[must_use]
-    pub fn line(&self) -> Line {
+    pub fn activity(&self) -> ConnectionActivity {
         self.line.clone()
     }
 
@@ -174,10 +174,10 @@ impl<S> GuardedConnection<S> {
     where
         S: AsyncRead + Unpin,
     {
-        while !self.has_ended && self.ahead.len() < AHEAD {
-            let mut space = [0; AHEAD];
+        while !self.has_ended && self.ahead.len() < READ_AHEAD_BYTES {
+            let mut space = [0; READ_AHEAD_BYTES];
             let mut space = ReadBuf::new(&mut space);
-            let mut read = space.take(AHEAD.saturating_sub(self.ahead.len()));
+            let mut read = space.take(READ_AHEAD_BYTES.saturating_sub(self.ahead.len()));
             ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
             self.has_ended = read.filled().is_empty();
             self.ahead.extend_from_slice(read.filled());
@@ -187,7 +187,7 @@ impl<S> GuardedConnection<S> {
 
     /// Whether the idle timeout has expired. The timer is re-armed lazily when it fires, so a request costs a clock
     /// read and no timer update.
-    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+    fn has_timed_out(&mut self, context: &mut Context<'_>) -> bool {
         while !self.cut && self.timer.as_mut().poll(context).is_ready() {
             let now = Instant::now();
             let since = if self.line.0.serving.get() { now } else { self.line.0.moved.get() };
@@ -205,7 +205,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_over(context) {
+        if self.has_timed_out(context) {
             // End of file: the framework ends its work and closes the connection.
             return Poll::Ready(Ok(()));
         }
@@ -234,7 +234,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
                 this.cut = true;
                 return Poll::Ready(Ok(()));
             }
-            let (at, refusal) = match this.framing.follow(read) {
+            let (at, refusal) = match this.framing.advance(read) {
                 Ok(at) => (at, None),
                 Err(Stop::Refused(at)) => (at, Some(INVALID_BYTES)),
                 Err(Stop::Ended(at)) => (at, Some(&[][..])),
@@ -278,11 +278,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
         let Some(replacement) = &mut this.replacement else {
             let written = Pin::new(&mut this.inner).poll_write(context, bytes);
             this.cut |= this.write_rate.observe(&written, this.line.0.requests.get(), Instant::now());
-            if this.cut || (written.is_pending() && this.is_over(context)) {
+            if this.cut || (written.is_pending() && this.has_timed_out(context)) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let written = ready!(written)?;
-            this.line.moves();
+            this.line.touch();
             return Poll::Ready(Ok(written));
         };
         while let Some(rest) = replacement.bytes.get(replacement.written..).filter(|rest| !rest.is_empty()) {
@@ -292,9 +292,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             }
             replacement.written = replacement.written.saturating_add(written);
         }
-        let instead_of = replacement.instead_of;
+        let instead_of = replacement.replaced_bytes;
         this.replacement = None;
-        this.line.moves();
+        this.line.touch();
         Poll::Ready(Ok(instead_of))
     }
 
@@ -312,7 +312,7 @@ fn replace_response(bytes: &[u8]) -> Option<Replacement> {
     if !bytes.ends_with(HEAD_END) {
         return None;
     }
-    let tail_at = bytes.len().saturating_sub(SHORT);
+    let tail_at = bytes.len().saturating_sub(MAX_FRAMEWORK_RESPONSE);
     let tail = bytes.get(tail_at..)?;
     let head_at = tail_at.saturating_add(tail.windows(7).rposition(|window| window == b"HTTP/1.")?);
     let (before, head) = bytes.split_at_checked(head_at)?;
@@ -324,12 +324,12 @@ fn replace_response(bytes: &[u8]) -> Option<Replacement> {
         return None;
     }
     let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());
-    let bytes = [before, answer(status, date).as_bytes()].concat();
-    Some(Replacement { bytes, written: 0, instead_of: before.len().saturating_add(head.len()) })
+    let bytes = [before, error_response(status, date).as_bytes()].concat();
+    Some(Replacement { bytes, written: 0, replaced_bytes: before.len().saturating_add(head.len()) })
 }
 
 /// A complete error response that closes its connection.
-fn answer(status: StatusCode, date: Option<&str>) -> String {
+fn error_response(status: StatusCode, date: Option<&str>) -> String {
     let refusal = match status {
         StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {

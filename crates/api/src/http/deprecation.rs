@@ -34,12 +34,12 @@ pub struct Deprecation {
 impl Deprecation {
     /// The deprecation of a route, if any.
     #[must_use]
-    pub fn of<'a>(all: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
+    pub fn find<'a>(all: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
         all.iter().find(|one| one.method == method.as_str() && one.pattern == pattern)
     }
 
     /// Adds the headers to a response.
-    pub fn announce(&self, headers: &mut HeaderMap) {
+    pub fn add_headers(&self, headers: &mut HeaderMap) {
         let sunset = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.sunset)).map(HttpDate::from);
         let link = format!("<{}>; rel=\"successor-version\"", self.successor);
         let values = [
@@ -58,7 +58,7 @@ impl Deprecation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{HttpBase, request_context::request_context, trial};
+    use crate::http::{HttpBase, request_context::request_context, test_support};
     use actix_web::{App, HttpResponse, middleware::from_fn, test, web};
 
     const OLD: &[Deprecation] = &[Deprecation {
@@ -73,7 +73,7 @@ mod tests {
     async fn adds_deprecation_headers_to_responses() {
         let thing = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
         let app = App::new()
-            .app_data(web::Data::new(HttpBase { deprecations: OLD, ..trial::base() }))
+            .app_data(web::Data::new(HttpBase { deprecations: OLD, ..test_support::base() }))
             .service(web::resource("/v1/things/{thing_id}").get(thing).post(thing))
             .wrap(from_fn(request_context));
         let app = test::init_service(app).await;
@@ -88,10 +88,10 @@ mod tests {
 
     #[::core::prelude::v1::test]
     fn deprecations_match_openapi_document() {
-        let document = crate::document::document();
+        let document = crate::openapi::document();
         let mut marked: Vec<(String, &str)> = Vec::new();
         for (pattern, item) in &document.paths.paths {
-            for (method, operation) in crate::document::operations(item) {
+            for (method, operation) in crate::openapi::operations(item) {
                 if matches!(operation.deprecated, Some(utoipa::openapi::Deprecated::True)) {
                     marked.push((pattern.clone(), method));
                 }

@@ -7,7 +7,7 @@ use actix_web::{
     http::header::{HeaderName, HeaderValue, IF_MATCH},
 };
 use fairway_domain::store::Revision;
-use fairway_operations::Expected;
+use fairway_operations::Precondition;
 use std::{
     future::{Ready, ready},
     ops::Deref,
@@ -25,18 +25,18 @@ pub fn etag(revision: Revision) -> (HeaderName, String) {
 /// other servers match nothing and are dropped. A malformed list is a 422, so that the client does not take it for a
 /// failed precondition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IfMatch(Expected);
+pub struct IfMatch(Precondition);
 
 impl Deref for IfMatch {
-    type Target = Expected;
+    type Target = Precondition;
 
-    fn deref(&self) -> &Expected {
+    fn deref(&self) -> &Precondition {
         &self.0
     }
 }
 
 /// The precondition of all header values; `None` if one is malformed, or if `*` is not the only value.
-fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expected> {
+fn parse_if_match<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Precondition> {
     let mut revisions = Vec::new();
     let mut sent = 0_usize;
     let mut any = false;
@@ -46,13 +46,13 @@ fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expecte
         if text == "*" {
             any = true;
         } else {
-            revisions.extend(parse_entity_tags(text)?.into_iter().filter_map(revision));
+            revisions.extend(parse_entity_tags(text)?.into_iter().filter_map(parse_revision));
         }
     }
     match (any, sent) {
-        (true, 1) | (false, 0) => Some(Expected::Any),
+        (true, 1) | (false, 0) => Some(Precondition::Any),
         (true, _) => None,
-        (false, _) => Some(Expected::OneOf(revisions)),
+        (false, _) => Some(Precondition::OneOf(revisions)),
     }
 }
 
@@ -76,7 +76,7 @@ fn parse_entity_tags(text: &str) -> Option<Vec<&str>> {
 }
 
 /// The revision in a strong tag of this server. A weak tag never matches.
-fn revision(tag: &str) -> Option<Revision> {
+fn parse_revision(tag: &str) -> Option<Revision> {
     let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
     let revision = Revision::new(digits.parse().ok()?);
     // Only the canonical form counts: no sign and no leading zeros.
@@ -88,7 +88,7 @@ impl FromRequest for IfMatch {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let expected = expected(request.headers().get_all(IF_MATCH)).map(Self);
+        let expected = parse_if_match(request.headers().get_all(IF_MATCH)).map(Self);
         let rule = "expected `*` or a list of entity tags in quotes";
         ready(expected.ok_or_else(|| FieldProblem::new("If-Match", "invalid", rule).into()))
     }
@@ -123,8 +123,8 @@ mod tests {
             }
             let sent_as = IfMatch::extract(&request.to_http_request()).await.unwrap();
             let matches = match &*sent_as {
-                Expected::Any => true,
-                Expected::OneOf(revisions) => revisions.contains(&Revision::new(12)),
+                Precondition::Any => true,
+                Precondition::OneOf(revisions) => revisions.contains(&Revision::new(12)),
             };
             assert_eq!(matches, admitted, "{sent:?}");
         }

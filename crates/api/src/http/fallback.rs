@@ -1,9 +1,9 @@
 //! The fallback for unmatched requests: 404, or 405 with `Allow` if the path has other methods.
 
 use crate::{
-    document::operations,
+    openapi::operations,
     error::ApiError,
-    http::{HttpBase, html, path::routed},
+    http::{HttpBase, html, path::routed_path},
 };
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError as _,
@@ -57,16 +57,16 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
     let base = request.app_data::<web::Data<HttpBase>>();
     // The framework's route table matches patterns without methods: each pair of pattern and method is a separate
     // route.
-    let pattern = request.resource_map().match_pattern(routed(&request));
+    let pattern = request.resource_map().match_pattern(routed_path(&request));
     let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
     match allow {
         Some(allow) => ApiError::method_not_allowed(Some(allow)).error_response(),
-        None => nothing(&request),
+        None => not_found(&request),
     }
 }
 
 /// A 404, as a page for browsers and as JSON for other clients.
-pub(crate) fn nothing(request: &HttpRequest) -> HttpResponse {
+pub(crate) fn not_found(request: &HttpRequest) -> HttpResponse {
     if html::prefers_html(request.headers()) {
         return html::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");
     }
@@ -76,7 +76,7 @@ pub(crate) fn nothing(request: &HttpRequest) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::trial;
+    use crate::http::test_support;
     use actix_web::{App, get, post, test};
     use utoipa::openapi::{
         HttpMethod, PathItem,
@@ -109,7 +109,7 @@ mod tests {
         let mut known = KnownMethods::default();
         known.add("/things/{thing}", "GET");
         known.add("/things/{thing}", "POST");
-        let base = web::Data::new(HttpBase { known_methods: known, ..trial::base() });
+        let base = web::Data::new(HttpBase { known_methods: known, ..test_support::base() });
         let app = App::new().app_data(base).service(read).service(change).default_service(web::to(fallback));
         let app = test::init_service(app).await;
         for (method, path, status, allow) in [

@@ -12,7 +12,7 @@
 use std::mem;
 
 /// Stored bytes of a line: longer than any valid line that affects the framing.
-const KEPT: usize = 64;
+const MAX_STORED_BYTES: usize = 64;
 
 /// The framework must read no further. Offsets are relative to the bytes of the last call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(super) enum Stop {
 pub(super) struct Framing {
     state: State,
     /// Whether the current message is the last one: a TRACE closes its connection.
-    ends: bool,
+    closes_connection: bool,
     /// Number of completely read messages.
     messages: u64,
     #[cfg(test)]
@@ -41,9 +41,9 @@ enum State {
     Head(Head),
     /// A body, with the number of remaining bytes.
     Body(u64),
-    Chunks(Chunks),
+    Chunks(ChunkState),
     /// The framework reads no further head: an upgrade, or a body that it refuses.
-    Over,
+    Opaque,
     /// The last message has ended.
     Ended,
 }
@@ -59,33 +59,33 @@ impl Default for State {
 struct Head {
     line: Line,
     has_begun: bool,
-    connects: bool,
-    traces: bool,
+    is_connect: bool,
+    is_trace: bool,
     content_length: Option<u64>,
     is_chunked: bool,
-    upgrades: bool,
+    is_upgrade: bool,
 }
 
 /// The state after a head, if it has a body.
-struct Body(Option<State>);
+struct BodyState(Option<State>);
 
 /// The first bytes of a line, its length and its last byte.
 #[derive(Debug)]
 struct Line {
-    kept: [u8; KEPT],
+    bytes: [u8; MAX_STORED_BYTES],
     length: usize,
     last: u8,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self { kept: [0; KEPT], length: 0, last: 0 }
+        Self { bytes: [0; MAX_STORED_BYTES], length: 0, last: 0 }
     }
 }
 
 /// Parser state of a chunked body (RFC 9112 section 7.1), with the size of the current chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Chunks {
+enum ChunkState {
     SizeBegins,
     Size(u64),
     Blank(u64),
@@ -102,7 +102,7 @@ enum Chunks {
 
 /// Transition after a byte of a chunked body.
 enum ChunkTransition {
-    To(Chunks),
+    To(ChunkState),
     Ended,
     /// The framework closes the connection.
     Broken,
@@ -120,7 +120,7 @@ impl Framing {
     ///
     /// # Errors
     /// At the first refused message, and behind the last message. The tracker must not be used afterwards.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
         let mut rest = bytes;
         let messages = self.messages;
         // Start of the current message: 0 if it began in an earlier call.
@@ -129,7 +129,7 @@ impl Framing {
             if matches!(self.state, State::Ended) {
                 return Err(Stop::Ended(bytes.len().saturating_sub(rest.len())));
             }
-            match self.step(rest) {
+            match self.process_part(rest) {
                 Some(taken) => {
                     rest = rest.get(taken..).unwrap_or_default();
                     if self.messages != messages {
@@ -146,35 +146,35 @@ impl Framing {
     }
 
     /// Records the end of a message, and returns the next state.
-    fn next(&mut self) -> State {
+    fn end_message(&mut self) -> State {
         self.messages = self.messages.wrapping_add(1);
-        if self.ends { State::Ended } else { State::default() }
+        if self.closes_connection { State::Ended } else { State::default() }
     }
 
     /// The number of bytes in the current part; `None` if it is refused.
-    fn step(&mut self, rest: &[u8]) -> Option<usize> {
+    fn process_part(&mut self, rest: &[u8]) -> Option<usize> {
         match &mut self.state {
-            State::Over | State::Ended => Some(rest.len()),
+            State::Opaque | State::Ended => Some(rest.len()),
             State::Body(left) => {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                 *left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
                 if *left == 0 {
-                    self.state = self.next();
+                    self.state = self.end_message();
                 }
                 Some(taken)
             }
-            State::Chunks(Chunks::Data(left)) => {
+            State::Chunks(ChunkState::Data(left)) => {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                 let left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
-                let next = if left == 0 { Chunks::DataCarriageReturn } else { Chunks::Data(left) };
+                let next = if left == 0 { ChunkState::DataCarriageReturn } else { ChunkState::Data(left) };
                 self.state = State::Chunks(next);
                 Some(taken)
             }
             State::Chunks(chunks) => {
-                self.state = match chunks.after(*rest.first()?) {
+                self.state = match chunks.transition(*rest.first()?) {
                     ChunkTransition::To(next) => State::Chunks(next),
-                    ChunkTransition::Ended => self.next(),
-                    ChunkTransition::Broken => State::Over,
+                    ChunkTransition::Ended => self.end_message(),
+                    ChunkTransition::Broken => State::Opaque,
                     ChunkTransition::Refused => return None,
                 };
                 Some(1)
@@ -185,11 +185,11 @@ impl Framing {
                     return Some(rest.len());
                 };
                 head.line.push(rest.get(..end).unwrap_or_default());
-                if let Some(Body(body)) = head.end_line()? {
-                    self.ends = head.traces;
+                if let Some(BodyState(body)) = head.end_line()? {
+                    self.closes_connection = head.is_trace;
                     self.state = match body {
                         Some(body) => body,
-                        None => self.next(),
+                        None => self.end_message(),
                     };
                     #[cfg(test)]
                     {
@@ -204,7 +204,7 @@ impl Framing {
 
 impl Head {
     /// Ends a line. Returns the body after the last line of the head, and `None` if the head is refused.
-    fn end_line(&mut self) -> Option<Option<Body>> {
+    fn end_line(&mut self) -> Option<Option<BodyState>> {
         let line = mem::take(&mut self.line);
         if line.last != b'\r' {
             return None;
@@ -221,8 +221,8 @@ impl Head {
             self.read_field(&line)?;
         } else {
             self.has_begun = true;
-            self.connects = line.text().starts_with(b"CONNECT ");
-            self.traces = line.text().starts_with(b"TRACE ");
+            self.is_connect = line.text().starts_with(b"CONNECT ");
+            self.is_trace = line.text().starts_with(b"TRACE ");
         }
         Some(None)
     }
@@ -234,7 +234,7 @@ impl Head {
         let (name, value) = text.split_at(colon);
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
-        if (is("content-length") || is("transfer-encoding") || is("upgrade")) && line.is_cut() {
+        if (is("content-length") || is("transfer-encoding") || is("upgrade")) && line.is_truncated() {
             return None;
         }
         if is("content-length") {
@@ -246,27 +246,27 @@ impl Head {
             let is_only = !mem::replace(&mut self.is_chunked, true);
             return (is_only && value.eq_ignore_ascii_case(b"chunked")).then_some(());
         }
-        self.upgrades |= is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
+        self.is_upgrade |= is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
         Some(())
     }
 
     /// The state after the head; `None` if the framing of the body is ambiguous.
-    fn body(&self) -> Option<Body> {
+    fn body(&self) -> Option<BodyState> {
         let body = match (self.is_chunked, self.content_length) {
             (true, Some(_)) => return None,
-            (true, None) => Some(State::Chunks(Chunks::SizeBegins)),
-            (false, _) if self.upgrades => Some(State::Over),
+            (true, None) => Some(State::Chunks(ChunkState::SizeBegins)),
+            (false, _) if self.is_upgrade => Some(State::Opaque),
             (false, Some(length)) if length > 0 => Some(State::Body(length)),
-            (false, Some(_) | None) if self.connects => Some(State::Over),
+            (false, Some(_) | None) if self.is_connect => Some(State::Opaque),
             (false, Some(_) | None) => None,
         };
-        Some(Body(body))
+        Some(BodyState(body))
     }
 }
 
 impl Line {
     fn push(&mut self, bytes: &[u8]) {
-        let room = self.kept.get_mut(self.length..).unwrap_or_default();
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
         for (kept, byte) in room.iter_mut().zip(bytes) {
             *kept = *byte;
         }
@@ -276,17 +276,17 @@ impl Line {
 
     /// The stored bytes of the line, without the final carriage return.
     fn text(&self) -> &[u8] {
-        self.kept.get(..self.length.saturating_sub(1).min(KEPT)).unwrap_or_default()
+        self.bytes.get(..self.length.saturating_sub(1).min(MAX_STORED_BYTES)).unwrap_or_default()
     }
 
-    const fn is_cut(&self) -> bool {
-        self.length > KEPT
+    const fn is_truncated(&self) -> bool {
+        self.length > MAX_STORED_BYTES
     }
 }
 
-impl Chunks {
+impl ChunkState {
     /// The transition for a byte. `step` skips the data bytes.
-    fn after(self, byte: u8) -> ChunkTransition {
+    fn transition(self, byte: u8) -> ChunkTransition {
         match (self, byte) {
             (Self::SizeBegins, _) => hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::To(Self::Size(digit))),
             (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => ChunkTransition::To(Self::Blank(size)),

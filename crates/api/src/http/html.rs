@@ -19,7 +19,7 @@ pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse 
 }
 
 /// Escapes a text for HTML content and attributes.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -36,11 +36,11 @@ pub(crate) fn escaped(text: &str) -> String {
 
 /// Whether a client prefers HTML to JSON, as browsers do. Without a preference it gets JSON.
 pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
-    weight(headers, "text/html") > weight(headers, "application/json")
+    quality(headers, "text/html") > quality(headers, "application/json")
 }
 
 /// The quality of a media type in thousandths, from its most specific range (RFC 9110, 12.5.1).
-fn weight(headers: &HeaderMap, kind: &str) -> u32 {
+fn quality(headers: &HeaderMap, kind: &str) -> u32 {
     let family = kind.split('/').next().unwrap_or_default();
     let values = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
     let ranges = values.flat_map(|value| value.split(',')).filter_map(|range| {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn escapes_html_special_characters() {
-        assert_eq!(escaped("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
+        assert_eq!(escape("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The `Idempotency-Key` header: a repeated request returns the result of the first.
 
-use super::path::routed;
+use super::path::routed_path;
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName};
 use fairway_domain::{access::ActorRef, idempotency::RequestKey};
@@ -19,7 +19,7 @@ pub struct IdempotencyKey(String);
 
 /// Extracts the optional key of a request; 422 if there are several keys or the key is malformed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Keyed(Option<RoutedKey>);
+pub struct IdempotencyHeader(Option<RoutedKey>);
 
 /// A key with the method and path of its request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ impl IdempotencyKey {
     }
 }
 
-impl Keyed {
+impl IdempotencyHeader {
     /// The key scoped to its caller and route, for the stores.
     #[must_use]
     pub fn into_request_key(self, caller: &ActorRef, body_digest: impl FnOnce() -> [u8; 32]) -> Option<RequestKey> {
@@ -52,7 +52,7 @@ impl Keyed {
     }
 }
 
-impl FromRequest for Keyed {
+impl FromRequest for IdempotencyHeader {
     type Error = ApiError;
     type Future = Ready<Result<Self, ApiError>>;
 
@@ -61,10 +61,10 @@ impl FromRequest for Keyed {
     }
 }
 
-fn parse_header(request: &HttpRequest) -> Result<Keyed, ApiError> {
+fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {
     let mut sent = request.headers().get_all(&IDEMPOTENCY_KEY);
     let (only, more) = (sent.next(), sent.next());
-    let Some(only) = only else { return Ok(Keyed(None)) };
+    let Some(only) = only else { return Ok(IdempotencyHeader(None)) };
     let key = only.to_str().ok().and_then(IdempotencyKey::parse).filter(|_| more.is_none());
     let Some(key) = key else {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
@@ -72,8 +72,8 @@ fn parse_header(request: &HttpRequest) -> Result<Keyed, ApiError> {
     };
     // The path includes identifiers: the same key on two resources is two keys. These routes ignore case, so the path
     // is lowercased.
-    let route = format!("{} {}", request.method(), routed(request).to_ascii_lowercase());
-    Ok(Keyed(Some(RoutedKey { key, route })))
+    let route = format!("{} {}", request.method(), routed_path(request).to_ascii_lowercase());
+    Ok(IdempotencyHeader(Some(RoutedKey { key, route })))
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
         for value in values {
             request = request.append_header((IDEMPOTENCY_KEY, *value));
         }
-        let keyed = Keyed::extract(&request.to_http_request()).await;
+        let keyed = IdempotencyHeader::extract(&request.to_http_request()).await;
         let caller = ActorRef::parse("user:ada").unwrap();
         keyed.map(|keyed| keyed.into_request_key(&caller, || [7; 32])).map_err(|refusal| refusal.code())
     }

@@ -53,7 +53,7 @@ pub struct NoFilter {}
 /// or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10 000. The strict query middleware refuses unknown
 /// parameters before.
 #[derive(Debug)]
-pub struct List<Q> {
+pub struct ListRequest<Q> {
     /// The filters.
     pub filter: Q,
     paging: PageRequest,
@@ -70,7 +70,7 @@ struct PageQuery {
     cursor: Option<String>,
 }
 
-impl<Q> List<Q> {
+impl<Q> ListRequest<Q> {
     /// The page request for the stores.
     #[must_use]
     pub const fn paging(&self) -> PageRequest {
@@ -78,7 +78,7 @@ impl<Q> List<Q> {
     }
 
     /// A response with the rows of this page.
-    pub fn answer<T: Serialize>(&self, page: &Page<T>) -> HttpResponse {
+    pub fn respond<T: Serialize>(&self, page: &Page<T>) -> HttpResponse {
         self.respond_with(&page.rows, page.total, page.next)
     }
 
@@ -105,7 +105,7 @@ impl<Q> List<Q> {
     }
 }
 
-impl<Q: DeserializeOwned + 'static> FromRequest for List<Q> {
+impl<Q: DeserializeOwned + 'static> FromRequest for ListRequest<Q> {
     type Error = ApiError;
     type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
@@ -119,22 +119,22 @@ impl<Q: DeserializeOwned + 'static> FromRequest for List<Q> {
     }
 }
 
-fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<List<Q>, ApiError> {
+fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<ListRequest<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
     filters.remove(SHARE_TOKEN_PARAMETER);
-    let asked: PageQuery = query::of(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds_message)?;
+    let asked: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds_message)?;
     filters.retain(|name, _| !is_page_parameter(name));
-    let filter = query::of(&filters)?;
+    let filter = query::deserialize_parameters(&filters)?;
     let seal = CursorSeal::new(key, &path, &filters);
-    let paging = PageRequest { limit: limit(asked.limit)?, start: start(asked.offset, asked.cursor.as_deref(), &seal)? };
-    Ok(List { filter, paging, seal, path, filters })
+    let paging = PageRequest { limit: parse_limit(asked.limit)?, start: parse_start(asked.offset, asked.cursor.as_deref(), &seal)? };
+    Ok(ListRequest { filter, paging, seal, path, filters })
 }
 
 fn is_page_parameter(name: &str) -> bool {
     PAGE_PARAMETERS.contains(&name)
 }
 
-fn limit(asked: Option<u64>) -> Result<u32, ApiError> {
+fn parse_limit(asked: Option<u64>) -> Result<u32, ApiError> {
     match asked.map(u32::try_from) {
         None => Ok(DEFAULT_LIMIT),
         Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
@@ -142,7 +142,7 @@ fn limit(asked: Option<u64>) -> Result<u32, ApiError> {
     }
 }
 
-fn start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result<Start, ApiError> {
+fn parse_start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result<Start, ApiError> {
     match (offset.map(u32::try_from), cursor) {
         (Some(_), Some(_)) => {
             Err(FieldProblem::new("offset", "invalid", "`offset` and `cursor` cannot be combined").into())
@@ -160,8 +160,8 @@ fn start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result
 }
 
 /// Validates limit and offset of an enveloped list without a cursor.
-pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
-    let limit = limit(asked_limit)?;
+pub(crate) fn parse_limit_and_offset(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
+    let limit = parse_limit(asked_limit)?;
     match offset.map(u32::try_from) {
         None => Ok((limit, 0)),
         Some(Ok(offset)) if offset <= MAX_OFFSET => Ok((limit, offset)),
@@ -191,7 +191,7 @@ mod tests {
         q: Option<String>,
     }
 
-    fn list(query: &str) -> Result<List<Filter>, ApiError> {
+    fn list(query: &str) -> Result<ListRequest<Filter>, ApiError> {
         parse_list("/v1/assets".to_owned(), query, CursorKey::new([7; 32]))
     }
 
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn caps_total_count_at_ten_thousand() {
         for (total, count, capped) in [(4, "4", None), (10_000, "10000", None), (10_001, "10000", Some("true"))] {
-            let response = list("").unwrap().answer(&page(total, None));
+            let response = list("").unwrap().respond(&page(total, None));
             let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
             assert_eq!(header("x-total-count"), Some(count));
             assert_eq!(header("x-total-count-capped"), capped);
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn cursor_is_valid_for_its_list_only() {
         let first = list("q=a%22%3E%20b&token=secret&limit=2&offset=2").unwrap();
-        let answer = first.answer(&page(9, Some(0xabc)));
+        let answer = first.respond(&page(9, Some(0xabc)));
         let linked = link(&answer).unwrap();
         let next = linked.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");

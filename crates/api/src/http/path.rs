@@ -47,12 +47,12 @@ impl<T> Path<T> {
 impl<'de, T: From<Uuid>> Deserialize<'de> for PathId<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        identifier(&text).map(|id| Self(id.into())).ok_or_else(|| D::Error::custom("malformed identifier"))
+        parse_uuid(&text).map(|id| Self(id.into())).ok_or_else(|| D::Error::custom("malformed identifier"))
     }
 }
 
 /// Parses a UUID in its hyphenated form.
-pub(crate) fn identifier(text: &str) -> Option<Uuid> {
+pub(crate) fn parse_uuid(text: &str) -> Option<Uuid> {
     // Only the hyphenated form has this length: braces, `urn:uuid:` and bare digits have others.
     Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
 }
@@ -69,14 +69,14 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
 /// The decoded path that the router matches. Middlewares must use it, so that another encoding of a path does not
 /// bypass them.
-pub(crate) fn routed(request: &HttpRequest) -> &str {
+pub(crate) fn routed_path(request: &HttpRequest) -> &str {
     request.match_info().as_str()
 }
 
 /// The error for a malformed identifier: 404, or 405 if the path matches a route with another method.
 fn malformed_path_error(request: &HttpRequest) -> ApiError {
     let base = request.app_data::<web::Data<HttpBase>>();
-    match base.and_then(|base| base.known_methods.allow(routed(request))) {
+    match base.and_then(|base| base.known_methods.allow(routed_path(request))) {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),
         None => ApiError::not_found(),
     }

@@ -1,6 +1,6 @@
 //! Query parameters of a request.
 
-use super::shape::{self, DeserializeError, is_odd_identifier};
+use super::deserialize_error::{self, DeserializeError, is_nonstandard_uuid};
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::{
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(read(request.query_string()).map(Self).map_err(ApiError::invalid_field))
+        ready(parse_query(request.query_string()).map(Self).map_err(ApiError::invalid_field))
     }
 }
 
@@ -53,16 +53,16 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 ///
 /// # Errors
 /// With the first invalid parameter.
-pub fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
-    of(&parameters(query)?)
+pub fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
+    deserialize_parameters(&parameters(query)?)
 }
 
 /// Deserializes decoded parameters as a `T`.
-pub(super) fn of<'a, T: DeserializeOwned>(
+pub(super) fn deserialize_parameters<'a, T: DeserializeOwned>(
     parameters: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> Result<T, FieldProblem> {
     let members = parameters.into_iter().map(|(name, value)| (&**name, ParameterValue(value)));
-    serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
+    serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(deserialize_error::to_field_problem)
 }
 
 /// The decoded parameters by name.
@@ -87,14 +87,14 @@ fn decode(text: &str) -> Option<String> {
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
             b'+' => b' ',
-            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
+            b'%' => hex_digit(rest.next()?)? << 4 | hex_digit(rest.next()?)?,
             _ => byte,
         });
     }
     String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-fn digit(byte: u8) -> Option<u8> {
+fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
@@ -159,7 +159,7 @@ impl<'de> Deserializer<'de> for ParameterValue<'_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        if is_odd_identifier(self.0) { Err(DeserializeError::Invalid) } else { visitor.visit_str(self.0) }
+        if is_nonstandard_uuid(self.0) { Err(DeserializeError::Invalid) } else { visitor.visit_str(self.0) }
     }
 
     forward_to_deserialize_any! {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn deserializes_parameters() {
-        assert_eq!(read::<Filter>("").unwrap(), Filter::default());
+        assert_eq!(parse_query::<Filter>("").unwrap(), Filter::default());
         let text = "q=a%20b%2Bc+d%C3%A9&&limit=5&depth=-3&exact=true&kind=policy_bundle&other=1";
         let expected = Filter {
             q: Some("a b+c dé".to_owned()),
@@ -207,10 +207,10 @@ mod tests {
             kind: Some(Kind::PolicyBundle),
             workspace_id: None,
         };
-        assert_eq!(read::<Filter>(text).unwrap(), expected);
-        assert_eq!(read::<Filter>("q").unwrap().q.unwrap(), "");
+        assert_eq!(parse_query::<Filter>(text).unwrap(), expected);
+        assert_eq!(parse_query::<Filter>("q").unwrap().q.unwrap(), "");
         let id = Uuid::now_v7();
-        assert_eq!(read::<Required>(&format!("workspace_id={id}")).unwrap().workspace_id, id);
+        assert_eq!(parse_query::<Required>(&format!("workspace_id={id}")).unwrap().workspace_id, id);
     }
 
     #[test]
@@ -235,10 +235,10 @@ mod tests {
             ("q=%+1", "q"),
             ("%ff=1", ""),
         ] {
-            let problem = read::<Filter>(text).unwrap_err();
+            let problem = parse_query::<Filter>(text).unwrap_err();
             assert_eq!((problem.path.as_str(), problem.code), (path, "invalid"), "{text}");
         }
-        let problem = read::<Required>("q=1").unwrap_err();
+        let problem = parse_query::<Required>("q=1").unwrap_err();
         assert_eq!((problem.path.as_str(), problem.code), ("workspace_id", "missing"));
     }
 }

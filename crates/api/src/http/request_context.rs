@@ -8,7 +8,7 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpBase, connection::Line, deprecation::Deprecation, leaving::ReportedShutdown},
+    http::{HttpBase, connection::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
     metrics::{Method, RequestFacts},
     telemetry,
 };
@@ -82,12 +82,12 @@ pub async fn request_context<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     // Unit tests have no connection.
-    let line = request.conn_data::<Line>().cloned();
-    let _serving = line.as_ref().map(Line::serve);
+    let line = request.conn_data::<ConnectionActivity>().cloned();
+    let _serving = line.as_ref().map(ConnectionActivity::start_request);
     if let Some(line) = line {
         open_window_for_body(&mut request, line);
     }
-    let arrival = RequestRecord::of(&mut request);
+    let arrival = RequestRecord::start(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();
     // A panic in a handler ends only its request. The service shares only atomics and connection pools.
@@ -104,7 +104,7 @@ pub async fn request_context<B: MessageBody + 'static>(
 }
 
 /// Opens the receive window of the connection whenever the consumer of the body waits for more.
-fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
+fn open_window_for_body(request: &mut ServiceRequest, line: ConnectionActivity) {
     let mut payload = request.take_payload();
     if matches!(payload, Payload::None) {
         return;
@@ -141,7 +141,7 @@ struct RequestRecord {
 }
 
 impl RequestRecord {
-    fn of(request: &mut ServiceRequest) -> Self {
+    fn start(request: &mut ServiceRequest) -> Self {
         let (request_id, foreign) = resolve_request_id(request.headers());
         let method = Method::of(request.method());
         let path = request.path().chars().take(MAX_LOGGED_PATH).collect();
@@ -165,8 +165,8 @@ impl RequestRecord {
         let route = route_pattern(&request);
         let mut response = self.complete(with_error_body(response), &route, waited);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
-        if let Some(deprecation) = Deprecation::of(deprecations, request.method(), &route) {
-            deprecation.announce(response.headers_mut());
+        if let Some(deprecation) = Deprecation::find(deprecations, request.method(), &route) {
+            deprecation.add_headers(response.headers_mut());
         }
         ServiceResponse::new(request, response)
     }
@@ -205,21 +205,21 @@ impl RequestRecord {
         }
         let reported = response.extensions().get::<ReportedShutdown>().map(|reported| reported.0);
         if self.ends_connection
-            || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced()))
+            || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.shutdown.is_announced()))
         {
             response.head_mut().set_connection_type(ConnectionType::Close);
         }
         let is_shed = response.extensions().get::<ShedForLoad>().is_some();
-        self.report(response.status(), route, elapsed);
+        self.record_metrics(response.status(), route, elapsed);
         if !is_shed {
-            self.tell(response.status(), route, elapsed);
+            self.log_access(response.status(), route, elapsed);
         }
         response
     }
 
-    fn report(&self, status: StatusCode, route: &str, elapsed: Duration) {
+    fn record_metrics(&self, status: StatusCode, route: &str, elapsed: Duration) {
         if telemetry::is_exporting() {
-            telemetry::name(&self.span, format!("{} {route}", self.method.as_str()), status.is_server_error());
+            telemetry::set_name_and_status(&self.span, format!("{} {route}", self.method.as_str()), status.is_server_error());
             self.span.record("http.route", route);
             self.span.record("http.response.status_code", status.as_u16());
         }
@@ -228,7 +228,7 @@ impl RequestRecord {
         }
     }
 
-    fn tell(&self, status: StatusCode, route: &str, elapsed: Duration) {
+    fn log_access(&self, status: StatusCode, route: &str, elapsed: Duration) {
         // Outside the span, because the line carries the request's fields itself and the formatter need not read the
         // span.
         tracing::info!(

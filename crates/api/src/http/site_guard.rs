@@ -121,7 +121,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let verdict = match request.app_data::<web::Data<HttpBase>>() {
-        Some(base) => base.site_rules.judge(&request, base.public_scheme),
+        Some(base) => base.site_rules.check(&request, base.public_scheme),
         None => Err(ApiError::internal()),
     };
     match verdict {
@@ -134,7 +134,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
 }
 
 impl SiteRules {
-    fn judge(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
+    fn check(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
         let host = host_of(request.request());
         let answered = match (self, &host) {
             (Self::AnyHost, _) => true,

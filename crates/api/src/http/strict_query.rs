@@ -1,9 +1,9 @@
 //! Strict query parameters: a route refuses unknown ones. An ignored misspelled filter would return everything, and an
 //! ignored condition would not hold.
 
-use super::{path::routed, query};
+use super::{path::routed_path, query};
 use crate::{
-    document::operations,
+    openapi::operations,
     error::{ApiError, FieldProblem},
     http::HttpBase,
 };
@@ -36,7 +36,7 @@ impl KnownQueries {
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
         for (pattern, item) in &document.paths.paths {
-            let methods = operations(item).map(|(method, operation)| (method, parameters(operation)));
+            let methods = operations(item).map(|(method, operation)| (method, query_parameters(operation)));
             known.0.insert(pattern.clone(), methods.collect());
         }
         known
@@ -48,7 +48,7 @@ impl KnownQueries {
     }
 }
 
-fn parameters(operation: &Operation) -> BTreeSet<String> {
+fn query_parameters(operation: &Operation) -> BTreeSet<String> {
     let all = operation.parameters.iter().flatten();
     all.filter_map(|parameter| match parameter {
         RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
@@ -76,11 +76,11 @@ pub async fn strict_query<B: MessageBody + 'static>(
 }
 
 fn check(request: &ServiceRequest) -> Result<(), ApiError> {
-    if request.query_string().is_empty() || !routed(request.request()).starts_with(STRICT_PREFIX) {
+    if request.query_string().is_empty() || !routed_path(request.request()).starts_with(STRICT_PREFIX) {
         return Ok(());
     }
     let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
-    let pattern = request.resource_map().match_pattern(routed(request.request()));
+    let pattern = request.resource_map().match_pattern(routed_path(request.request()));
     let Some(known) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
         return Ok(());
     };
@@ -99,7 +99,7 @@ fn check(request: &ServiceRequest) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::trial;
+    use crate::http::test_support;
     use actix_web::{App, HttpResponse, http::StatusCode, middleware::from_fn, test};
     use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[actix_web::test]
     async fn refuses_unknown_query_parameters() {
-        let base = web::Data::new(HttpBase { known_queries: known(), ..trial::base() });
+        let base = web::Data::new(HttpBase { known_queries: known(), ..test_support::base() });
         let ok = || async { HttpResponse::Ok().finish() };
         let app = App::new()
             .app_data(base)
@@ -149,7 +149,7 @@ mod tests {
 
     #[::core::prelude::v1::test]
     fn collects_parameters_from_openapi_document() {
-        let known = KnownQueries::of(&crate::document::document());
+        let known = KnownQueries::of(&crate::openapi::document());
         let list = known.for_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
         for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {
             assert!(list.contains(name), "{name}");

@@ -1,6 +1,6 @@
 //! Negotiation of the protocol revision.
 
-use super::wrong;
+use super::rpc_error;
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{
@@ -27,7 +27,7 @@ const INITIALIZE_METHOD: &str = "initialize";
 ///
 /// # Errors
 /// When the request names an unsupported revision.
-pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
+pub(super) fn negotiate(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(INITIALIZE_METHOD);
     match (revision_header(request.headers()), is_handshake) {
         (RevisionHeader::Nothing, true) => Ok(None),
@@ -74,7 +74,7 @@ pub(super) enum UnsupportedRevision {
 impl UnsupportedRevision {
     /// A 400 as a JSON-RPC error with the supported revisions. It repeats the requested one only if it has the form of
     /// a revision.
-    pub(super) fn told(&self, document: &Value) -> HttpResponse {
+    pub(super) fn to_response(&self, document: &Value) -> HttpResponse {
         let message = "this protocol revision is not supported";
         let (code, message, data) = match self {
             Self::Torn => {
@@ -88,7 +88,7 @@ impl UnsupportedRevision {
                 (ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, message, json!({ "supported": REVISIONS }))
             }
         };
-        wrong(StatusCode::BAD_REQUEST, document, code, message, data)
+        rpc_error(StatusCode::BAD_REQUEST, document, code, message, data)
     }
 }
 

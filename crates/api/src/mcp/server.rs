@@ -5,16 +5,16 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::paging::CursorSeal,
-    tool::{Call, tools},
+    tool::{ToolCallContext, list_tools},
 };
 use fairway_domain::{
     access::Caller,
     id::RequestId,
     slug::Slug,
-    throttle::ClientAddress,
-    tool::{BuiltinTool, Effect, ToolCall, ToolDescription, workload_of},
+    rate_limit::ClientAddress,
+    tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, parse_workload_tool},
 };
-use fairway_operations::{access::Claims, tool::read};
+use fairway_operations::{access::Claims, tool::parse_call};
 use fairway_postgres::{CallerKey, with_caller_key};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -34,7 +34,7 @@ const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list
 
 /// The handler of one request.
 #[derive(Clone)]
-pub(super) struct Agent {
+pub(super) struct McpHandler {
     api: Api,
     claims: Claims,
     request_id: RequestId,
@@ -45,7 +45,7 @@ pub(super) struct Agent {
     key: CallerKey,
 }
 
-impl Agent {
+impl McpHandler {
     pub(super) fn new(
         api: Api,
         claims: Claims,
@@ -60,7 +60,7 @@ impl Agent {
     }
 
     /// The cursor seal of the tool list, for the caller's tenant and the connection's environment.
-    async fn seal(&self, caller: &Caller) -> Result<CursorSeal, ApiError> {
+    async fn cursor_seal(&self, caller: &Caller) -> Result<CursorSeal, ApiError> {
         let tenant = ("tenant".to_owned(), caller.tenant.to_string());
         let environment = ("environment".to_owned(), self.environment.to_string());
         Ok(CursorSeal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
@@ -68,10 +68,10 @@ impl Agent {
 
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller().await.map_err(|error| to_protocol_error(&error))?;
-        let seal = self.seal(&caller).await.map_err(|error| to_protocol_error(&error))?;
+        let seal = self.cursor_seal(&caller).await.map_err(|error| to_protocol_error(&error))?;
         let unknown = || ErrorData::invalid_params("the cursor is unknown", None);
         let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
-        let (page, next) = match tools(&self.api, &caller, None, behind).await {
+        let (page, next) = match list_tools(&self.api, &caller, None, behind).await {
             // A caller without access to workloads has only the built-in tools, on one page without a cursor.
             Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
                 if behind.is_some() {
@@ -87,15 +87,15 @@ impl Agent {
     }
 
     async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
-        let asked = match (BuiltinTool::parse(name), workload_of(name)) {
-            (Some(tool), _) => read(tool, arguments).map_err(ApiError::from),
+        let asked = match (BuiltinTool::parse(name), parse_workload_tool(name)) {
+            (Some(tool), _) => parse_call(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();
                 Ok(ToolCall::Workload { workload, environment, inputs: arguments })
             }
             (None, None) => return Err(ErrorData::invalid_params("unknown tool", None)),
         };
-        let call = Call {
+        let call = ToolCallContext {
             api: &self.api,
             claims: &self.claims,
             request_id: self.request_id,
@@ -104,7 +104,7 @@ impl Agent {
             on_behalf_of: None,
         };
         let answer = match asked {
-            Ok(asked) => call.answer(asked).await,
+            Ok(asked) => call.execute(asked).await,
             Err(error) => Err(error),
         };
         Ok(match answer {
@@ -114,12 +114,12 @@ impl Agent {
                 if failed { CallToolResult::structured_error(value) } else { CallToolResult::structured(value) }
             }
             // Errors are tool results, because models can correct their calls but never see protocol errors.
-            Err(error) => CallToolResult::structured_error(self.told(&error)),
+            Err(error) => CallToolResult::structured_error(self.error_detail(&error)),
         })
     }
 
     /// The error detail for an agent.
-    fn told(&self, error: &ApiError) -> Value {
+    fn error_detail(&self, error: &ApiError) -> Value {
         let mut detail = error.body().get_mut("detail").map(Value::take).unwrap_or_default();
         if let Some(members) = detail.as_object_mut() {
             members.insert("request_id".to_owned(), json!(self.request_id));
@@ -142,11 +142,11 @@ fn to_mcp_tool(tool: ToolDescription) -> Tool {
         Value::Object(schema) => schema,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => JsonObject::new(),
     };
-    let annotations = ToolAnnotations::new().read_only(effect == Effect::Reads);
+    let annotations = ToolAnnotations::new().read_only(effect == SideEffect::ReadOnly);
     Tool::new(name, description, Arc::new(schema)).with_title(title).with_annotations(annotations)
 }
 
-impl ServerHandler for Agent {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("fairway", env!("CARGO_PKG_VERSION")).with_title("Fairway"))

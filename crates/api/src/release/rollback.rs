@@ -1,17 +1,17 @@
 //! Routes of rollbacks and release artifacts.
 
-use super::lane;
+use super::parse_lane;
 use crate::{
-    answer::Answer,
+    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         etag::IfMatch,
-        idempotency::Keyed,
-        paging::{List, NoFilter},
+        idempotency::IdempotencyHeader,
+        paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
 };
@@ -20,7 +20,7 @@ use fairway_domain::{
     id::{ArtifactId, ReleaseId},
     release::rollback::{ReturnedLane, ReleaseArtifact, check_reason},
 };
-use fairway_operations::release::RolledBack;
+use fairway_operations::release::RollbackResult;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -71,7 +71,7 @@ pub(crate) struct RollbackWarning {
 }
 
 impl RollbackView {
-    fn of(made: &RolledBack) -> Result<Self, ApiError> {
+    fn of(made: &RollbackResult) -> Result<Self, ApiError> {
         let newest = made.newest()?;
         let returned =
             |back: &ReturnedLane| ReturnedView { lane: back.lane.as_str(), rolled_back_to: back.rolled_back_to.uuid() };
@@ -147,22 +147,22 @@ pub(crate) async fn roll_back_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: Keyed,
+    keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let lane = fields.read(lane(body.lane.as_deref()));
+    let lane = fields.check(parse_lane(body.lane.as_deref()));
     // Checked before any lookup: a blank reason is always invalid.
     let reason = check_reason(&body.reason).map_err(|refusal| {
         let code = refusal.code();
         FieldProblem::new("reason", code, refusal.to_string())
     });
-    let reason = fields.read(reason.map(|()| body.reason.as_str()));
-    let asked = fields.whole(|| lane.zip(reason))?;
+    let reason = fields.check(reason.map(|()| body.reason.as_str()));
+    let asked = fields.finish(|| lane.zip(reason))?;
     let done = api.services.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
-    Ok(Answer::once(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.send())
+    Ok(ResourceResponse::idempotent(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.into_response())
 }
 
 /// Evaluates the newest runs of a release for a rollback. The server never rolls back by itself.
@@ -180,12 +180,12 @@ pub(crate) async fn read_rollback_recommendation(
 ) -> Result<HttpResponse, ApiError> {
     let advice = api.services.rollback_recommendation(&caller, *release).await?;
     let view = RecommendationView {
-        recommended: advice.recommended,
+        recommended: advice.is_recommended,
         error_rate: advice.error_rate,
         sample_size: advice.sample_size,
         threshold: advice.threshold,
     };
-    Ok(Answer::ok(&view).send())
+    Ok(ResourceResponse::ok(&view).into_response())
 }
 
 /// Lists the evidence artifacts of a release's transitions, newest first.
@@ -200,10 +200,10 @@ pub(crate) async fn list_release_artifacts(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    list: List<NoFilter>,
+    list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let artifacts = api.services.list_release_artifacts(&caller, *release, list.paging()).await?;
-    Ok(list.answer(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
+    Ok(list.respond(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
 }
 
 /// Reads the content of an evidence artifact.

@@ -130,7 +130,7 @@ pub(crate) struct ReferenceView {
 impl ReferenceView {
     fn of(reference: &FrozenReference) -> Self {
         Self {
-            from_asset_version_id: reference.from.uuid(),
+            from_asset_version_id: reference.from_version_id.uuid(),
             asset_slug: reference.slug.to_string(),
             asset_id: reference.asset_id.uuid(),
             asset_version_id: reference.asset_version_id.uuid(),

@@ -24,7 +24,7 @@ impl io::Write for LogCapture {
 fn logged(format: LogFormat, act: impl FnOnce()) -> String {
     let written = LogCapture::default();
     let writer = written.clone();
-    with_default(Registry::default().with(lines(format, move || writer.clone())), act);
+    with_default(Registry::default().with(log_layer(format, move || writer.clone())), act);
     let bytes = written.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }

@@ -1,20 +1,20 @@
 //! Routes of runtime interfaces, the forms of workloads for end users.
 
 use crate::{
-    answer::Answer,
-    asset::owner,
+    response::ResourceResponse,
+    asset::parse_owner,
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
-    document::{ErrorBody, PageParams, ReadRefusals, TokenParams},
+    openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
-    http::{paging::List, path::Path, request_context::request_id},
+    http::{paging::ListRequest, path::Path, request_context::request_id},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     slug::Slug,
     workload::{
         Workload,
-        interface::{Finding, InterfaceConfig, PresentationMode},
+        interface::{InterfaceProblem, InterfaceConfig, PresentationMode},
     },
 };
 use fairway_operations::workload::RuntimeQuery;
@@ -157,14 +157,14 @@ pub(crate) struct RolloutShape {
 ///
 /// # Errors
 /// With all problems.
-pub(super) fn interface(document: &Value) -> Result<InterfaceConfig, Vec<FieldProblem>> {
-    InterfaceConfig::read(document)
+pub(super) fn parse_interface(document: &Value) -> Result<InterfaceConfig, Vec<FieldProblem>> {
+    InterfaceConfig::parse(document)
         .map_err(|findings| findings.iter().map(|finding| problem("interface_config", finding)).collect())
 }
 
-fn problem(within: &str, finding: &Finding) -> FieldProblem {
+fn problem(within: &str, finding: &InterfaceProblem) -> FieldProblem {
     let path = if finding.path.is_empty() { within.to_owned() } else { format!("{within}.{}", finding.path) };
-    FieldProblem::new(path, finding.fault.code(), finding.fault.to_string())
+    FieldProblem::new(path, finding.kind.code(), finding.kind.to_string())
 }
 
 /// A list entry of a workload with a runtime interface.
@@ -243,17 +243,17 @@ pub(crate) struct RuntimeListQuery {
 pub(crate) async fn list_runtime_workloads(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    list: List<RuntimeListQuery>,
+    list: ListRequest<RuntimeListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let mode = |text: &str| PresentationMode::parse(text).ok_or_else(|| FieldProblem::invalid("presentation_mode"));
     let RuntimeListQuery { presentation_mode, owner_ref, q } = &list.filter;
     let asked = RuntimeQuery {
         presentation_mode: presentation_mode.as_deref().map(mode).transpose()?,
-        owner: owner_ref.as_deref().map(owner).transpose()?,
+        owner: owner_ref.as_deref().map(parse_owner).transpose()?,
         text: q.clone(),
     };
     let workloads = api.services.list_runtime_workloads(&caller, asked, list.paging()).await?;
-    Ok(list.answer(&workloads.map(|workload| EntryView::of(&workload))))
+    Ok(list.respond(&workloads.map(|workload| EntryView::of(&workload))))
 }
 
 /// Reads the runtime interface of a workload.
@@ -275,8 +275,8 @@ pub(crate) async fn read_runtime_workload(
 ) -> Result<HttpResponse, ApiError> {
     // No workload has a malformed slug.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.receive(arrival).await?;
+    let visit = api.services.verify_request(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     let workload = api.services.read_runtime_workload(&caller, &visit, &slug).await?;
-    Ok(Answer::ok(&DetailView::of(&workload)).send())
+    Ok(ResourceResponse::ok(&DetailView::of(&workload)).into_response())
 }

@@ -1,9 +1,9 @@
 //! R22: graceful shutdown. The server completes the requests in progress, then exits.
 
 use crate::{
-    process::{Place, until},
-    remote::{inputs, policy},
-    wire::{Question, Wire},
+    server_process::{ServerSetup, wait_until},
+    api_client::{execute_body, allow_all_policy},
+    raw_connection::{RawRequest, RawConnection},
 };
 use fairway_testkit::TestDatabase;
 use serde_json::json;
@@ -28,7 +28,7 @@ struct PartialRequest {
 
 impl PartialRequest {
     async fn new(address: SocketAddr, path: &str) -> Self {
-        let body = inputs().to_string().into_bytes();
+        let body = execute_body().to_string().into_bytes();
         let (start, rest) = body.split_at(body.len() - 2);
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -41,7 +41,7 @@ impl PartialRequest {
     }
 
     /// Sends the rest and reads the response. The connection stays open unless the server closes it.
-    async fn end(mut self) -> (String, TcpStream) {
+    async fn complete(mut self) -> (String, TcpStream) {
         self.stream.write_all(&self.rest).await.unwrap();
         let text = read_response(&mut self.stream).await;
         (text, self.stream)
@@ -72,13 +72,13 @@ async fn read_response(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn completes_started_requests_and_exits_successfully() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = Place::new(&database.url());
+    let setup = ServerSetup::new(&database.url());
     let mut server = setup.start().await;
-    let path = server.remote.runnable().await;
-    let versions = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
+    let path = server.client.create_active_workload().await;
+    let versions = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
 
     // An idle connection and an incomplete request head must not delay the shutdown.
-    let (response, _idle) = PartialRequest::new(setup.address, &path).await.end().await;
+    let (response, _idle) = PartialRequest::new(setup.address, &path).await.complete().await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let mut stuck = TcpStream::connect(setup.address).await.unwrap();
     stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
@@ -90,22 +90,22 @@ async fn completes_started_requests_and_exits_successfully() {
     // One more request waits in its commit.
     let lock_owner = database.owner().await.unwrap();
     lock_owner.batch_execute("BEGIN; SELECT FROM asset FOR UPDATE").await.unwrap();
-    let (remote, body) = (server.remote.clone(), json!({ "content": policy() }));
+    let (remote, body) = (server.client.clone(), json!({ "content": allow_all_policy() }));
     let committing = tokio::spawn(async move { remote.post(&versions, &body, None).await });
     let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
     let owner = database.owner().await.unwrap();
-    until("the commit waits for the lock", STEP_TIMEOUT, async || {
+    wait_until("the commit waits for the lock", STEP_TIMEOUT, async || {
         owner.query_one(waiting_commits, &[]).await.unwrap().get::<_, i64>(0) == 1
     })
     .await;
 
     server.terminate();
-    until("new connections are refused", STEP_TIMEOUT, async || TcpStream::connect(setup.address).await.is_err()).await;
+    wait_until("new connections are refused", STEP_TIMEOUT, async || TcpStream::connect(setup.address).await.is_err()).await;
     lock_owner.batch_execute("ROLLBACK").await.unwrap();
     let mut responses = JoinSet::new();
     for request in requests {
-        responses.spawn(request.end());
+        responses.spawn(request.complete());
     }
     for (response, _) in responses.join_all().await {
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
@@ -114,50 +114,50 @@ async fn completes_started_requests_and_exits_successfully() {
     let created = committing.await.unwrap().unwrap();
     assert_eq!(created.status, 201, "{created:?}");
     let status = server.wait_for_exit(SHUTDOWN_TIMEOUT).await;
-    assert!(status.success(), "{status}: {}", server.said());
+    assert!(status.success(), "{status}: {}", server.read_log());
     let leases = "SELECT count(*) FROM execution_lease";
     assert_eq!(owner.query_one(leases, &[]).await.unwrap().get::<_, i64>(0), 0, "no lease is left for recovery");
 }
 
 #[tokio::test]
 async fn announces_the_close_before_it_closes_connections() {
-    const READINESS: Question<'static> = Question { path: "/readyz", posts: None };
+    const READINESS: RawRequest<'static> = RawRequest { path: "/readyz", body_and_key: None };
     let database = TestDatabase::create().await.unwrap();
-    let setup = Place::new(&database.url());
+    let setup = ServerSetup::new(&database.url());
     let mut server = setup.start().await;
-    let (mut idle, mut busy) = (Wire::open(setup.address).await.unwrap(), Wire::open(setup.address).await.unwrap());
-    let ready = idle.ask(&READINESS).await.unwrap();
-    assert_eq!((ready.status, ready.says_goodbye), (200, false), "{ready:?}");
+    let (mut idle, mut busy) = (RawConnection::open(setup.address).await.unwrap(), RawConnection::open(setup.address).await.unwrap());
+    let ready = idle.send(&READINESS).await.unwrap();
+    assert_eq!((ready.status, ready.closes_connection), (200, false), "{ready:?}");
 
     server.terminate();
     let announcement = loop {
-        let response = busy.ask(&READINESS).await.expect("closed without an announcement");
-        assert_eq!(response.status == 503, response.says_goodbye, "{response:?}");
-        if response.says_goodbye {
+        let response = busy.send(&READINESS).await.expect("closed without an announcement");
+        assert_eq!(response.status == 503, response.closes_connection, "{response:?}");
+        if response.closes_connection {
             break response;
         }
     };
     assert_eq!(announcement.body["status"], "leaving", "{announcement:?}");
-    busy.ends().await;
+    busy.wait_for_close().await;
     // An idle connection and a new connection still get a response, with `Connection: close`.
-    let mut late = Wire::open(setup.address).await.expect("connection refused during the announcement");
+    let mut late = RawConnection::open(setup.address).await.expect("connection refused during the announcement");
     for wire in [&mut idle, &mut late] {
         let response =
-            wire.ask(&Question { path: "/v1/workspaces", posts: None }).await.expect("closed without an announcement");
-        assert_eq!((response.status, response.says_goodbye), (200, true), "{response:?}");
+            wire.send(&RawRequest { path: "/v1/workspaces", body_and_key: None }).await.expect("closed without an announcement");
+        assert_eq!((response.status, response.closes_connection), (200, true), "{response:?}");
     }
-    idle.ends().await;
-    late.ends().await;
+    idle.wait_for_close().await;
+    late.wait_for_close().await;
     let status = server.wait_for_exit(STEP_TIMEOUT).await;
-    assert!(status.success(), "{status}: {}", server.said());
+    assert!(status.success(), "{status}: {}", server.read_log());
 }
 
 #[tokio::test]
 async fn an_idle_server_exits_immediately() {
     let database = TestDatabase::create().await.unwrap();
-    let setup = Place::new(&database.url());
+    let setup = ServerSetup::new(&database.url());
     let mut server = setup.start().await;
     server.terminate();
     let status = server.wait_for_exit(STEP_TIMEOUT).await;
-    assert!(status.success(), "{status}: {}", server.said());
+    assert!(status.success(), "{status}: {}", server.read_log());
 }

@@ -2,11 +2,11 @@
 //! crashes. No acknowledged run is lost, every run ends once, and a share link is used exactly as often as allowed.
 
 use crate::{
-    postgres::Postgres,
-    process::{Place, Server, until},
-    remote::{Remote, inputs},
+    faulty_postgres::FaultyPostgres,
+    server_process::{ServerSetup, Server, wait_until},
+    api_client::{ApiClient, execute_body},
 };
-use fairway_testkit::{FaultyLine, ProxyFault, is_long};
+use fairway_testkit::{FaultProxy, ProxyFault, is_long};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,11 +43,11 @@ enum Fault {
     /// A server or a worker is killed and restarted.
     Killed,
     /// A worker is paused for three leases and then resumes.
-    Frozen,
+    Paused,
     /// A worker is disconnected from the database for three leases.
-    CutOff,
+    Disconnected,
     /// PostgreSQL stops immediately and recovers from its log.
-    Crashed,
+    DatabaseCrashed,
 }
 
 /// Records each run whose expired lease another worker reclaimed.
@@ -71,7 +71,7 @@ struct ClientRecord {
 }
 
 /// Sends runs to the servers in turn, each with its own key and most of them asynchronously.
-async fn run_client(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<ClientRecord>) {
+async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
     while !book.closed.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
@@ -80,12 +80,12 @@ async fn run_client(number: usize, remotes: [Remote; SERVERS], path: String, boo
         for _ in 0..2 {
             turn += 1;
             tokio::time::sleep(REQUEST_INTERVAL).await;
-            let Ok(response) = remotes[turn % SERVERS].post(&path, &inputs(), Some(&key)).await else { continue };
+            let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 429 | 503), "{response:?}");
             book.answers.fetch_add(1, Ordering::SeqCst);
             // Other statuses name a run only when its outcome is unknown.
             if matches!(response.status, 200 | 202) {
-                book.told.lock().unwrap().entry(key.clone()).or_default().extend(response.execution());
+                book.told.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
                 break;
             }
         }
@@ -93,14 +93,14 @@ async fn run_client(number: usize, remotes: [Remote; SERVERS], path: String, boo
 }
 
 /// Uses the share link until it is used up, during faults too.
-async fn run_guest(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<ClientRecord>) {
+async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
     let (mut turn, mut refusals) = (number, 0);
     while refusals < MAX_REFUSALS {
         turn += 1;
         tokio::time::sleep(REQUEST_INTERVAL).await;
-        let Ok(response) = remotes[turn % SERVERS].post(&path, &inputs(), None).await else { continue };
+        let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), None).await else { continue };
         match response.status {
-            200 | 202 => assert!(book.by_link.lock().unwrap().insert(response.execution().unwrap())),
+            200 | 202 => assert!(book.by_link.lock().unwrap().insert(response.execution_id().unwrap())),
             401 => refusals += 1,
             429 | 503 => {}
             _ => panic!("{response:?}"),
@@ -109,16 +109,16 @@ async fn run_guest(number: usize, remotes: [Remote; SERVERS], path: String, book
 }
 
 /// Creates a share link with [`LINK_USES`] uses. Returns an execute path that carries its token.
-async fn link(remote: &Remote) -> String {
-    let (workload, slug) = remote.workload().await;
+async fn create_link(remote: &ApiClient) -> String {
+    let (workload, slug) = remote.create_workload().await;
     let config = json!({ "interface_config": {
         "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }],
     } });
     assert_eq!(remote.patch(&format!("/v1/workloads/{workload}"), &config).await.unwrap().status, 200);
-    let release = remote.approved(workload).await;
-    remote.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
-    let created = remote.make(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": LINK_USES })).await;
+    let release = remote.create_approved_release(workload).await;
+    remote.create(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
+    let created = remote.create(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": LINK_USES })).await;
     let token = created.body["token"].as_str().unwrap();
     format!("/v1/workloads/by-slug/{slug}/execute?mode=async&token={token}")
 }
@@ -134,7 +134,7 @@ fn next_random(state: &mut u64, below: usize) -> usize {
 /// All faults, shuffled by the seed.
 fn shuffled_faults(random: &mut u64) -> Vec<Fault> {
     let counts = if is_long() { [200, 10, 10, 20] } else { [8, 1, 1, 2] };
-    let kinds = [Fault::Killed, Fault::Frozen, Fault::CutOff, Fault::Crashed];
+    let kinds = [Fault::Killed, Fault::Paused, Fault::Disconnected, Fault::DatabaseCrashed];
     let mut all: Vec<Fault> = kinds.into_iter().zip(counts).flat_map(|(kind, count)| vec![kind; count]).collect();
     for last in (1..all.len()).rev() {
         all.swap(last, next_random(random, last + 1));
@@ -144,38 +144,38 @@ fn shuffled_faults(random: &mut u64) -> Vec<Fault> {
 
 /// The servers and the workers, with a fault proxy between each worker and the database.
 struct Fleet {
-    fronts: Vec<(Place, Server)>,
-    workers: Vec<(Place, Server, Arc<FaultyLine>)>,
+    servers: Vec<(ServerSetup, Server)>,
+    workers: Vec<(ServerSetup, Server, Arc<FaultProxy>)>,
 }
 
 impl Fleet {
-    async fn start(postgres: &Postgres, workers: usize) -> Self {
-        let first = postgres.place().await;
-        let setups = [Place::beside(&first), first];
+    async fn start(postgres: &FaultyPostgres, workers: usize) -> Self {
+        let first = postgres.create_server_setup().await;
+        let setups = [ServerSetup::sharing_storage_of(&first), first];
         let mut fronts = Vec::new();
         for setup in setups {
-            let mut server = setup.front();
-            server.ready().await;
+            let mut server = setup.spawn_without_worker();
+            server.wait_until_ready().await;
             fronts.push((setup, server));
         }
         let workers = (0..workers).map(|number| {
-            let proxy = FaultyLine::to_url(&postgres.url("fairway"), u64::try_from(number).unwrap());
-            let setup = Place::beside(&fronts[1].0).setting("FAIRWAY_DATABASE_URL", proxy.url());
-            let worker = setup.worker();
+            let proxy = FaultProxy::to_url(&postgres.url("fairway"), u64::try_from(number).unwrap());
+            let setup = ServerSetup::sharing_storage_of(&fronts[1].0).setting("FAIRWAY_DATABASE_URL", proxy.url());
+            let worker = setup.spawn_worker();
             (setup, worker, proxy)
         });
         let workers = workers.collect();
-        Self { fronts, workers }
+        Self { servers: fronts, workers }
     }
 
     fn kill(&mut self, victim: usize) {
-        if let Some((setup, server)) = self.fronts.get_mut(victim) {
+        if let Some((setup, server)) = self.servers.get_mut(victim) {
             server.kill();
-            *server = setup.front();
+            *server = setup.spawn_without_worker();
         } else {
             let (setup, worker, _) = &mut self.workers[victim - SERVERS];
             worker.kill();
-            *worker = setup.worker();
+            *worker = setup.spawn_worker();
         }
     }
 
@@ -183,25 +183,25 @@ impl Fleet {
     ///
     /// # Panics
     /// When no attempt led to a reclaim.
-    async fn away(&self, fault: Fault, random: &mut u64, owner: &Client) {
+    async fn suspend_all_but_one(&self, fault: Fault, random: &mut u64, owner: &Client) {
         let reclaims = "SELECT count(*) FROM taken_over";
         let count = async || owner.query_one(reclaims, &[]).await.unwrap().get::<_, i64>(0);
         for _ in 0..MAX_ATTEMPTS {
             let remaining = next_random(random, self.workers.len());
             let others = self.workers.iter().enumerate().filter(|(number, _)| *number != remaining);
-            let others: Vec<&(Place, Server, Arc<FaultyLine>)> = others.map(|(_, worker)| worker).collect();
+            let others: Vec<&(ServerSetup, Server, Arc<FaultProxy>)> = others.map(|(_, worker)| worker).collect();
             let before = count().await;
             for (_, worker, proxy) in &others {
                 match fault {
-                    Fault::Frozen => worker.freeze(),
-                    Fault::CutOff => proxy.becomes(ProxyFault::Down),
-                    Fault::Killed | Fault::Crashed => unreachable!("killed and crashed processes restart at once"),
+                    Fault::Paused => worker.pause(),
+                    Fault::Disconnected => proxy.set_fault(ProxyFault::Down),
+                    Fault::Killed | Fault::DatabaseCrashed => unreachable!("killed and crashed processes restart at once"),
                 }
             }
             tokio::time::sleep(THREE_LEASES).await;
             for (_, worker, proxy) in &others {
-                worker.thaw();
-                proxy.becomes(ProxyFault::None);
+                worker.resume();
+                proxy.set_fault(ProxyFault::None);
             }
             if count().await > before {
                 return;
@@ -214,12 +214,12 @@ impl Fleet {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_runs_survive_all_faults_and_end_once() {
     fairway_testkit::init();
-    let mut postgres = Postgres::new();
+    let mut postgres = FaultyPostgres::new();
     let mut fleet = Fleet::start(&postgres, if is_long() { 8 } else { 3 }).await;
-    let remotes: [Remote; SERVERS] = [fleet.fronts[0].1.remote.clone(), fleet.fronts[1].1.remote.clone()];
-    let path = remotes[0].runnable().await;
-    let link = link(&remotes[0]).await;
-    let mut owner = postgres.client("fairway").await;
+    let remotes: [ApiClient; SERVERS] = [fleet.servers[0].1.client.clone(), fleet.servers[1].1.client.clone()];
+    let path = remotes[0].create_active_workload().await;
+    let link = create_link(&remotes[0]).await;
+    let mut owner = postgres.connect_as_superuser("fairway").await;
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
     let book = Arc::new(ClientRecord::default());
@@ -233,14 +233,14 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     let mut random = SEED;
     for fault in shuffled_faults(&mut random) {
         let target = book.answers.load(Ordering::SeqCst) + RESPONSES_BETWEEN_FAULTS / 2 + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
-        until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
         match fault {
             Fault::Killed => fleet.kill(next_random(&mut random, SERVERS + fleet.workers.len())),
-            Fault::Frozen | Fault::CutOff => fleet.away(fault, &mut random, &owner).await,
-            Fault::Crashed => {
+            Fault::Paused | Fault::Disconnected => fleet.suspend_all_but_one(fault, &mut random, &owner).await,
+            Fault::DatabaseCrashed => {
                 postgres.crash();
                 postgres.start();
-                owner = postgres.client("fairway").await;
+                owner = postgres.connect_as_superuser("fairway").await;
             }
         }
     }
@@ -250,10 +250,10 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
 
     let unfinished =
         "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
+    wait_until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
         .await;
-    for (_, server) in &mut fleet.fronts {
-        server.ready().await;
+    for (_, server) in &mut fleet.servers {
+        server.wait_until_ready().await;
     }
 
     let runs_by_key = book.told.lock().unwrap().clone();
@@ -268,9 +268,9 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         assert!(runs.len() <= 1, "the key {key} has several runs: {runs:?}");
         // Replay the keys without a response, and a sample of the others.
         if runs.is_empty() || number.is_multiple_of(20) {
-            let replayed = remotes[number % SERVERS].post(&path, &inputs(), Some(key)).await.unwrap();
+            let replayed = remotes[number % SERVERS].post(&path, &execute_body(), Some(key)).await.unwrap();
             assert_eq!(replayed.status, 200, "{replayed:?}");
-            let run = replayed.execution().unwrap();
+            let run = replayed.execution_id().unwrap();
             assert!(runs.iter().all(|other| *other == run), "{key}: {run} is not {runs:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! The generator is provisioned exactly once soon after the start, also when several servers start concurrently.
 
-use crate::process::{Place, until};
+use crate::server_process::{ServerSetup, wait_until};
 use fairway_testkit::TestDatabase;
 use serde_json::json;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use std::time::Duration;
 #[tokio::test]
 async fn concurrently_started_servers_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
-    let first = Place::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
-    let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
+    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
+    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let (first_server, second_server) = tokio::join!(first.start(), second.start());
     let owner = database.owner().await.unwrap();
     // The servers provision it without a request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
-    until("a generator is active", Duration::from_secs(30), provisioned).await;
+    wait_until("a generator is active", Duration::from_secs(30), provisioned).await;
     let path = "/v1/asset-drafts/generate?workspace_id=00000000-0000-7000-8000-000000000003";
     let body = json!({ "description": "Sort letters by their urgency." });
     for server in [&first_server, &second_server] {
-        let drafted = server.remote.post(path, &body, None).await.unwrap();
+        let drafted = server.client.post(path, &body, None).await.unwrap();
         assert_eq!(drafted.status, 200, "{drafted:?}");
     }
     for (table, rows) in [("release", 1_i64), ("asset", 3), ("asset_version", 3), ("execution", 2)] {
@@ -33,17 +33,17 @@ async fn concurrently_started_servers_provision_one_generator() {
 #[tokio::test]
 async fn tenant_without_workspace_causes_no_warning_at_start() {
     let database = TestDatabase::create().await.unwrap();
-    let first = Place::new(&database.url());
+    let first = ServerSetup::new(&database.url());
     let server = first.start().await;
-    server.remote.make("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
+    server.client.create("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
     drop(server);
-    let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
+    let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let server = second.start().await;
     let owner = database.owner().await.unwrap();
     // Tenants are listed newest first, so the new one was visited before.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
-    until("a generator is active", Duration::from_secs(30), provisioned).await;
-    assert!(!server.said().contains("failed to provision the generator"), "{}", server.said());
+    wait_until("a generator is active", Duration::from_secs(30), provisioned).await;
+    assert!(!server.read_log().contains("failed to provision the generator"), "{}", server.read_log());
 }

@@ -7,25 +7,25 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
-mod artifacts;
-mod bounds;
-mod crash;
+mod artifact_consistency;
+mod hostile_content;
+mod crash_atomicity;
 mod drain;
-mod embedded;
+mod managed_postgres;
 mod fleet;
 mod generator;
-mod idle;
-mod kill;
+mod idle_connections;
+mod server_kills;
 mod memory_attack;
 mod memory_limit;
-mod outage;
-mod pilot;
-mod postgres;
-mod process;
-mod remote;
-mod restore;
-mod rolling;
-mod slow;
-mod verify;
-mod wire;
-mod zone;
+mod database_outage;
+mod rollout_controller;
+mod faulty_postgres;
+mod server_process;
+mod api_client;
+mod backup_restore;
+mod rolling_restart;
+mod slow_providers;
+mod verify_artifacts;
+mod raw_connection;
+mod time_zone;

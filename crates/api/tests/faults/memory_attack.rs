@@ -12,7 +12,7 @@ mod client;
 mod tally;
 mod target;
 
-use crate::process::{Place, Server};
+use crate::server_process::{ServerSetup, Server};
 use attacks::Attack;
 use fairway_testkit::{TestDatabase, is_long};
 use std::{
@@ -30,7 +30,7 @@ const MAX_RESIDENT_KIB: u64 = 400 << 10;
 /// Default duration of the long form.
 const DEFAULT_DURATION: Duration = Duration::from_secs(600);
 /// Concurrent attacks in the long form.
-const AT_ONCE: usize = 4;
+const CONCURRENT_ATTACKS: usize = 4;
 /// Interval between progress reports in the long form.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -62,8 +62,8 @@ fn duration() -> Duration {
 }
 
 /// Starts a server with the default limits for waiting requests and memory.
-async fn start(database: &TestDatabase) -> (Place, Server) {
-    let place = Place::new(&database.url());
+async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
+    let place = ServerSetup::new(&database.url());
     let place = place.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
     let server = place.start().await;
     (place, server)
@@ -72,9 +72,9 @@ async fn start(database: &TestDatabase) -> (Place, Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resident_memory_stays_below_400_mib_under_attack() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start(&database).await;
+    let (_place, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
-    println!("before: {} MiB", server.memory().now >> 10);
+    println!("before: {} MiB", server.memory().resident_kib >> 10);
     let mut random = Random::from_environment();
     if is_long() {
         run_random_attacks(&server, &target, &mut random).await;
@@ -83,7 +83,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     }
     // The server still serves legitimate requests.
     let run = target.run_as_owner().await;
-    assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
+    assert_eq!(run.status, 200, "{run:?}\n{}", server.read_log());
 }
 
 /// Attempts at an attack that did not reach all of its goals.
@@ -91,7 +91,7 @@ const ROUNDS: usize = 4;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());
-    for attack in attacks() {
+    for attack in selected_attacks() {
         server.reset_peak_memory();
         let since = Instant::now();
         let mut tally = attack.run(target, random, 1).await;
@@ -104,9 +104,9 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
             tally.add(attack.run(target, random, 1).await);
         }
         let memory = server.memory();
-        report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak >> 10, since.elapsed()));
+        report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak_kib >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);
-        assert!(memory.peak < MAX_RESIDENT_KIB, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
+        assert!(memory.peak_kib < MAX_RESIDENT_KIB, "{attack:?} raised the memory to {} KiB\n{}", memory.peak_kib, report.join("\n"));
         if !tally.is_complete() {
             missed.push(format!("{attack:?} did not reach {:?}: {tally:?}", tally.unreached()));
         }
@@ -115,7 +115,7 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
 }
 
 /// The attacks that the environment names, or all.
-fn attacks() -> Vec<Attack> {
+fn selected_attacks() -> Vec<Attack> {
     let Ok(named) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
     let is_named = |attack: &Attack| named.split(',').any(|name| name == format!("{attack:?}"));
     let attacks: Vec<Attack> = Attack::ALL.into_iter().filter(is_named).collect();
@@ -130,9 +130,9 @@ struct AttackOrder {
 }
 
 impl AttackOrder {
-    fn draw(&mut self) -> Attack {
+    fn next(&mut self) -> Attack {
         if self.left.is_empty() {
-            self.left.extend(attacks());
+            self.left.extend(selected_attacks());
         }
         let at = self.random.below(self.left.len());
         self.left.swap_remove(at)
@@ -145,12 +145,12 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
     let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
     let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), left: Vec::new() }));
     let mut attackers = JoinSet::new();
-    for _ in 0..AT_ONCE {
+    for _ in 0..CONCURRENT_ATTACKS {
         let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));
         let (target, under_way, tallies) = (Arc::clone(target), Arc::clone(&under_way), Arc::clone(&tallies));
         attackers.spawn(async move {
             while Instant::now() < until {
-                let attack = deck.lock().unwrap().draw();
+                let attack = deck.lock().unwrap().next();
                 under_way.lock().unwrap().push(attack);
                 let tally = attack.run(&target, &mut random, 4).await;
                 tallies.lock().unwrap().entry(attack).or_default().add(tally);
@@ -163,22 +163,22 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
     let (mut highest, mut reported) = (0, Instant::now());
     while !attackers.is_empty() {
         let memory = server.memory();
-        if memory.peak > highest {
-            highest = memory.peak;
+        if memory.peak_kib > highest {
+            highest = memory.peak_kib;
             println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
         }
-        assert!(highest < MAX_RESIDENT_KIB, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), last_lines(&server.said()));
+        assert!(highest < MAX_RESIDENT_KIB, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), last_lines(&server.read_log()));
         if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
             let left = until.saturating_duration_since(Instant::now());
-            println!("now {} MiB, peak {} MiB, {} s left", memory.now >> 10, highest >> 10, left.as_secs());
+            println!("now {} MiB, peak {} MiB, {} s left", memory.resident_kib >> 10, highest >> 10, left.as_secs());
         }
         if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(200), attackers.join_next()).await {
             ended.unwrap();
         }
     }
     let mut tallies = std::mem::take(&mut *tallies.lock().unwrap());
-    for attack in attacks() {
+    for attack in selected_attacks() {
         let tally = tallies.entry(attack).or_default();
         if !tally.is_complete() {
             // Load shedding may refuse every request of a concurrent attack, so the attack runs once more alone.
@@ -188,21 +188,21 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
         assert!(tally.is_complete(), "{attack:?} did not reach {:?}: {tally:?}", tally.unreached());
     }
     let memory = server.memory();
-    assert!(memory.peak < MAX_RESIDENT_KIB, "{} KiB\n{}", memory.peak, last_lines(&server.said()));
+    assert!(memory.peak_kib < MAX_RESIDENT_KIB, "{} KiB\n{}", memory.peak_kib, last_lines(&server.read_log()));
 }
 
 /// Executes a workload with a large interface in environments with unique, unknown names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start(&database).await;
+    let (_place, server) = start_server(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
     let mut random = Random::from_environment();
-    Attack::MadeUpEnvironments.run(&target, &mut random, 1).await;
-    let before = server.memory().now;
-    let tally = Attack::MadeUpEnvironments.run(&target, &mut random, 4).await;
+    Attack::UnknownEnvironments.run(&target, &mut random, 1).await;
+    let before = server.memory().resident_kib;
+    let tally = Attack::UnknownEnvironments.run(&target, &mut random, 4).await;
     assert!(tally.is_complete(), "{tally:?}");
-    let grown = server.memory().now.saturating_sub(before);
+    let grown = server.memory().resident_kib.saturating_sub(before);
     assert!(grown < 32 << 10, "600 unknown environments left {grown} KiB in memory");
 }
 
@@ -211,19 +211,19 @@ async fn unknown_environments_leave_nothing_in_memory() {
 async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start(&database).await;
+    let (_place, server) = start_server(&database).await;
     let target = Target::prepare(&server).await;
     let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
     let sent = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
-    let sent = sent.actor("user:author");
+    let sent = sent.with_actor("user:author");
     server.reset_peak_memory();
-    let before = server.memory().now;
+    let before = server.memory().resident_kib;
     let mut random = Random::from_environment();
-    let from: Vec<_> = (0..BODIES).map(|_| attacks::address(&mut random)).collect();
-    let held = from.into_iter().map(|from| client::withhold(from, target.address, &sent));
+    let from: Vec<_> = (0..BODIES).map(|_| attacks::random_address(&mut random)).collect();
+    let held = from.into_iter().map(|from| client::send_without_last_byte(from, target.address, &sent));
     let held: Vec<_> = futures_util::future::join_all(held).await.into_iter().flatten().collect();
     assert_eq!(target.run_as_owner().await.status, 200);
-    let grown = server.memory().peak.saturating_sub(before);
+    let grown = server.memory().peak_kib.saturating_sub(before);
     assert!(grown < 128 << 10, "{BODIES} bodies took {grown} KiB");
     drop(held);
 }

@@ -1,8 +1,8 @@
 //! The memory limit of a process, set below the resident memory of an idle server.
 
 use crate::{
-    process::{Place, Server, until},
-    remote::inputs,
+    server_process::{ServerSetup, Server, wait_until},
+    api_client::execute_body,
 };
 use fairway_testkit::TestDatabase;
 use futures_util::future::join_all;
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 /// Executes small work, which also raises the memory of a new server to its idle level. Returns the execute path.
 async fn execute_small_work(server: &Server) -> String {
-    let run = server.remote.runnable().await;
-    server.remote.make(&run, &inputs()).await;
+    let run = server.client.create_active_workload().await;
+    server.client.create(&run, &execute_body()).await;
     run
 }
 
 /// Starts a server whose memory limit is `hundredths` percent of its idle resident memory.
-async fn start_limited(database: &TestDatabase, hundredths: u64) -> (Place, Server) {
-    let setup = Place::new(&database.url());
+async fn start_limited(database: &TestDatabase, hundredths: u64) -> (ServerSetup, Server) {
+    let setup = ServerSetup::new(&database.url());
     // The first server migrates the schema, which takes additional memory.
     drop(setup.start().await);
     let idle = setup.start().await;
     execute_small_work(&idle).await;
-    let mebibytes = (idle.memory().now >> 10) * hundredths / 100;
+    let mebibytes = (idle.memory().resident_kib >> 10) * hundredths / 100;
     drop(idle);
     let setup = setup.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
     let server = setup.start().await;
@@ -36,25 +36,25 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     // The idle server already exceeds every share of its limit.
     let (_place, server) = start_limited(&database, 90).await;
     for path in ["/healthz", "/readyz"] {
-        assert_eq!(server.remote.get(path).await.unwrap().status, 200, "{path}");
+        assert_eq!(server.client.get(path).await.unwrap().status, 200, "{path}");
     }
     let run = execute_small_work(&server).await;
     let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
-    let prompt = server.remote.asset("prompt_template").await;
+    let prompt = server.client.create_asset("prompt_template").await;
     let versions = format!("/v1/assets/{prompt}/versions");
-    let refused = server.remote.post(&versions, &version(300_000), None).await.unwrap();
-    assert!(refused.asks_to_come_back(), "{refused:?}");
-    server.remote.make(&versions, &version(10_000)).await;
-    server.remote.make(&run, &inputs()).await;
+    let refused = server.client.post(&versions, &version(300_000), None).await.unwrap();
+    assert!(refused.is_unavailable_with_retry_after(), "{refused:?}");
+    server.client.create(&versions, &version(10_000)).await;
+    server.client.create(&run, &execute_body()).await;
     // A list counts by the maximum size of its page.
-    let long = server.remote.get("/v1/workloads?limit=200").await.unwrap();
-    assert!(long.asks_to_come_back(), "{long:?}");
+    let long = server.client.get("/v1/workloads?limit=200").await.unwrap();
+    assert!(long.is_unavailable_with_retry_after(), "{long:?}");
     for path in ["/v1/workloads?limit=1", "/v1/executions", "/v1/assets", "/v1/releases?limit=10"] {
-        let short = server.remote.get(path).await.unwrap();
+        let short = server.client.get(path).await.unwrap();
         assert_eq!(short.status, 200, "{path}: {short:?}");
     }
     // The warning contains the estimates, and a refusal under load is logged as a warning.
-    let said = server.said();
+    let said = server.read_log();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("memory limit reached")).collect();
     assert!(lines.iter().any(|line| line.contains("settling_bytes") && line.contains("requested_bytes")), "{said}");
     assert!(said.contains("request failed; sending an error response") && !said.contains("ERROR"), "{said}");
@@ -66,15 +66,15 @@ async fn returns_freed_memory_while_it_is_idle() {
     let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");
     assert!(built_with.is_some_and(|settings| settings.contains("dirty_decay_ms:200")), "{built_with:?}");
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
+    let place = ServerSetup::new(&database.url());
     let server = place.start().await;
     let run = execute_small_work(&server).await;
-    let before = server.memory().now;
-    let mut large = inputs();
+    let before = server.memory().resident_kib;
+    let mut large = execute_body();
     large["inputs"] = json!({ "ticket": "x".repeat(500_000) });
-    join_all((0..6).map(|_| server.remote.make(&run, &large))).await;
-    let grown = server.memory().peak.saturating_sub(before);
+    join_all((0..6).map(|_| server.client.create(&run, &large))).await;
+    let grown = server.memory().peak_kib.saturating_sub(before);
     assert!(grown > 6 << 10, "six runs of 500 KB took {grown} KiB");
-    until("the server returned most of the memory", Duration::from_secs(60), async || server.memory().now < before + grown / 2)
+    wait_until("the server returned most of the memory", Duration::from_secs(60), async || server.memory().resident_kib < before + grown / 2)
         .await;
 }

@@ -1,6 +1,6 @@
 //! Caller identity, role bindings, and how soon a change of roles takes effect.
 
-use crate::stage::{TENANT, WORKSPACE};
+use crate::fixture::{TENANT, WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::json;
 
@@ -11,18 +11,18 @@ async fn local_server_trusts_the_actor_header() {
     // The default local actor holds every permission.
     let created = app.post("/v1/assets", asset("by-local")).await.expect(201);
     assert_eq!(created["created_by"], "user:local");
-    app.given().tenant("acme").await;
+    app.fixtures().tenant("acme").await;
     // An actor that never held a role administers only the default tenant.
     for actor in ["user:ada", "service:deploy", "user:a.b_c@d+e-f"] {
         let created = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
         assert_eq!(created["created_by"], actor);
         app.get(format!("/v1/tenants/{TENANT}/settings")).as_actor(actor).await.expect(200);
-        app.get("/v1/tenants").as_actor(actor).await.refused(403, "forbidden");
+        app.get("/v1/tenants").as_actor(actor).await.expect_refusal(403, "forbidden");
     }
     // The anonymous actor has no role.
-    let refused = app.get("/v1/workloads").as_actor("anonymous").await.refused(403, "forbidden");
+    let refused = app.get("/v1/workloads").as_actor("anonymous").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "workload.view");
-    app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.refused(403, "forbidden");
+    app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     // Malformed actors, and kinds of actor that a caller cannot be.
     let long = format!("user:{}", "a".repeat(128));
     for actor in [
@@ -43,17 +43,17 @@ async fn local_server_trusts_the_actor_header() {
         "user:é",
         &long,
     ] {
-        let refused = app.get("/v1/workloads").as_actor(actor).await.refused(422, "validation_error");
+        let refused = app.get("/v1/workloads").as_actor(actor).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "X-Actor-Ref", "{actor}");
     }
     let twice = app.get("/v1/workloads").as_actor("user:ada").as_actor("user:ada").await;
-    twice.refused(422, "validation_error");
+    twice.expect_refusal(422, "validation_error");
 }
 
 #[tokio::test]
 async fn ignores_headers_that_resemble_the_actor_header() {
     let app = TestApp::start().await;
-    app.given().role("user:weak", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:weak", "viewer", ("workspace", Some(WORKSPACE))).await;
     // A proxy that folds underscores into hyphens would make this a second, unchecked identity.
     let address = app.address();
     let body = r#"{"slug":"twin","asset_kind":"skill","owner_ref":"team:a"}"#;
@@ -62,57 +62,57 @@ async fn ignores_headers_that_resemble_the_actor_header() {
          Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    app.raw(request).await.refused(403, "forbidden");
+    app.raw(request).await.expect_refusal(403, "forbidden");
     for name in ["actor_ref", "X-Actor", "X-Forwarded-User", "X-Tenant", "Authorization"] {
         let answer = app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
-        answer.as_actor("user:weak").header(name, "user:local").await.refused(403, "forbidden");
+        answer.as_actor("user:weak").header(name, "user:local").await.expect_refusal(403, "forbidden");
     }
 }
 
 #[tokio::test]
 async fn former_role_holder_keeps_only_remaining_permissions() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
-    let viewer = given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let viewer = given.bind_role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
-    let refused = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.refused(403, "forbidden");
+    let refused = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "asset.create");
-    let author = given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    let author = given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
     app.post("/v1/assets", body).as_actor("user:ada").await.expect(201);
     for binding in [viewer, author] {
         let path = format!("/v1/role-bindings/{binding}");
         app.delete(&path).await.expect(204);
-        app.delete(&path).await.refused(404, "not_found");
+        app.delete(&path).await.expect_refusal(404, "not_found");
     }
-    app.get("/v1/assets").as_actor("user:ada").await.refused(403, "forbidden");
-    app.get("/v1/roles").as_actor("user:ada").await.refused(403, "forbidden");
+    app.get("/v1/assets").as_actor("user:ada").await.expect_refusal(403, "forbidden");
+    app.get("/v1/roles").as_actor("user:ada").await.expect_refusal(403, "forbidden");
 }
 
 #[tokio::test]
 async fn role_changes_take_effect_on_the_next_request() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = app.active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let here = ("workspace", Some(WORKSPACE));
-    let keep = given.role("user:ada", "auditor", here).await;
+    let keep = given.bind_role("user:ada", "auditor", here).await;
     for _ in 0..3 {
-        let operator = given.role("user:ada", "operator", here).await;
+        let operator = given.bind_role("user:ada", "operator", here).await;
         // Each request is sent twice: the second response comes from the caches that the first one filled.
         for _ in 0..2 {
             app.get(&active).as_actor("user:ada").await.expect(200);
             app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.expect(200);
         }
         app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
-        app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.refused(403, "forbidden");
+        app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.expect_refusal(403, "forbidden");
         app.get(&active).as_actor("user:ada").await.expect(200);
     }
     app.delete(format!("/v1/role-bindings/{keep}")).await.expect(204);
-    app.get(&active).as_actor("user:ada").await.refused(404, "not_found");
-    app.post(workload.execute_path(), body).as_actor("user:ada").await.refused(404, "not_found");
+    app.get(&active).as_actor("user:ada").await.expect_refusal(404, "not_found");
+    app.post(workload.execute_path(), body).as_actor("user:ada").await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn first_role_in_another_tenant_ends_default_permissions() {
     let workload = app.active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let tenant = app.given().tenant("acme").await;
+    let tenant = app.fixtures().tenant("acme").await;
     for (actor, chosen) in [("user:ada", None), ("user:grace", Some(TENANT))] {
         let with_caller = |request: fairway_testkit::app::Request| match chosen {
             Some(tenant) => request.as_actor(actor).in_tenant(tenant),
@@ -132,50 +132,50 @@ async fn first_role_in_another_tenant_ends_default_permissions() {
             with_caller(app.post(workload.execute_path(), body.clone())).await.expect(200);
         }
         // The actor's first role is in another tenant; the bindings of this tenant do not change.
-        app.given().in_tenant(&tenant, "").role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
-        with_caller(app.get(&active)).await.refused(404, "not_found");
-        with_caller(app.post(workload.execute_path(), body.clone())).await.refused(404, "not_found");
+        app.fixtures().in_tenant(&tenant, "").bind_role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
+        with_caller(app.get(&active)).await.expect_refusal(404, "not_found");
+        with_caller(app.post(workload.execute_path(), body.clone())).await.expect_refusal(404, "not_found");
     }
 }
 
 #[tokio::test]
 async fn revoked_platform_role_ends_in_every_tenant() {
     let app = TestApp::start().await;
-    let tenant = app.given().tenant("acme").await;
-    let there = app.given().in_tenant(&tenant, "").workspace("there", "there").await;
-    let workload = app.given().in_tenant(&tenant, &there).active_workload("main").await;
+    let tenant = app.fixtures().tenant("acme").await;
+    let there = app.fixtures().in_tenant(&tenant, "").workspace("there", "there").await;
+    let workload = app.fixtures().in_tenant(&tenant, &there).active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let binding = app.given().role("user:roamer", "operator", ("platform", None)).await;
+    let binding = app.fixtures().bind_role("user:roamer", "operator", ("platform", None)).await;
     for _ in 0..2 {
         app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.expect(200);
         let run = app.post(workload.execute_path(), body.clone()).as_actor("user:roamer").in_tenant(&tenant);
         run.await.expect(200);
     }
     app.delete(format!("/v1/role-bindings/{binding}")).await.expect(204);
-    app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.refused(404, "not_found");
+    app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.expect_refusal(404, "not_found");
     let run = app.post(workload.execute_path(), body).as_actor("user:roamer").in_tenant(&tenant);
-    run.await.refused(404, "not_found");
+    run.await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn workload_role_reveals_only_that_workload() {
     let app = TestApp::start().await;
     let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
-    app.given().role("user:guest", "runtime_user", ("workload", Some(&one.workload_id))).await;
+    app.fixtures().bind_role("user:guest", "runtime_user", ("workload", Some(&one.workload_id))).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     app.post(one.execute_path(), body.clone()).as_actor("user:guest").await.expect(200);
-    app.post(two.execute_path(), body).as_actor("user:guest").await.refused(404, "not_found");
+    app.post(two.execute_path(), body).as_actor("user:guest").await.expect_refusal(404, "not_found");
     let listed = app.get("/v1/workloads").as_actor("user:guest").await.expect(200);
     let slugs: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["slug"].clone()).collect();
     assert_eq!(slugs, ["one"]);
-    app.get(format!("/v1/workloads/{}", two.workload_id)).as_actor("user:guest").await.refused(404, "not_found");
+    app.get(format!("/v1/workloads/{}", two.workload_id)).as_actor("user:guest").await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn callers_grant_roles_only_within_their_own_scope() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let roles = app.get("/v1/roles").await.expect(200);
     let names: Vec<_> = roles.as_array().unwrap().iter().map(|role| role["role"].as_str().unwrap()).collect();
     assert_eq!(
@@ -196,12 +196,12 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         roles[1]["permissions"],
         json!(["workload.view", "execution.run", "notification.read", "notification.preference.self_manage"])
     );
-    given.role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let grant = |role: &str, kind: &str, reference: Option<&str>| {
         let body = json!({ "principal": "user:new", "role": role, "scope_kind": kind, "scope_ref": reference });
         app.post("/v1/role-bindings", body)
     };
-    let namespace = Some(crate::stage::NAMESPACE);
+    let namespace = Some(crate::fixture::NAMESPACE);
     let granted = grant("operator", "workspace", Some(WORKSPACE)).as_actor("user:boss").await.expect(201);
     let expected = json!({
         "role_binding_id": granted["role_binding_id"], "principal": "user:new", "role": "operator",
@@ -211,13 +211,13 @@ async fn callers_grant_roles_only_within_their_own_scope() {
     assert_eq!(granted, expected);
     let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).as_actor("user:boss").await;
     assert_eq!(listed.expect(200)[0], granted, "newest first");
-    grant("operator", "workspace", Some(WORKSPACE)).await.refused(409, "duplicate_role_binding");
+    grant("operator", "workspace", Some(WORKSPACE)).await.expect_refusal(409, "duplicate_role_binding");
     for (role, kind, reference, permission) in [
         ("viewer", "namespace", namespace, "workspace.manage"),
         ("viewer", "tenant", Some(TENANT), "tenant.manage"),
         ("viewer", "platform", None, "platform.manage"),
     ] {
-        let refused = grant(role, kind, reference).as_actor("user:boss").await.refused(403, "forbidden");
+        let refused = grant(role, kind, reference).as_actor("user:boss").await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], permission);
     }
     // Tenant-wide and platform-wide roles cannot be bound to a narrower scope.
@@ -226,7 +226,7 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         ("tenant_admin", "namespace", namespace),
         ("platform_admin", "tenant", Some(TENANT)),
     ] {
-        grant(role, kind, reference).await.refused(422, "validation_error");
+        grant(role, kind, reference).await.expect_refusal(422, "validation_error");
     }
     for body in [
         json!({ "principal": "anonymous", "role": "viewer", "scope_kind": "platform" }),
@@ -237,23 +237,23 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         json!({ "principal": "user:x", "role": "viewer", "scope_kind": "tenant" }),
         json!({ "principal": "user:x", "role": "viewer", "scope_kind": "tenant", "scope_ref": "x" }),
     ] {
-        app.post("/v1/role-bindings", body).await.refused(422, "validation_error");
+        app.post("/v1/role-bindings", body).await.expect_refusal(422, "validation_error");
     }
 }
 
 #[tokio::test]
 async fn requests_need_exactly_one_workspace() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asset = given.asset("skill", "probe").await;
-    let flow = given.flow("probe-flow", crate::stage::ECHO_FLOW).await.asset_id;
+    let flow = given.flow("probe-flow", crate::fixture::ECHO_FLOW).await.asset_id;
     for path in [format!("/v1/assets/{asset}"), format!("/v1/assets/{asset}/versions"), format!("/v1/flows/{flow}")] {
         for query in ["", "?workspace_id=", "?workspace_id=x"] {
-            let refused = app.get(format!("{path}{query}")).await.refused(422, "validation_error");
+            let refused = app.get(format!("{path}{query}")).await.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], "workspace_id", "{path}{query}");
         }
         let twice = format!("{path}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}");
-        app.get(twice).await.refused(422, "validation_error");
+        app.get(twice).await.expect_refusal(422, "validation_error");
     }
     let other = given.workspace("other", "other").await;
     let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
@@ -261,23 +261,23 @@ async fn requests_need_exactly_one_workspace() {
         |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a", "workspace_id": other });
     let workload = json!({ "slug": "w", "owner_ref": "team:a", "invocation_mode": "api", "workspace_id": other });
     let flow = json!({
-        "slug": "f", "owner_ref": "team:a", "content_yaml": crate::stage::ECHO_FLOW, "workspace_id": other,
+        "slug": "f", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW, "workspace_id": other,
     });
     for (path, body) in [("/v1/assets", with("a")), ("/v1/workloads", workload), ("/v1/flows", flow)] {
         let refused = app.post(format!("{path}?workspace_id={WORKSPACE}"), body).await;
-        assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
     }
     let doubled = app.post(format!("/v1/assets?workspace_id={other}&workspace_id={WORKSPACE}"), body("b")).await;
-    doubled.refused(422, "validation_error");
+    doubled.expect_refusal(422, "validation_error");
     let agreed = app.post(format!("/v1/assets?workspace_id={other}"), with("c")).await.expect(201);
     assert_eq!(agreed["workspace_id"], other);
     let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
     assert_eq!(by_query["workspace_id"], other);
     // Without an explicit workspace, the server uses the only workspace that the caller's roles name.
-    given.role("user:at-home", "author", ("workspace", Some(&other))).await;
+    given.bind_role("user:at-home", "author", ("workspace", Some(&other))).await;
     let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
     assert_eq!(home["workspace_id"], other);
-    given.role("user:at-home", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:at-home", "author", ("workspace", Some(WORKSPACE))).await;
     // On a local server, the default workspace is the fallback if the roles name more than one.
     let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
     assert_eq!(open["workspace_id"], WORKSPACE);
@@ -285,9 +285,9 @@ async fn requests_need_exactly_one_workspace() {
     // Another tenant has no fallback workspace.
     let tenant = given.tenant("acme").await;
     let other_tenant = given.in_tenant(&tenant, "");
-    other_tenant.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    other_tenant.bind_role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
     other_tenant.workspace("only", "only").await;
-    app.post("/v1/assets", body("h")).as_actor("user:eve").await.refused(422, "workspace_required");
+    app.post("/v1/assets", body("h")).as_actor("user:eve").await.expect_refusal(422, "workspace_required");
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn rejected_role_binding_names_every_invalid_field() {
     ] {
         let mut body = good.clone();
         body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        let refused = app.post("/v1/role-bindings", body).await.refused(422, "validation_error");
+        let refused = app.post("/v1/role-bindings", body).await.expect_refusal(422, "validation_error");
         let fields = refused["fields"].as_array().unwrap();
         let reported: Vec<_> =
             fields.iter().map(|field| (field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect();

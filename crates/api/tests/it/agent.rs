@@ -1,14 +1,14 @@
 //! Agents: tool calls, the results that the model receives, and the recorded evidence.
 
 use crate::{
-    dispatch::{expire_leases, path},
-    execution::ended,
-    guardrail::documents,
-    stage::{WORKSPACE, knowledge},
+    dispatch::{expire_leases, execution_path},
+    execution::wait_until_ended,
+    guardrail::evidence_documents,
+    fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
     AGENT_FLOW, FaultyEndpoint, Script, TestApp,
-    app::{ActiveWorkload, Answer, Version},
+    app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
 
@@ -21,13 +21,13 @@ struct AgentFixture {
 }
 
 impl AgentFixture {
-    async fn set() -> Self {
+    async fn start() -> Self {
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).start().await;
         Self { app, endpoint: FaultyEndpoint::start().await }
     }
 
     /// Content of a tool definition that is bound to the endpoint; `overrides` overrides members.
-    fn tool(&self, overrides: &Value) -> Value {
+    fn tool_content(&self, overrides: &Value) -> Value {
         let mut content = json!({
             "name": "weather", "description": "The weather of a city.",
             "input_schema": {
@@ -40,8 +40,8 @@ impl AgentFixture {
         content
     }
 
-    async fn versions(&self, tools: &[Value]) -> Vec<Version> {
-        let given = self.app.given();
+    async fn release_versions(&self, tools: &[Value]) -> Vec<Version> {
+        let given = self.app.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
@@ -57,11 +57,11 @@ impl AgentFixture {
         versions
     }
 
-    async fn workload(&self, tools: &[Value]) -> ActiveWorkload {
-        self.app.given().active_workload_with("desk", self.versions(tools).await).await
+    async fn workload_with_tools(&self, tools: &[Value]) -> ActiveWorkload {
+        self.app.fixtures().active_workload_with("desk", self.release_versions(tools).await).await
     }
 
-    async fn ask(&self, workload: &ActiveWorkload, ticket: &str) -> Answer {
+    async fn execute(&self, workload: &ActiveWorkload, ticket: &str) -> Response {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         self.app.post(workload.execute_path(), body).await
     }
@@ -69,10 +69,10 @@ impl AgentFixture {
 
 #[tokio::test]
 async fn agent_calls_a_tool_and_records_evidence() {
-    let fixture = AgentFixture::set().await;
-    fixture.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
-    let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
-    let answer = fixture.ask(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let fixture = AgentFixture::start().await;
+    fixture.endpoint.respond_with(Script::json(&json!("It rains in Bonn. It will stop.")));
+    let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
+    let answer = fixture.execute(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
     let id = &answer["execution_id"];
     let request = &fixture.endpoint.requests()[0];
@@ -80,13 +80,13 @@ async fn agent_calls_a_tool_and_records_evidence() {
     assert_eq!(request.json(), json!({ "city": "Bonn" }));
     let call_id = format!("{}.tool.1", id.as_str().unwrap());
     assert_eq!(request.header("idempotency-key"), Some(call_id.as_str()));
-    let call = &documents(&fixture.app, id, "tool_call").await[0];
+    let call = &evidence_documents(&fixture.app, id, "tool_call").await[0];
     assert_eq!((&call["tool"], &call["version"]), (&json!("weather"), &json!("tool-0@v1")));
     assert_eq!((&call["step_id"], &call["call"], &call["result"]), (&json!("work"), &json!(1), &json!("answered")));
     assert!(!call.to_string().contains("Bonn"), "evidence must not hold the arguments: {call}");
-    assert_eq!(documents(&fixture.app, id, "provider_call").await.len(), 2);
+    assert_eq!(evidence_documents(&fixture.app, id, "provider_call").await.len(), 2);
     let lineage =
-        fixture.app.get(path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
+        fixture.app.get(execution_path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
     let item = &lineage.expect(200)["items"][0];
     assert_eq!((&item["ref"], &item["action_class"]), (&json!("tool-0@v1#call-1"), &json!("tool_call")));
     assert_eq!((&item["trust"], &item["untrusted_reason"]), (&json!("untrusted"), &json!("tool_result")));
@@ -94,26 +94,26 @@ async fn agent_calls_a_tool_and_records_evidence() {
 
 #[tokio::test]
 async fn tool_call_payload_is_withheld_from_viewers() {
-    let fixture = AgentFixture::set().await;
-    fixture.endpoint.says(Script::json(&json!({ "sky": "rain" })));
-    let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
-    let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let fixture = AgentFixture::start().await;
+    fixture.endpoint.respond_with(Script::json(&json!({ "sky": "rain" })));
+    let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
+    let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     let id = &answer["execution_id"];
-    let flat = fixture.app.get(path(id, "/evidence-graph")).await.expect(200);
+    let flat = fixture.app.get(execution_path(id, "/evidence-graph")).await.expect(200);
     let artifacts = flat["evidence_artifacts"].as_array().unwrap();
     let kept = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
     let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
-    let whole = fixture.app.get(path(id, &rest)).await.expect(200);
+    let whole = fixture.app.get(execution_path(id, &rest)).await.expect(200);
     assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
-    fixture.app.given().role("user:vera", "viewer", ("tenant", Some(crate::stage::TENANT))).await;
-    let read = fixture.app.get(path(id, &rest)).as_actor("user:vera").await.expect(200);
+    fixture.app.fixtures().bind_role("user:vera", "viewer", ("tenant", Some(crate::fixture::TENANT))).await;
+    let read = fixture.app.get(execution_path(id, &rest)).as_actor("user:vera").await.expect(200);
     assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
 async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
-    let fixture = AgentFixture::set().await;
-    let workload = fixture.workload(&[fixture.tool(&json!({ "timeout_ms": 200 }))]).await;
+    let fixture = AgentFixture::start().await;
+    let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({ "timeout_ms": 200 }))]).await;
     for (script, code) in [
         (Script::status(500, "no"), "call_refused"),
         (Script::reset(), "call_broken"),
@@ -122,33 +122,33 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
         (Script::status(200, "{broken"), "call_malformed_answer"),
     ] {
         let before = fixture.endpoint.count();
-        fixture.endpoint.says(script);
-        let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+        fixture.endpoint.respond_with(script);
+        let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
         assert_eq!(fixture.endpoint.count(), before + 1, "{code}");
-        let call = &documents(&fixture.app, &answer["execution_id"], "tool_call").await[0];
+        let call = &evidence_documents(&fixture.app, &answer["execution_id"], "tool_call").await[0];
         assert_eq!(call["result"], code);
     }
 }
 
 #[tokio::test]
 async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
-    let fixture = AgentFixture::set().await;
+    let fixture = AgentFixture::start().await;
     let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
     let asks = json!({ "name": "book", "approval": "always" });
-    let workload = fixture.workload(&[fixture.tool(&elsewhere), fixture.tool(&asks)]).await;
+    let workload = fixture.workload_with_tools(&[fixture.tool_content(&elsewhere), fixture.tool_content(&asks)]).await;
     for (ticket, code) in [
         ("Call: weather {\"city\": \"Bonn\"}", "call_forbidden"),
         ("Call: weather {\"town\": \"Bonn\"}", "tool_arguments_invalid"),
         ("Call: weather not json", "tool_arguments_malformed"),
         ("Call: book {\"city\": \"Bonn\"}", "tool_needs_approval"),
     ] {
-        let answer = fixture.ask(&workload, ticket).await.expect(200);
+        let answer = fixture.execute(&workload, ticket).await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
     }
     assert_eq!(fixture.endpoint.count(), 0);
     // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
-    let closed = TestApp::builder().beside(&fixture.app).start().await;
+    let closed = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     closed.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(fixture.endpoint.count(), 0);
@@ -165,21 +165,21 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     let fixture = AgentFixture { app, endpoint: FaultyEndpoint::start().await };
     let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
-    let tools = [fixture.tool(&json!({ "binding": bound("file:weather-key") })), fixture.tool(&none)];
-    let workload = fixture.workload(&tools).await;
-    fixture.endpoint.says(Script::json(&json!("fine")));
-    let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let tools = [fixture.tool_content(&json!({ "binding": bound("file:weather-key") })), fixture.tool_content(&none)];
+    let workload = fixture.workload_with_tools(&tools).await;
+    fixture.endpoint.respond_with(Script::json(&json!("fine")));
+    let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!(fixture.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
-    let evidence = fixture.app.get(path(&answer["execution_id"], "/evidence-graph")).await.text();
+    let evidence = fixture.app.get(execution_path(&answer["execution_id"], "/evidence-graph")).await.text();
     assert!(!evidence.contains("s3cret-value") && !answer.to_string().contains("s3cret-value"));
-    let answer = fixture.ask(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
+    let answer = fixture.execute(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!((&answer["output"], fixture.endpoint.count()), (&json!("{\"error\":\"call_secret_unavailable\"}"), 1));
 }
 
 #[tokio::test]
 async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
-    let fixture = AgentFixture::set().await;
-    let base = fixture.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let fixture = AgentFixture::start().await;
+    let base = fixture.app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
     let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
     fixture.app.post(path_of("documents"), pieces).await.expect(201);
@@ -187,16 +187,16 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
         "name": "search", "input_schema": { "type": "object", "required": ["query"] },
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
-    let mut versions = fixture.versions(&[search]).await;
+    let mut versions = fixture.release_versions(&[search]).await;
     versions.push(base.clone());
-    let workload = fixture.app.given().active_workload_with("desk", versions).await;
+    let workload = fixture.app.fixtures().active_workload_with("desk", versions).await;
     let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
-    let answer = fixture.ask(&workload, ticket).await.expect(200);
+    let answer = fixture.execute(&workload, ticket).await.expect(200);
     assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");
     let id = &answer["execution_id"];
-    assert_eq!(documents(&fixture.app, id, "retrieval_event").await.len(), 1);
-    assert_eq!(documents(&fixture.app, id, "tool_call").await[0]["result"], "answered");
-    let unknown = fixture.ask(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
+    assert_eq!(evidence_documents(&fixture.app, id, "retrieval_event").await.len(), 1);
+    assert_eq!(evidence_documents(&fixture.app, id, "tool_call").await[0]["result"], "answered");
+    let unknown = fixture.execute(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
     assert_eq!(unknown.expect(200)["output"], "{\"error\":\"tool_failed\"}");
     // A revoked access contract also refuses retrieval by agents, and the run fails.
     fixture
@@ -204,21 +204,21 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
         .post(path_of("access-contract/revoke"), json!({ "contract_id": "handbook", "reason": "over" }))
         .await
         .expect(200);
-    let refused = fixture.ask(&workload, ticket).await.expect(422);
+    let refused = fixture.execute(&workload, ticket).await.expect(422);
     assert_eq!(refused["detail"]["error"], "contract_refused");
 }
 
 #[tokio::test]
 async fn activation_is_blocked_by_unavailable_agent_tools() {
-    let fixture = AgentFixture::set().await;
-    let given = fixture.app.given();
+    let fixture = AgentFixture::start().await;
+    let given = fixture.app.fixtures();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
-    let mut versions = fixture.versions(&[fixture.tool(&remote), fixture.tool(&json!({}))]).await;
+    let mut versions = fixture.release_versions(&[fixture.tool_content(&remote), fixture.tool_content(&json!({}))]).await;
     let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
     versions.push(given.flow("named", &named).await);
     let workload_id = given.workload("blocked").await;
-    let release = given.approved(&workload_id, &versions).await;
+    let release = given.approved_release(&workload_id, &versions).await;
     let transition = json!({ "to_state": "active" });
     let refused = fixture.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
     let missing: Vec<(&str, &str)> = refused["detail"]["missing"]
@@ -241,16 +241,16 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
 async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
     let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK);
     let fixture = AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
-    let workload = fixture.workload(&[fixture.tool(overrides)]).await;
-    let first_server = server().beside(&fixture.app).start().await;
+    let workload = fixture.workload_with_tools(&[fixture.tool_content(overrides)]).await;
+    let first_server = server().sharing_storage_of(&fixture.app).start().await;
     fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let accepted = fixture.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
     fixture.endpoint.asked(1).await;
     drop(first_server);
     expire_leases(&fixture.app).await;
-    let _successor = server().beside(&fixture.app).start().await;
-    let read = ended(&fixture.app, &accepted["execution_id"]).await;
+    let _successor = server().sharing_storage_of(&fixture.app).start().await;
+    let read = wait_until_ended(&fixture.app, &accepted["execution_id"]).await;
     (fixture.endpoint.count(), read["queued_result"]["result"].clone())
 }
 

@@ -1,6 +1,6 @@
 //! T49: an approval counts only for the release that it names and the bindings that were reviewed.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_testkit::{
     TestApp,
     app::{Request, Version},
@@ -22,7 +22,7 @@ fn transition(app: &TestApp, release: &str, to: &str) -> Request {
 }
 
 async fn release_in_review(app: &TestApp, workload: &str, policy: &Version) -> String {
-    let release = app.given().draft(workload, std::slice::from_ref(policy)).await;
+    let release = app.fixtures().draft(workload, std::slice::from_ref(policy)).await;
     transition(app, &release, "review_ready").await.expect(200);
     release
 }
@@ -30,7 +30,7 @@ async fn release_in_review(app: &TestApp, workload: &str, policy: &Version) -> S
 #[tokio::test]
 async fn approval_requires_its_own_release_and_a_valid_outcome() {
     let app = TestApp::start().await;
-    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
     let (release, other) = (release_in_review(&app, &workload, &policy).await, release_in_review(&app, &workload, &policy).await);
     for (field, value) in [
         ("subject_ref", json!(other)),
@@ -43,12 +43,12 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
         ("outcome", json!("")),
         ("outcome", json!(true)),
     ] {
-        let refused = review_with(&app, &release, (field, value.clone())).await.refused(422, "validation_error");
+        let refused = review_with(&app, &release, (field, value.clone())).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{value}");
     }
     // None of these requests approved the release, and neither does an approval of the other release.
     approve(&app, &other).await.expect(201);
-    transition(&app, &release, "approved").await.refused(422, "approval_required");
+    transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     transition(&app, &other, "approved").await.expect(200);
     assert_eq!(app.get(format!("/v1/releases/{release}/approvals")).await.expect(200), json!([]));
 }
@@ -56,26 +56,26 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
 #[tokio::test]
 async fn only_an_approving_outcome_approves_the_release() {
     let app = TestApp::start().await;
-    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
     let rejected = release_in_review(&app, &workload, &policy).await;
     review_with(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
-    transition(&app, &rejected, "approved").await.refused(422, "approval_required");
+    transition(&app, &rejected, "approved").await.expect_refusal(422, "approval_required");
     // A rejection overrides an older approval.
     let reversed = release_in_review(&app, &workload, &policy).await;
     approve(&app, &reversed).await.expect(201);
     review_with(&app, &reversed, ("outcome", json!("rejected"))).await.expect(201);
-    transition(&app, &reversed, "approved").await.refused(422, "approval_required");
+    transition(&app, &reversed, "approved").await.expect_refusal(422, "approval_required");
     // A request for changes returns the release to draft.
     let sent_back = release_in_review(&app, &workload, &policy).await;
     review_with(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
     assert_eq!(app.get(format!("/v1/releases/{sent_back}")).await.expect(200)["state"], "draft");
-    transition(&app, &sent_back, "approved").await.refused(409, "invalid_transition");
+    transition(&app, &sent_back, "approved").await.expect_refusal(409, "invalid_transition");
 }
 
 #[tokio::test]
 async fn changed_bindings_invalidate_the_approval() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
     let prompt = given.prompt("prompt").await;
     let bind = |release: &str| {
@@ -85,15 +85,15 @@ async fn changed_bindings_invalidate_the_approval() {
     let release = release_in_review(&app, &workload, &policy).await;
     approve(&app, &release).await.expect(201);
     // Bindings are immutable once the release is in review.
-    bind(&release).await.refused(409, "release_not_editable");
+    bind(&release).await.expect_refusal(409, "release_not_editable");
     let bindings = app.get(format!("/v1/releases/{release}")).await.expect(200)["bindings"].clone();
     let binding = bindings[0]["binding_id"].as_str().unwrap();
-    app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.refused(409, "release_not_editable");
+    app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.expect_refusal(409, "release_not_editable");
     // In draft they can change again, and a change invalidates the approval.
     transition(&app, &release, "draft").await.expect(200);
     bind(&release).await.expect(201);
     transition(&app, &release, "review_ready").await.expect(200);
-    transition(&app, &release, "approved").await.refused(422, "approval_required");
+    transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     approve(&app, &release).await.expect(201);
     transition(&app, &release, "approved").await.expect(200);
 }
@@ -101,25 +101,25 @@ async fn changed_bindings_invalidate_the_approval() {
 #[tokio::test]
 async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
     let first = release_in_review(&app, &workload, &policy).await;
-    let approved = approve(&app, &first).key("verdict").await.expect(201);
+    let approved = approve(&app, &first).idempotency_key("verdict").await.expect(201);
     transition(&app, &first, "approved").await.expect(200);
     transition(&app, &first, "active").await.expect(200);
     // The successor has the same bindings and the same digest, and needs its own approval. The idempotency key of the
     // first approval is scoped to the first release.
     let second = release_in_review(&app, &workload, &policy).await;
-    transition(&app, &second, "approved").await.refused(422, "approval_required");
-    let independent = approve(&app, &second).key("verdict").await;
+    transition(&app, &second, "approved").await.expect_refusal(422, "approval_required");
+    let independent = approve(&app, &second).idempotency_key("verdict").await;
     assert_ne!(independent.expect(201)["approval_id"], approved["approval_id"]);
     assert_eq!(independent.header("idempotency-replayed"), None);
     // If the environment refuses self-approval, the author of a release cannot approve it.
     let settings = json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false });
     app.put(format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), settings).await.expect(200);
     let own = release_in_review(&app, &workload, &policy).await;
-    approve(&app, &own).await.refused(403, "self_approval_not_allowed");
-    transition(&app, &own, "approved").await.refused(422, "approval_required");
+    approve(&app, &own).await.expect_refusal(403, "self_approval_not_allowed");
+    transition(&app, &own, "approved").await.expect_refusal(422, "approval_required");
     approve(&app, &own).as_actor("user:ada").await.expect(201);
     transition(&app, &own, "approved").await.expect(200);
 }

@@ -1,6 +1,6 @@
 //! The artifact store: verification against the index, and garbage collection of unreferenced artifacts.
 
-use crate::stage::{WORKSPACE, knowledge};
+use crate::fixture::{WORKSPACE, knowledge_content};
 use fairway_domain::asset::ports::ArtifactPath;
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, MovableClock, TestApp};
 use futures_util::future::join_all;
@@ -10,7 +10,7 @@ use std::{fs, future::IntoFuture as _, path::PathBuf, sync::Arc};
 const HOUR: i64 = 60 * 60;
 const DAY: i64 = 24 * HOUR;
 
-fn file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
+fn artifact_file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
     let (asset, version) = (&version.asset_id, &version.asset_version_id);
     app.home().join(format!("artifacts/assets/{asset}/{version}/content.json"))
 }
@@ -28,15 +28,15 @@ fn create_orphan(app: &TestApp, number: u128) -> PathBuf {
 #[tokio::test]
 async fn verification_reports_every_difference() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let sound = given.prompt("sound").await;
     let services = app.services();
     let verified = services.verify_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.wrong.len()), (1, 0));
     let (changed, missing, row) =
         (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
-    fs::write(file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
-    fs::remove_file(file(&app, &missing)).unwrap();
+    fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
+    fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.
     let owner = app.database().owner().await.unwrap();
     let spoil = format!(
@@ -66,13 +66,13 @@ async fn verification_reports_every_difference() {
         ),
     ];
     assert_eq!(found, expected);
-    assert!(file(&app, &sound).exists());
+    assert!(artifact_file(&app, &sound).exists());
 }
 
 #[tokio::test]
 async fn sweeps_orphans_after_one_day_of_database_time() {
     let app = TestApp::start().await;
-    let kept = app.given().prompt("kept").await;
+    let kept = app.fixtures().prompt("kept").await;
     let services = app.services();
     let orphans = [create_orphan(&app, 100), create_orphan(&app, 200)];
     // A file outside the layout of artifacts stays.
@@ -86,7 +86,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     let swept = services.collect_garbage().await.unwrap();
     assert_eq!(swept.removed, 2, "{swept:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
-    assert!(file(&app, &kept).exists() && unrelated.exists());
+    assert!(artifact_file(&app, &kept).exists() && unrelated.exists());
     assert_eq!(services.verify_artifacts().await.unwrap().wrong, []);
     assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
 }
@@ -94,7 +94,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
 #[tokio::test]
 async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
-    let second = TestApp::builder().beside(&app).start().await;
+    let second = TestApp::builder().sharing_storage_of(&app).start().await;
     let due = async |app: &TestApp| app.services().collect_garbage_when_due().await.unwrap().is_some();
     // The servers may have swept at their start.
     due(&app).await;
@@ -109,7 +109,7 @@ async fn only_one_process_sweeps_when_due() {
 #[tokio::test]
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
-    let kept = app.given().prompt("kept").await;
+    let kept = app.fixtures().prompt("kept").await;
     app.services().collect_garbage().await.unwrap();
     let other = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
@@ -119,18 +119,18 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     other.database().move_clock(2 * DAY).await.unwrap();
     let refused = other.services().collect_garbage().await.unwrap_err();
     assert!(refused.to_string().contains("another installation"), "{refused}");
-    assert!(file(&app, &kept).exists());
+    assert!(artifact_file(&app, &kept).exists());
 }
 
 /// A request that fails after it stored the artifact and before it commits the row leaves an orphan.
 #[tokio::test]
 async fn sweeps_artifacts_of_uncommitted_versions() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     app.post(&path, body.clone()).await.expect(201);
-    app.post(&path, body).await.refused(409, "duplicate_version_label");
+    app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
     app.database().move_clock(DAY + 60).await.unwrap();
     assert_eq!(app.services().collect_garbage().await.unwrap().removed, 1);
     assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
@@ -142,8 +142,8 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.given();
-    let mut base = knowledge("manuals");
+    let given = app.fixtures();
+    let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
     let base = given.version("knowledge_base", "manuals", base).await;
@@ -151,7 +151,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let source = given.version("skill", "leave", skill("Thirty days of leave.")).await;
     let other = given.version("skill", "secret", skill("canary of another object")).await;
     // The store confirms a truncated write; the defect is detected at the first read.
-    faults.becomes(ArtifactFault::TruncatedPut);
+    faults.set_fault(ArtifactFault::TruncatedPut);
     let truncated = given.version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let reference = |of: &fairway_testkit::app::Version| {
@@ -166,10 +166,10 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
         (ArtifactFault::None, &truncated, "different"),
     ];
     for (hours, (fault, version, _)) in (0..).zip(cases) {
-        clock.move_to(hours * HOUR);
-        faults.becomes(fault);
-        let refused = app.post(documents.clone(), reference(version)).key("once").await;
-        refused.refused(503, "integrity_mismatch");
+        clock.set_offset(hours * HOUR);
+        faults.set_fault(fault);
+        let refused = app.post(documents.clone(), reference(version)).idempotency_key("once").await;
+        refused.expect_refusal(503, "integrity_mismatch");
         assert!(refused.header("retry-after").is_some(), "{fault:?}: {refused}");
         assert!(!refused.text().contains("leave") && !refused.text().contains("canary"), "{fault:?}: {refused}");
         let listed = app.get(documents.clone()).await.expect(200);
@@ -178,7 +178,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
 
     let owner = app.database().owner().await.unwrap();
     let facts = "SELECT body FROM fact WHERE kind = 'asset_version.integrity_mismatch' ORDER BY fact_id";
-    let facts: Vec<Value> = owner.query(facts, &[]).await.unwrap().iter().map(|row| fact(row.get(0))).collect();
+    let facts: Vec<Value> = owner.query(facts, &[]).await.unwrap().iter().map(|row| parse_fact(row.get(0))).collect();
     let recorded: Vec<Value> = facts
         .iter()
         .map(|fact| json!([fact["subject"]["id"], fact["detail"]["defect"], fact["categories"], fact["workspace_id"]]))
@@ -196,8 +196,8 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     );
 
     // The same request with the same key succeeds once the store returns the right bytes.
-    faults.becomes(ArtifactFault::None);
-    app.post(documents.clone(), reference(&source)).key("once").await.expect(201);
+    faults.set_fault(ArtifactFault::None);
+    app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
     let wrong = app.services().verify_artifacts().await.unwrap().wrong;
     let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(wrong, [truncated.asset_version_id]);
@@ -209,8 +209,8 @@ async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
-    let given = app.given();
-    let mut base = knowledge("manuals");
+    let given = app.fixtures();
+    let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
     let base = given.version("knowledge_base", "manuals", base).await;
@@ -223,22 +223,22 @@ async fn each_server_records_a_mismatch_once_per_hour() {
         let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
         let requests = (0..times).map(|_| app.post(documents.clone(), body.clone()).into_future());
         for refused in join_all(requests).await {
-            refused.refused(503, "integrity_mismatch");
+            refused.expect_refusal(503, "integrity_mismatch");
         }
     };
     let recorded = async || {
         let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
-        crate::share_link::number(&app, facts).await
+        crate::share_link::query_number(&app, facts).await
     };
-    faults.becomes(ArtifactFault::WrongBytes);
+    faults.set_fault(ArtifactFault::WrongBytes);
     read(12, &one).await;
     assert_eq!(recorded().await, 1);
     read(2, &other).await;
     assert_eq!(recorded().await, 2);
-    clock.move_to(HOUR - 60);
+    clock.set_offset(HOUR - 60);
     read(2, &one).await;
     assert_eq!(recorded().await, 2);
-    clock.move_to(HOUR + 60);
+    clock.set_offset(HOUR + 60);
     read(2, &one).await;
     assert_eq!(recorded().await, 3);
 }
@@ -252,8 +252,8 @@ fn bytes_read() -> u64 {
 #[tokio::test]
 async fn refuses_oversized_artifact_without_reading_it() {
     let app = TestApp::start().await;
-    let given = app.given();
-    let mut base = knowledge("manuals");
+    let given = app.fixtures();
+    let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
     let base = given.version("knowledge_base", "manuals", base).await;
@@ -262,13 +262,13 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let path = format!("assets/{}/{}/content.json", source.asset_id, source.asset_version_id);
     let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
-    let artifact = fs::OpenOptions::new().write(true).open(file(&app, &source)).unwrap();
+    let artifact = fs::OpenOptions::new().write(true).open(artifact_file(&app, &source)).unwrap();
     let stored = artifact.metadata().unwrap().len();
     artifact.set_len(1 << 30).unwrap();
 
     let before = bytes_read();
     let refused = app.post(documents.clone(), body.clone()).await;
-    refused.refused(503, "integrity_mismatch");
+    refused.expect_refusal(503, "integrity_mismatch");
     let wrong = app.services().verify_artifacts().await.unwrap().wrong;
     let read = bytes_read() - before;
     assert!(read < 1 << 26, "{read} bytes were read");
@@ -282,6 +282,6 @@ async fn refuses_oversized_artifact_without_reading_it() {
     app.post(documents, body).await.expect(201);
 }
 
-fn fact(body: &[u8]) -> Value {
+fn parse_fact(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap()
 }

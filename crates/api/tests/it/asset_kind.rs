@@ -11,9 +11,9 @@ use std::{
     path::PathBuf,
 };
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 
-fn folder() -> PathBuf {
+fn examples_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/assets")
 }
 
@@ -50,17 +50,17 @@ async fn lists_every_kind_with_its_schema() {
         assert_eq!((&schema["title"], &schema["additionalProperties"]), (&kind["title"], &json!(false)));
     }
     for unknown in ["nothing", "Skill", "skill%00", "skill.json", "%2e%2e"] {
-        app.get(format!("/v1/asset-kinds/{unknown}/schema")).await.refused(404, "not_found");
+        app.get(format!("/v1/asset-kinds/{unknown}/schema")).await.expect_refusal(404, "not_found");
     }
 }
 
 #[tokio::test]
 async fn every_kind_has_a_valid_example() {
     let app = TestApp::start().await;
-    let examples = read_json_files(folder());
+    let examples = read_json_files(examples_folder());
     assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), known_kinds(), "one example for each kind");
     for (kind, content) in examples {
-        let asset = app.given().asset(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
+        let asset = app.fixtures().asset(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
         let path = format!("/v1/assets/{asset}/versions");
         let made = app.post(&path, json!({ "content": content })).await.expect(201);
         assert_eq!(made["content"], content, "{kind}");
@@ -81,13 +81,13 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
     let mut assets = BTreeMap::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (name, refused) in read_json_files(folder().join("refused")) {
+    for (name, refused) in read_json_files(examples_folder().join("refused")) {
         let kind = refused["asset_kind"].as_str().unwrap().to_owned();
         assert!(name.strip_prefix(&kind).is_some_and(|what| what.starts_with('-')), "{name} is not called `{kind}-…`");
         *seen.entry(kind.clone()).or_default() += 1;
         if !assets.contains_key(&kind) {
             let slug = format!("refused-{}", kind.replace('_', "-"));
-            assets.insert(kind.clone(), app.given().asset(&kind, &slug).await);
+            assets.insert(kind.clone(), app.fixtures().asset(&kind, &slug).await);
         }
         let path = format!("/v1/assets/{}/versions", assets[&kind]);
         let answer = app.post(&path, json!({ "content": refused["content"] })).await;
@@ -95,7 +95,7 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
             wrong.push(format!("{name}: {answer}"));
             continue;
         }
-        let detail = answer.refused(answer.status, refused["error"].as_str().unwrap());
+        let detail = answer.expect_refusal(answer.status, refused["error"].as_str().unwrap());
         let mut found: Vec<(String, String)> = field_errors(&detail["fields"]);
         found.sort();
         if found != field_errors(&refused["fields"]) {
@@ -117,23 +117,23 @@ fn field_errors(fields: &Value) -> Vec<(String, String)> {
 #[tokio::test]
 async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
-    let content = read_json_files(folder()).remove("model_config").unwrap();
-    let asset = app.given().asset("model_config", "old").await;
+    let content = read_json_files(examples_folder()).remove("model_config").unwrap();
+    let asset = app.fixtures().asset("model_config", "old").await;
     let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
     let warning = &made["warnings"][0];
     assert_eq!((&warning["code"], &warning["pointer"]), (&json!("legacy_kind"), &json!("")));
     let conversion = warning["conversion"].clone();
     assert_eq!(conversion["provider_route"]["state"], "pending", "a conversion approves nothing");
     assert_eq!(conversion["temperature"], content["temperature"]);
-    app.given().version("model_policy", "new", conversion).await;
+    app.fixtures().version("model_policy", "new", conversion).await;
 }
 
 #[tokio::test]
 async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
-    let mut examples = read_json_files(folder());
+    let mut examples = read_json_files(examples_folder());
     let mut bound = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
@@ -147,16 +147,16 @@ async fn unenforced_controls_block_activation_only_in_production() {
             json!({ "event": "pre_llm", "handler": handler })
         })
         .await;
-    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
     let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
         "guardrails": [{ "slug": "guardrail-config" }] });
     bound.push(given.version("workload_harness", "harness", harness).await);
     let workload = given.workload("guarded").await;
-    let dev = given.approved(&workload, &bound).await;
+    let dev = given.approved_release(&workload, &bound).await;
     given.transition(&dev, "active").await;
     let production = given.approved_release_in(&workload, "production", &bound).await;
     let path = format!("/v1/releases/{production}/transition");
-    let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let detail = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
     let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
     assert_eq!(codes, ["control_not_enforced"; 8]);
@@ -178,7 +178,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
 
 /// The content of a knowledge base with this contract, revoked or not.
 fn knowledge_base(contract: &str, revoked: bool) -> Value {
-    let mut content = read_json_files(folder()).remove("knowledge_base").unwrap();
+    let mut content = read_json_files(examples_folder()).remove("knowledge_base").unwrap();
     content["access_contract"]["contract_id"] = json!(contract);
     content["access_contract"]["revoked"] = json!(revoked);
     content["access_contract"]["revoked_at"] = if revoked { json!("2026-03-01T00:00:00Z") } else { Value::Null };
@@ -188,11 +188,11 @@ fn knowledge_base(contract: &str, revoked: bool) -> Value {
 #[tokio::test]
 async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let one = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "one").await);
     let other = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "other").await);
-    let refused = |answer: &fairway_testkit::app::Answer, path: &str, code: &str| {
-        let detail = answer.refused(400, "invalid_content");
+    let refused = |answer: &fairway_testkit::app::Response, path: &str, code: &str| {
+        let detail = answer.expect_refusal(400, "invalid_content");
         assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
     };
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);
@@ -218,7 +218,7 @@ async fn only_one_concurrent_claim_of_a_contract_succeeds() {
     let app = TestApp::start().await;
     let mut claims = Vec::new();
     for slug in ["a", "b", "c", "d"] {
-        let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", slug).await);
+        let path = format!("/v1/assets/{}/versions", app.fixtures().asset("knowledge_base", slug).await);
         claims.push(tokio::spawn(app.post(path, knowledge_base("contested", false)).into_future()));
     }
     let mut statuses = Vec::new();

@@ -1,7 +1,7 @@
 //! The lifecycle of assets: activation, retirement, archiving, and the releases that block archiving.
 
-use crate::stage::{Stage, WORKSPACE};
-use fairway_testkit::{TestApp, app::Answer};
+use crate::fixture::{WorkspaceFixture, WORKSPACE};
+use fairway_testkit::{TestApp, app::Response};
 use futures_util::future::join;
 use serde_json::{Value, json};
 
@@ -11,34 +11,34 @@ fn path(asset: &str, verb: &str) -> String {
     format!("/v1/assets/{asset}/{verb}?workspace_id={WORKSPACE}")
 }
 
-async fn post_action(app: &TestApp, asset: &str, verb: &str) -> Answer {
+async fn post_action(app: &TestApp, asset: &str, verb: &str) -> Response {
     app.post(path(asset, verb), json!({})).await
 }
 
 #[tokio::test]
 async fn asset_follows_its_lifecycle_transitions() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("skill", "thing").await;
+    let asset = app.fixtures().asset("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
     assert_eq!(read.expect(200)["lifecycle_state"], "active", "a new asset is active");
     for (verb, state) in [("retire", "retired"), ("activate", "active"), ("retire", "retired")] {
         let moved = post_action(&app, &asset, verb).await;
         assert_eq!(moved.expect(200)["lifecycle_state"], state);
-        let again = post_action(&app, &asset, verb).await.refused(409, "invalid_transition");
+        let again = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
         assert_eq!(again["current_state"], state);
         assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
     }
     // No request creates a draft; the test sets the state in the database.
-    let draft = app.given().asset("skill", "draft").await;
+    let draft = app.fixtures().asset("skill", "draft").await;
     let owner = app.database().owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
     owner.batch_execute(&set).await.unwrap();
-    post_action(&app, &draft, "retire").await.refused(409, "invalid_transition");
+    post_action(&app, &draft, "retire").await.expect_refusal(409, "invalid_transition");
     assert_eq!(post_action(&app, &draft, "activate").await.expect(200)["lifecycle_state"], "active");
 
     assert_eq!(post_action(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
     for verb in ["activate", "retire", "archive"] {
-        let refused = post_action(&app, &asset, verb).await.refused(409, "invalid_transition");
+        let refused = post_action(&app, &asset, verb).await.expect_refusal(409, "invalid_transition");
         assert_eq!(refused["valid_transitions"], json!([]), "`archived` is a final state");
     }
     let version = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": {} })).await;
@@ -55,7 +55,7 @@ async fn archived_asset_keeps_versions_and_rejects_new_ones() {
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed[0]["asset_version_id"], prompt.asset_version_id);
     let body = json!({ "content": { "system_prompt": "x" } });
-    app.post(path, body).await.refused(409, "asset_archived");
+    app.post(path, body).await.expect_refusal(409, "asset_archived");
     let after = app.get(format!("/v1/assets/{}?workspace_id={WORKSPACE}", prompt.asset_id)).await;
     assert_ne!(tag.header("etag"), after.header("etag"));
 }
@@ -63,58 +63,58 @@ async fn archived_asset_keeps_versions_and_rejects_new_ones() {
 #[tokio::test]
 async fn lifecycle_actions_accept_preconditions_and_keys() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("skill", "thing").await;
+    let asset = app.fixtures().asset("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
     let tag = read.header("etag").unwrap();
     let retire = |tag: &str| app.post(path(&asset, "retire"), json!({})).header("If-Match", tag);
-    retire("\"99\"").await.refused(412, "precondition_failed");
-    let retired = retire(tag).key("once").await;
+    retire("\"99\"").await.expect_refusal(412, "precondition_failed");
+    let retired = retire(tag).idempotency_key("once").await;
     retired.expect(200);
     assert_ne!(retired.header("etag"), Some(tag));
-    let again = retire(tag).key("once").await;
+    let again = retire(tag).idempotency_key("once").await;
     assert_eq!(again.expect(200), retired.json());
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    retire(tag).await.refused(412, "precondition_failed");
+    retire(tag).await.expect_refusal(412, "precondition_failed");
     app.post(path(&asset, "retire"), json!({ "workspace_id": WORKSPACE }))
-        .key("once")
+        .idempotency_key("once")
         .await
-        .refused(409, "idempotency_key_conflict");
+        .expect_refusal(409, "idempotency_key_conflict");
 }
 
 #[tokio::test]
 async fn requires_exactly_one_workspace() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("skill", "thing").await;
-    let other = app.given().workspace("other", "default").await;
+    let asset = app.fixtures().asset("skill", "thing").await;
+    let other = app.fixtures().workspace("other", "default").await;
     let verb = format!("/v1/assets/{asset}/retire");
-    let missing = app.post(&verb, json!({})).await.refused(422, "validation_error");
+    let missing = app.post(&verb, json!({})).await.expect_refusal(422, "validation_error");
     assert_eq!(
         (&missing["fields"][0]["path"], &missing["fields"][0]["code"]),
         (&json!("workspace_id"), &json!("missing"))
     );
     let both = app.post(format!("{verb}?workspace_id={WORKSPACE}"), json!({ "workspace_id": other })).await;
-    assert_eq!(both.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    assert_eq!(both.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
     let twice = app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
-    assert_eq!(twice.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    app.post(format!("{verb}?workspace_id={UNKNOWN_WORKSPACE}"), json!({})).await.refused(404, "not_found");
+    assert_eq!(twice.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    app.post(format!("{verb}?workspace_id={UNKNOWN_WORKSPACE}"), json!({})).await.expect_refusal(404, "not_found");
     for field in ["lifecycle_state", "created_by", "revision"] {
         let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
-        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["code"], "unknown_field");
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["code"], "unknown_field");
     }
     // The same workspace in query and body is accepted, and the body is optional.
     app.post(format!("{verb}?workspace_id={other}"), json!({ "workspace_id": other })).await.expect(200);
-    app.named("post", path(&asset, "activate")).await.expect(200);
+    app.with_method("post", path(&asset, "activate")).await.expect(200);
 }
 
 #[tokio::test]
 async fn unfinished_releases_block_archiving() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let workload = given.workload("main").await;
     let draft = given.draft(&workload, std::slice::from_ref(&policy)).await;
     let in_the_way = async |state: &str| {
-        let refused = post_action(&app, &policy.asset_id, "archive").await.refused(409, "asset_in_use");
+        let refused = post_action(&app, &policy.asset_id, "archive").await.expect_refusal(409, "asset_in_use");
         let expected = json!([{
             "release_id": draft, "state": state, "workload_id": workload, "environment": "dev",
         }]);
@@ -133,7 +133,7 @@ async fn unfinished_releases_block_archiving() {
     post_action(&app, &policy.asset_id, "retire").await.expect(200);
     let other = given.draft(&workload, &[]).await;
     let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
-    app.post(format!("/v1/releases/{other}/bindings"), bind).await.refused(409, "asset_not_active");
+    app.post(format!("/v1/releases/{other}/bindings"), bind).await.expect_refusal(409, "asset_not_active");
     in_the_way("active").await;
     given.transition(&draft, "retired").await;
     post_action(&app, &policy.asset_id, "archive").await.expect(200);
@@ -142,15 +142,15 @@ async fn unfinished_releases_block_archiving() {
 #[tokio::test]
 async fn hidden_blocking_releases_are_counted_and_not_listed() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let hidden = given.workspace("hidden", "default").await;
     let policy = given.policy("policy").await;
     let theirs = given.in_workspace(&hidden);
     let workload = theirs.workload("theirs").await;
     let release = theirs.draft(&workload, std::slice::from_ref(&policy)).await;
-    given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
     let answer = app.post(path(&policy.asset_id, "archive"), json!({})).as_actor("user:ada").await;
-    let refused = answer.refused(409, "asset_in_use");
+    let refused = answer.expect_refusal(409, "asset_in_use");
     assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&json!([]), &json!(1)));
     for secret in [&release, &workload, &hidden] {
         assert!(!answer.text().contains(secret.as_str()), "{answer}");
@@ -161,7 +161,7 @@ async fn hidden_blocking_releases_are_counted_and_not_listed() {
 #[tokio::test]
 async fn concurrent_archiving_and_binding_let_one_succeed() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let (mut archived, mut bound) = (0, 0);
     for round in 0..24 {
@@ -179,11 +179,11 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
         };
         match (bind.status, archive.status) {
             (201, 409) => {
-                archive.refused(409, "asset_in_use");
+                archive.expect_refusal(409, "asset_in_use");
                 bound += 1;
             }
             (409, 200) => {
-                bind.refused(409, "asset_not_active");
+                bind.expect_refusal(409, "asset_not_active");
                 archived += 1;
             }
             _ => panic!("{bind}\n{archive}"),
@@ -197,7 +197,7 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
 #[tokio::test]
 async fn archiving_detects_a_binding_committed_while_it_waits() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let draft = given.draft(&given.workload("main").await, &[]).await;
     let mut owner = app.database().owner().await.unwrap();
@@ -217,14 +217,14 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
         tokio::task::yield_now().await;
     }
     binding.commit().await.unwrap();
-    archive.await.unwrap().refused(409, "asset_in_use");
+    archive.await.unwrap().expect_refusal(409, "asset_in_use");
 }
 
 /// The asset is archived in a transaction that is still open when the binding is requested.
 #[tokio::test]
 async fn binding_waits_for_concurrent_archiving() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let draft = given.draft(&given.workload("main").await, &[]).await;
     let mut owner = app.database().owner().await.unwrap();
@@ -242,15 +242,15 @@ async fn binding_waits_for_concurrent_archiving() {
         tokio::task::yield_now().await;
     }
     archiving.commit().await.unwrap();
-    bind.await.unwrap().refused(409, "asset_not_active");
+    bind.await.unwrap().expect_refusal(409, "asset_not_active");
 }
 
 #[tokio::test]
 async fn lifecycle_changes_are_recorded_as_facts() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     for operation in ["activate_asset", "retire_asset", "archive_asset"] {
-        stage.request(operation).await.await.expect(200);
+        stage.successful_request(operation).await.await.expect(200);
     }
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' ->> 'to' FROM fact WHERE kind = 'asset.moved'

@@ -1,13 +1,13 @@
 //! The built-in assistant workload of every workspace.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::json;
 
 #[tokio::test]
 async fn every_workspace_has_a_builtin_assistant() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let slug = "a".repeat(43);
     let workspace = given.workspace(&slug, "elsewhere").await;
     for (workspace, slug) in [(WORKSPACE, "default"), (&workspace, slug.as_str())] {
@@ -25,7 +25,7 @@ async fn every_workspace_has_a_builtin_assistant() {
 #[tokio::test]
 async fn assistant_can_be_released_and_suspended_but_not_retired() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let listed = app.get("/v1/workloads").await.expect(200);
     let id = listed[0]["workload_id"].as_str().unwrap();
     assert_eq!(
@@ -33,12 +33,12 @@ async fn assistant_can_be_released_and_suspended_but_not_retired() {
         "the assistant of the first workspace has the documented identifier"
     );
     let path = format!("/v1/workloads/{id}");
-    app.patch(&path, json!({ "status": "retired" })).await.refused(409, "builtin_workload");
+    app.patch(&path, json!({ "status": "retired" })).await.expect_refusal(409, "builtin_workload");
     assert_eq!(app.patch(&path, json!({ "status": "suspended" })).await.expect(200)["status"], "suspended");
-    app.patch(&path, json!({ "status": "retired" })).await.refused(409, "builtin_workload");
+    app.patch(&path, json!({ "status": "retired" })).await.expect_refusal(409, "builtin_workload");
     app.patch(&path, json!({ "status": "registered", "description": "Ours" })).await.expect(200);
     let versions = [given.prompt("p").await, given.model_policy("m").await, given.policy("l").await];
-    let release = given.approved(id, &versions).await;
+    let release = given.approved_release(id, &versions).await;
     given.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     app.post("/v1/workloads/by-slug/knowledge-assistant-default/execute", body).await.expect(200);
@@ -48,8 +48,8 @@ async fn assistant_can_be_released_and_suspended_but_not_retired() {
 async fn slugs_of_assistants_are_reserved() {
     let app = TestApp::start().await;
     let body = json!({ "slug": "knowledge-assistant-mine", "owner_ref": "team:a", "invocation_mode": "chat" });
-    let refused = app.post("/v1/workloads", body).await.refused(422, "validation_error");
+    let refused = app.post("/v1/workloads", body).await.expect_refusal(422, "validation_error");
     let field = &refused["fields"][0];
     assert_eq!((&field["path"], &field["code"]), (&json!("slug"), &json!("reserved_slug")));
-    app.given().workspace("mine", "mine").await;
+    app.fixtures().workspace("mine", "mine").await;
 }

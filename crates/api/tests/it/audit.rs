@@ -1,6 +1,6 @@
 //! The audit log: one entry per change, in a total order, without text that users wrote.
 
-use crate::{document::routes, stage::Stage};
+use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -33,11 +33,11 @@ async fn audit_log(app: &TestApp) -> Vec<Value> {
 #[tokio::test]
 async fn entries_have_a_total_order_without_gaps() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     for _ in 0..3 {
-        stage.request("execute_workload").await.await.expect(200);
-        stage.request("create_asset").await.await.expect(201);
-        stage.request("create_tenant").await.await.expect(201);
+        stage.successful_request("execute_workload").await.await.expect(200);
+        stage.successful_request("create_asset").await.await.expect(201);
+        stage.successful_request("create_tenant").await.await.expect(201);
     }
     let events = audit_log(&app).await;
     let indices: Vec<u64> = events.iter().map(|event| event["index"].as_u64().unwrap()).collect();
@@ -74,7 +74,7 @@ async fn entries_have_a_total_order_without_gaps() {
 #[tokio::test]
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
     let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
     let namespace = namespace(&here).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
@@ -92,9 +92,9 @@ async fn auditors_read_the_events_of_their_scope() {
         ("user:of-both", ("workspace", &here)),
         ("user:of-both", ("workload", &theirs.workload_id)),
     ] {
-        given.role(actor, "auditor", (scope.0, Some(scope.1))).await;
+        given.bind_role(actor, "auditor", (scope.0, Some(scope.1))).await;
     }
-    given.role("user:viewer", "viewer", ("workspace", Some(&here))).await;
+    given.bind_role("user:viewer", "viewer", ("workspace", Some(&here))).await;
     let all = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
@@ -136,7 +136,7 @@ async fn auditors_read_the_events_of_their_scope() {
         (format!("?workspace_id={here}"), "user:viewer"),
         (format!("?workspace_id={there}"), "user:of-workspace"),
     ] {
-        let refused = app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.refused(403, "forbidden");
+        let refused = app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "audit.view", "{query} {actor}");
     }
 }
@@ -147,19 +147,19 @@ async fn facts_carry_notification_categories() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let ticket = |ticket: Value| json!({ "environment": "dev", "inputs": ticket });
-    app.post(workload.execute_path(), ticket(json!({}))).await.refused(422, "prompt_argument_missing");
+    app.post(workload.execute_path(), ticket(json!({}))).await.expect_refusal(422, "prompt_argument_missing");
     app.post(workload.execute_path(), ticket(json!({ "ticket": "a refund" }))).await.expect(200);
-    let next = app.given().approved(&workload.workload_id, &workload.versions).await;
-    app.given().transition(&next, "active").await;
+    let next = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
+    app.fixtures().transition(&next, "active").await;
     app.post(format!("/v1/releases/{next}/rollback"), json!({ "reason": "x" })).await.expect(200);
-    let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::stage::WORKSPACE);
+    let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::fixture::WORKSPACE);
     app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false }))
         .await
         .expect(200);
-    let own = app.given().draft(&workload.workload_id, &workload.versions).await;
+    let own = app.fixtures().draft(&workload.workload_id, &workload.versions).await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
     let refused = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
-    refused.refused(403, "self_approval_not_allowed");
+    refused.expect_refusal(403, "self_approval_not_allowed");
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
     let events = audit_log(&app).await;
@@ -227,9 +227,9 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
 /// Every documented operation that changes state, and the further parts of the authorization table. The flag says
 /// whether the route accepts an idempotency key.
 fn changing_operations() -> Vec<(String, bool)> {
-    let all = routes().into_iter().filter(|route| route.method != "get" && route.id() != "validate_flow");
+    let all = routes().into_iter().filter(|route| route.method != "get" && route.operation_id() != "validate_flow");
     let mut all: Vec<(String, bool)> =
-        all.map(|route| (route.id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
+        all.map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
     // `SuspendWorkload` repeats the current status, and `FetchDocuments` fetches nothing in this test.
     let no_change = [Operation::SuspendWorkload, Operation::FetchDocuments];
     let parts = Operation::PARTS.iter().filter(|part| !no_change.contains(part));
@@ -241,15 +241,15 @@ fn changing_operations() -> Vec<(String, bool)> {
 #[tokio::test]
 async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let mut known: BTreeSet<String> = BTreeSet::new();
     for (operation, keyed) in changing_operations() {
-        let mut request = stage.request(&operation).await;
+        let mut request = stage.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
             request = request.json(json!({ "advanced_notifications_enabled": true }));
         }
         if keyed {
-            request = request.key("once");
+            request = request.idempotency_key("once");
         }
         // The facts of the target's setup are excluded.
         known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
@@ -274,11 +274,11 @@ async fn every_change_has_one_entry_that_names_its_request() {
     }
     // Requests that change nothing and refused requests write no entry.
     let before = audit_log(&app).await.len();
-    stage.request("change_workload_status").await.await.expect(200);
-    app.post("/v1/assets", json!({ "slug": "-" })).await.refused(422, "validation_error");
-    app.post("/v1/assets", stage.body("create_asset")).as_actor("anonymous").await.refused(403, "forbidden");
+    stage.successful_request("change_workload_status").await.await.expect(200);
+    app.post("/v1/assets", json!({ "slug": "-" })).await.expect_refusal(422, "validation_error");
+    app.post("/v1/assets", stage.successful_body("create_asset")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
-        stage.request(operation).await.await.expect(200);
+        stage.successful_request(operation).await.await.expect(200);
     }
     assert_eq!(audit_log(&app).await.len(), before);
 }
@@ -303,7 +303,7 @@ steps:
     output: done
 ";
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
     let mut expected = Vec::new();
     for (slug, condition, flow, reason) in [
@@ -323,13 +323,13 @@ steps:
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         for key in [None, Some("once")] {
             let run = app.post(workload.execute_path(), body.clone());
-            let run = key.map_or_else(|| run.clone(), |key| run.clone().key(key));
+            let run = key.map_or_else(|| run.clone(), |key| run.clone().idempotency_key(key));
             let answer = run.clone().await;
-            let detail = answer.refused(403, "policy_denied");
+            let detail = answer.expect_refusal(403, "policy_denied");
             assert_eq!(detail["reason_code"], reason, "{slug}");
             expected.push((detail["execution_id"].clone(), answer.header("x-request-id").unwrap().to_owned()));
             if key.is_some() {
-                assert_eq!(run.await.refused(403, "policy_denied"), detail, "{slug}");
+                assert_eq!(run.await.expect_refusal(403, "policy_denied"), detail, "{slug}");
             }
         }
     }
@@ -350,7 +350,7 @@ steps:
 #[tokio::test]
 async fn facts_hold_no_user_text() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let canary = "canary-qxzw";
     let text = |place: &str| format!("{canary} {place} \u{e9}");
     app.post("/v1/tenants", json!({ "slug": "t", "name": text("tenant") })).await.expect(201);
@@ -364,7 +364,7 @@ async fn facts_hold_no_user_text() {
     ]);
     let policy = given.policy_with_rules("policy", rules).await;
     let model = given.model_policy("model").await;
-    let yaml = crate::stage::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
+    let yaml = crate::fixture::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
     let flow = given.flow("flow", &yaml).await;
     let body = json!({
         "slug": "main", "owner_ref": "team:a", "invocation_mode": "form", "name": text("name"),
@@ -386,11 +386,11 @@ async fn facts_hold_no_user_text() {
     for secret in ["yes", "no"] {
         let inputs = json!({ "ticket": text("ticket"), "secret": secret, canary: { "nested": [text("value")] } });
         let body = json!({ "environment": "dev", "inputs": inputs });
-        let answer = app.post("/v1/workloads/by-slug/main/execute", body).key(canary).await;
+        let answer = app.post("/v1/workloads/by-slug/main/execute", body).idempotency_key(canary).await;
         assert!([200, 403, 409].contains(&answer.status), "{answer}");
     }
     let tenants_host = json!({ "public_hosts": ["canary-qxzw.example"] });
-    app.patch(format!("/v1/tenants/{}/settings", crate::stage::TENANT), tenants_host).await.expect(200);
+    app.patch(format!("/v1/tenants/{}/settings", crate::fixture::TENANT), tenants_host).await.expect(200);
     let owner = app.database().owner().await.unwrap();
     let rows = owner.query("SELECT kind, convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
     assert!(rows.len() > 15);
@@ -404,7 +404,7 @@ async fn facts_hold_no_user_text() {
 #[tokio::test]
 async fn history_tables_are_append_only() {
     let app = TestApp::start().await;
-    Stage::set(&app).await;
+    WorkspaceFixture::create(&app).await;
     audit_log(&app).await;
     let owner = app.database().owner().await.unwrap();
     for table in ["fact", "fact_order", "asset_version", "approval", "deployment_history"] {

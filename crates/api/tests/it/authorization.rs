@@ -1,8 +1,8 @@
 //! Authorization: every operation with every role, compared with a handwritten table.
 
 use crate::{
-    document::routes,
-    stage::{Stage, TENANT},
+    openapi_routes::routes,
+    fixture::{WorkspaceFixture, TENANT},
 };
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
@@ -137,7 +137,7 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
 
 #[test]
 fn every_operation_is_in_the_authorization_table() {
-    let documented: BTreeSet<String> = routes().iter().map(|route| route.id().to_owned()).collect();
+    let documented: BTreeSet<String> = routes().iter().map(|route| route.operation_id().to_owned()).collect();
     let parts: Vec<&str> = Operation::PARTS.iter().map(|operation| operation.id()).collect();
     let guarded: BTreeSet<String> =
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
@@ -150,27 +150,27 @@ fn every_operation_is_in_the_authorization_table() {
 #[tokio::test]
 async fn every_role_gets_the_access_of_the_table() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     bind_roles(&stage).await;
     let mut wrong = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
-            let answer = stage.request(operation).await.as_actor(caller).await;
+            let answer = stage.successful_request(operation).await.as_actor(caller).await;
             let got = match answer.status {
                 200 if answer.body == b"[]" => "e",
                 200 | 201 | 204 => "+",
                 // Authorization passed; the server then refuses the source address.
                 422 if operation == "fetch_documents" => {
-                    let detail = answer.refused(422, "validation_error");
+                    let detail = answer.expect_refusal(422, "validation_error");
                     if detail["fields"][0]["code"] == "source_not_fetched" { "+" } else { "?" }
                 }
                 403 => {
-                    let permission = answer.refused(403, "forbidden")["permission"].clone();
+                    let permission = answer.expect_refusal(403, "forbidden")["permission"].clone();
                     assert!(permission.as_str().is_some_and(|name| name.contains('.')), "{answer}");
                     "f"
                 }
                 404 => {
-                    answer.refused(404, "not_found");
+                    answer.expect_refusal(404, "not_found");
                     "."
                 }
                 _ => "?",
@@ -183,19 +183,19 @@ async fn every_role_gets_the_access_of_the_table() {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn bind_roles(stage: &Stage<'_>) {
+async fn bind_roles(stage: &WorkspaceFixture<'_>) {
     let here = ("workspace", Some(stage.workspace.as_str()));
-    let given = &stage.given;
+    let given = &stage.fixtures;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {
-        given.role(&format!("user:{}", role.replace('_', "-")), role, here).await;
+        given.bind_role(&format!("user:{}", role.replace('_', "-")), role, here).await;
     }
-    given.role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
-    given.role("user:platform-admin", "platform_admin", ("platform", None)).await;
-    let revoked = given.role("user:nobody", "workspace_admin", here).await;
+    given.bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    given.bind_role("user:platform-admin", "platform_admin", ("platform", None)).await;
+    let revoked = given.bind_role("user:nobody", "workspace_admin", here).await;
     stage.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let other_workspace = given.workspace("next-door", "next-door").await;
-    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&other_workspace))).await;
+    given.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&other_workspace))).await;
     let other_tenant = given.tenant("elsewhere").await;
-    let elsewhere = stage.app.given().in_tenant(&other_tenant, "");
-    elsewhere.role("user:stranger", "tenant_admin", ("tenant", Some(&other_tenant))).await;
+    let elsewhere = stage.app.fixtures().in_tenant(&other_tenant, "");
+    elsewhere.bind_role("user:stranger", "tenant_admin", ("tenant", Some(&other_tenant))).await;
 }

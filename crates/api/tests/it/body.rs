@@ -1,10 +1,10 @@
 //! Request bodies: malformed JSON, size limits, unknown fields and invalid values.
 
 use crate::{
-    document::{document, routes},
-    stage::Stage,
+    openapi_routes::{openapi_document, routes},
+    fixture::WorkspaceFixture,
 };
-use fairway_domain::execution::code::is_forbidden;
+use fairway_domain::execution::script::is_forbidden_name;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const ASSETS: &str = "/v1/assets";
 #[tokio::test]
 async fn rejects_ambiguous_json_on_every_write() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let documents: [&[u8]; 19] = [
         b"{\"slug\":\"\xff\"}",
         b"{\"slug\":\"\xc0\xaf\"}",
@@ -39,17 +39,17 @@ async fn rejects_ambiguous_json_on_every_write() {
     let deep = format!("{{\"slug\":{}}}", nested(64));
     let deepest = nested(100_000);
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = format!("{}{}", stage.path(&route.path), stage.query(route));
-        let send = |bytes: &[u8]| app.named(&route.method, path.clone()).bytes("application/json", bytes);
+        let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
+        let send = |bytes: &[u8]| app.with_method(&route.method, path.clone()).with_body("application/json", bytes);
         for document in documents.into_iter().chain([deep.as_bytes(), deepest.as_bytes()]) {
             let answer = send(document).await;
-            answer.refused(400, "malformed_json");
+            answer.expect_refusal(400, "malformed_json");
             assert!(!answer.text().contains("slug"), "{answer}");
         }
         // Well-formed JSON of the wrong shape.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
         for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
-            send(document.as_bytes()).await.refused(422, "validation_error");
+            send(document.as_bytes()).await.expect_refusal(422, "validation_error");
         }
     }
 }
@@ -57,8 +57,8 @@ async fn rejects_ambiguous_json_on_every_write() {
 #[tokio::test]
 async fn every_write_names_unknown_fields() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
-    let document = document();
+    let stage = WorkspaceFixture::create(&app).await;
+    let document = openapi_document();
     let servers_own = [
         "surprise",
         "asset_id",
@@ -97,15 +97,15 @@ async fn every_write_names_unknown_fields() {
         writes += 1;
         let known = &route.body_schema(&document)["properties"];
         for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
-            let mut body = stage.body(route.id());
+            let mut body = stage.successful_body(route.operation_id());
             body[field] = json!("x");
             let answer =
-                app.named(&route.method, format!("{}{}", stage.path(&route.path), stage.query(route))).json(body).await;
-            if route.id() == "run_code" && is_forbidden(field) {
-                answer.refused(422, "forbidden_field");
+                app.with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route))).json(body).await;
+            if route.operation_id() == "run_code" && is_forbidden_name(field) {
+                answer.expect_refusal(422, "forbidden_field");
                 continue;
             }
-            let refused = answer.refused(422, "validation_error");
+            let refused = answer.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], field, "{answer}");
             assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");
         }
@@ -116,8 +116,8 @@ async fn every_write_names_unknown_fields() {
 #[tokio::test]
 async fn every_write_names_missing_and_invalid_required_fields() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
-    let document = document();
+    let stage = WorkspaceFixture::create(&app).await;
+    let document = openapi_document();
     for route in routes().iter().filter(|route| route.takes_body()) {
         let required = route.body_schema(&document)["required"].as_array().cloned().unwrap_or_default();
         for field in required.iter().filter_map(Value::as_str) {
@@ -127,16 +127,16 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                 if field == "content" && wrong.as_ref().is_some_and(Value::is_object) {
                     continue;
                 }
-                let mut body = stage.body(route.id());
+                let mut body = stage.successful_body(route.operation_id());
                 match wrong {
                     None => drop(body.as_object_mut().unwrap().remove(field)),
                     Some(value) => body[field] = value,
                 }
                 let answer = app
-                    .named(&route.method, format!("{}{}", stage.path(&route.path), stage.query(route)))
+                    .with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)))
                     .json(body)
                     .await;
-                let refused = answer.refused(422, "validation_error");
+                let refused = answer.expect_refusal(422, "validation_error");
                 assert_eq!(refused["fields"][0]["path"], field, "{answer}");
                 assert_eq!(refused["fields"][0]["code"], code, "{answer}");
             }
@@ -160,59 +160,59 @@ async fn accepts_only_uncompressed_utf8_json() {
         "json",
         "",
     ] {
-        let answer = app.post(ASSETS, Value::Null).bytes(kind, body.clone()).await;
-        answer.refused(415, "unsupported_media_type");
+        let answer = app.post(ASSETS, Value::Null).with_body(kind, body.clone()).await;
+        answer.expect_refusal(415, "unsupported_media_type");
     }
     for encoding in ["gzip", "br", "zstd", "deflate", "identity", "IDENTITY", "identity, gzip", "", "x"] {
-        let answer = app.post(ASSETS, Value::Null).bytes("application/json", body.clone());
-        answer.header("Content-Encoding", encoding).await.refused(415, "unsupported_media_type");
+        let answer = app.post(ASSETS, Value::Null).with_body("application/json", body.clone());
+        answer.header("Content-Encoding", encoding).await.expect_refusal(415, "unsupported_media_type");
     }
     let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
-    twice.refused(415, "unsupported_media_type");
+    twice.expect_refusal(415, "unsupported_media_type");
     // Without a content type only an absent body is accepted, and it counts as an empty object.
     let address = app.address();
     let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     let untyped = app.raw(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
-    untyped.refused(415, "unsupported_media_type");
-    let absent = app.raw(format!("{plain}\r\n")).await.refused(422, "validation_error");
+    untyped.expect_refusal(415, "unsupported_media_type");
+    let absent = app.raw(format!("{plain}\r\n")).await.expect_refusal(422, "validation_error");
     assert_eq!(absent["fields"][0]["code"], "missing");
     for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\""] {
         let unlike = format!("x{}", kind.len());
         let body = json!({ "slug": unlike, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
-        app.post(ASSETS, Value::Null).bytes(kind, body).await.expect(201);
+        app.post(ASSETS, Value::Null).with_body(kind, body).await.expect(201);
     }
 }
 
 #[tokio::test]
 async fn rejects_bodies_over_the_size_limit() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let address = app.address();
     let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = format!("{}{}", stage.path(&route.path), stage.query(route));
+        let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
         let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow", "add_documents"];
-        let holds_content = contents.contains(&route.id());
+        let holds_content = contents.contains(&route.operation_id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
-        let send = |length: usize| app.named(&route.method, path.clone()).bytes("application/json", slug(length));
+        let send = |length: usize| app.with_method(&route.method, path.clone()).with_body("application/json", slug(length));
         // The limit is part of the route's types; one route for each limit is tested to the byte.
-        if ["create_tenant", "create_asset_version"].contains(&route.id()) {
-            send(limit - "{\"slug\":\"\"}".len()).await.refused(422, "validation_error");
+        if ["create_tenant", "create_asset_version"].contains(&route.operation_id()) {
+            send(limit - "{\"slug\":\"\"}".len()).await.expect_refusal(422, "validation_error");
         }
-        send(limit).await.refused(413, "payload_too_large");
+        send(limit).await.expect_refusal(413, "payload_too_large");
         // The server refuses by the announced length, and counts the bytes of a chunked body.
-        if route.id() == "create_tenant" {
+        if route.operation_id() == "create_tenant" {
             let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
             let head = format!("{head}Content-Type: application/json\r\n");
-            app.raw(format!("{head}Content-Length: 50000000\r\n\r\n")).await.refused(413, "payload_too_large");
+            app.raw(format!("{head}Content-Length: 50000000\r\n\r\n")).await.expect_refusal(413, "payload_too_large");
             let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
             let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(20));
-            app.raw(chunked).await.refused(413, "payload_too_large");
+            app.raw(chunked).await.expect_refusal(413, "payload_too_large");
         }
     }
     let members: Vec<String> = (0..100_000).map(|at| format!("\"k{at}\":1")).collect();
     let many = format!("{{{}}}", members.join(","));
-    app.post("/v1/tenants", Value::Null).bytes("application/json", many).await.refused(413, "payload_too_large");
+    app.post("/v1/tenants", Value::Null).with_body("application/json", many).await.expect_refusal(413, "payload_too_large");
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn rejects_cross_site_writes() {
         ("Sec-Fetch-Site", "cross-site"),
         ("Sec-Fetch-Site", "same-site"),
     ] {
-        app.post(ASSETS, body("x")).header(name, value).await.refused(403, "cross_site_request");
+        app.post(ASSETS, body("x")).header(name, value).await.expect_refusal(403, "cross_site_request");
         app.get(ASSETS).header(name, value).await.expect(200);
     }
     app.post(ASSETS, body("ours")).header("Origin", own).header("Sec-Fetch-Site", "same-origin").await.expect(201);
@@ -238,11 +238,11 @@ async fn rejects_cross_site_writes() {
 #[tokio::test]
 async fn rejects_numbers_out_of_bounds() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let lists: Vec<_> = routes().into_iter().filter(|route| route.has_parameter("limit")).collect();
     assert!(lists.len() >= 9);
     for route in &lists {
-        let path = stage.path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
+        let path = stage.fill_path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
         for (query, field) in [
             ("limit=0", "limit"),
             ("limit=201", "limit"),
@@ -258,31 +258,31 @@ async fn rejects_numbers_out_of_bounds() {
             ("offset=x", "offset"),
             ("offset=99999999999999999999", "offset"),
         ] {
-            let refused = app.get(format!("{path}&{query}")).await.refused(422, "validation_error");
+            let refused = app.get(format!("{path}&{query}")).await.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], field, "{path}&{query}");
         }
         for offset in ["10001", "1000000000000000000"] {
-            app.get(format!("{path}&offset={offset}")).await.refused(422, "offset_too_deep");
+            app.get(format!("{path}&offset={offset}")).await.expect_refusal(422, "offset_too_deep");
         }
         for query in ["limit=1&offset=0", "limit=200&offset=10000"] {
             app.get(format!("{path}&{query}")).await.expect(200);
         }
     }
     // Integers beyond the exact range of a double are refused.
-    let model = stage.given.model_policy("bounds").await;
+    let model = stage.fixtures.model_policy("bounds").await;
     let path = format!("/v1/assets/{}/versions", model.asset_id);
     let route = json!({
         "route_id": "local", "provider": "local", "model": "m", "account_slot": "local", "state": "approved",
     });
     for max_tokens in ["9007199254740993", "9223372036854775808", "1e400", "-1", "0", "1.5", "\"1\""] {
         let body = format!("{{\"content\":{{\"provider_route\":{route},\"max_tokens\":{max_tokens}}}}}");
-        let answer = app.post(&path, Value::Null).bytes("application/json", body).await;
+        let answer = app.post(&path, Value::Null).with_body("application/json", body).await;
         let code = if max_tokens == "1e400" { "malformed_json" } else { "invalid_content" };
-        answer.refused(400, code);
+        answer.expect_refusal(400, code);
     }
     for (temperature, status) in [("-0", 201), ("0.30000000000000004", 201), ("2", 201), ("2.1", 400), ("-0.1", 400)] {
         let body = format!("{{\"content\":{{\"provider_route\":{route},\"temperature\":{temperature}}}}}");
-        let answer = app.post(&path, Value::Null).bytes("application/json", body).await;
+        let answer = app.post(&path, Value::Null).with_body("application/json", body).await;
         assert_eq!(answer.status, status, "{temperature}: {answer}");
     }
 }
@@ -290,7 +290,7 @@ async fn rejects_numbers_out_of_bounds() {
 #[tokio::test]
 async fn rejects_content_that_violates_its_kind() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rule = json!({ "id": "a", "condition": "always", "outcome": "allow", "reason_code": "ok" });
     let with = |name: &str, value: Value| {
         let mut rule = rule.clone();
@@ -316,11 +316,11 @@ async fn rejects_content_that_violates_its_kind() {
     for (at, (kind, content)) in cases.into_iter().enumerate() {
         let asset = given.asset(kind, &format!("content-{at}")).await;
         let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
-        let refused = answer.refused(400, "invalid_content");
+        let refused = answer.expect_refusal(400, "invalid_content");
         let first = &refused["fields"][0];
         assert!(first["path"].as_str().is_some_and(|path| path.starts_with("content")), "{answer}");
         assert!(first["code"].is_string() && first["message"].is_string(), "{answer}");
-        let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::stage::WORKSPACE)).await;
+        let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::fixture::WORKSPACE)).await;
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
     // Prompt errors have their own codes and never repeat the template.
@@ -332,20 +332,20 @@ async fn rejects_content_that_violates_its_kind() {
     ] {
         let content = json!({ "content": { "system_prompt": text } });
         let answer = app.post(format!("/v1/assets/{prompt}/versions"), content).await;
-        assert_eq!(answer.refused(422, code)["offset"], 7, "{answer}");
+        assert_eq!(answer.expect_refusal(422, code)["offset"], 7, "{answer}");
         assert!(!answer.text().contains("secret"), "{answer}");
     }
     for content in [json!([]), json!("x"), json!(1)] {
         let answer = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
-        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "content");
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "content");
     }
     // Flow errors carry line and column.
     let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
     let answer = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
-    let refused = answer.refused(400, "invalid_flow");
+    let refused = answer.expect_refusal(400, "invalid_flow");
     let first = &refused["errors"][0];
     assert!(first["line"].is_u64() && first["column"].is_u64() && first["code"].is_string(), "{answer}");
     let kind = json!({ "slug": "x", "asset_kind": "spreadsheet", "owner_ref": "team:a" });
-    app.post("/v1/assets", kind).await.refused(400, "invalid_asset_kind");
-    app.get("/v1/assets?asset_kind=spreadsheet").await.refused(422, "validation_error");
+    app.post("/v1/assets", kind).await.expect_refusal(400, "invalid_asset_kind");
+    app.get("/v1/assets?asset_kind=spreadsheet").await.expect_refusal(422, "validation_error");
 }

@@ -1,7 +1,7 @@
 //! Concurrent requests: no update is lost, and every lane has one holder.
 
-use crate::stage::WORKSPACE;
-use fairway_testkit::{TestApp, app::Answer, is_long};
+use crate::fixture::WORKSPACE;
+use fairway_testkit::{TestApp, app::Response, is_long};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 #[tokio::test]
 async fn entity_tags_guard_updates() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let read = app.get(&path).await;
     let tag = read.header("etag").unwrap().to_owned();
     let patch = |text: &str| app.patch(&path, json!({ "description": text }));
     for stale in ["\"999\"", "W/\"1\"", "\"0\"", "\"x\""] {
-        patch("stale").header("If-Match", stale).await.refused(412, "precondition_failed");
+        patch("stale").header("If-Match", stale).await.expect_refusal(412, "precondition_failed");
     }
     for garbled in ["1", "", "\"1"] {
-        patch("garbled").header("If-Match", garbled).await.refused(422, "validation_error");
+        patch("garbled").header("If-Match", garbled).await.expect_refusal(422, "validation_error");
     }
     let changed = patch("one").header("If-Match", &tag).await;
     assert_eq!(changed.expect(200)["description"], "one");
     assert_ne!(changed.header("etag"), Some(tag.as_str()));
-    patch("two").header("If-Match", &tag).await.refused(412, "precondition_failed");
+    patch("two").header("If-Match", &tag).await.expect_refusal(412, "precondition_failed");
     patch("three").header("If-Match", "*").await.expect(200);
     let listed = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
     patch("four").header("If-Match", listed).await.expect(200);
@@ -38,22 +38,22 @@ async fn entity_tags_guard_updates() {
     let renamed = app.patch(&path, json!({ "name": "Renamed" })).await.expect(200);
     assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
 
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let release = given.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}");
     let tag = app.get(&path).await.header("etag").unwrap().to_owned();
     let moved = |to: &str| app.post(format!("{path}/transition"), json!({ "to_state": to }));
-    moved("review_ready").header("If-Match", "\"999\"").await.refused(412, "precondition_failed");
+    moved("review_ready").header("If-Match", "\"999\"").await.expect_refusal(412, "precondition_failed");
     moved("review_ready").header("If-Match", &tag).await.expect(200);
-    moved("draft").header("If-Match", &tag).await.refused(412, "precondition_failed");
+    moved("draft").header("If-Match", &tag).await.expect_refusal(412, "precondition_failed");
 }
 
 #[tokio::test]
 async fn concurrent_increments_are_not_lost() {
     let (clients, rounds) = if is_long() { (50, 1_000) } else { (20, 20) };
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     app.patch(&path, json!({ "description": "0" })).await.expect(200);
     let client = async || {
@@ -65,7 +65,7 @@ async fn concurrent_increments_are_not_lost() {
             let answer = app.patch(&path, body).header("If-Match", read.header("etag").unwrap()).await;
             match answer.status {
                 200 => won += 1,
-                _ => drop(answer.refused(412, "precondition_failed")),
+                _ => drop(answer.expect_refusal(412, "precondition_failed")),
             }
         }
         won
@@ -79,7 +79,7 @@ async fn concurrent_increments_are_not_lost() {
 #[tokio::test]
 async fn concurrent_changes_of_different_fields_are_all_kept() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let changes = [json!({ "name": "Name" }), json!({ "description": "Text" }), json!({ "invocation_mode": "batch" })];
     let answers = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
@@ -105,11 +105,11 @@ async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String
 }
 
 #[track_caller]
-fn is_activated(answer: &Answer) -> bool {
+fn is_activated(answer: &Response) -> bool {
     match answer.status {
         200 => true,
         409 => {
-            let detail = answer.refused(409, "invalid_transition");
+            let detail = answer.expect_refusal(409, "invalid_transition");
             let state = detail["current_state"].as_str().unwrap();
             assert!(["active", "superseded", "approved"].contains(&state), "{answer}");
             assert!(detail["valid_transitions"].is_array(), "{answer}");
@@ -122,11 +122,11 @@ fn is_activated(answer: &Answer) -> bool {
 #[tokio::test]
 async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     for round in 0..6 {
         let workload = given.workload(&format!("round-{round}")).await;
-        let releases = [given.approved(&workload, &versions).await, given.approved(&workload, &versions).await];
+        let releases = [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
         // Eight clients, four for each release; in odd rounds each of them activates one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {
@@ -190,7 +190,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
 #[tokio::test]
 async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let (one, two) = (given.policy("one").await, given.policy("two").await);
     let release = given.draft(&workload, &[]).await;
@@ -202,7 +202,7 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let answers = join_all([bind(&one), bind(&two), bind(&one), bind(&two)]).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:?}");
     for answer in answers.iter().filter(|answer| answer.status != 201) {
-        answer.refused(409, "duplicate_role");
+        answer.expect_refusal(409, "duplicate_role");
     }
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
@@ -211,7 +211,7 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
     for answer in answers.iter().filter(|answer| answer.status != 201) {
-        answer.refused(409, "duplicate_slug");
+        answer.expect_refusal(409, "duplicate_slug");
     }
     // Generated labels are unique.
     let prompt = given.asset("prompt_template", "labels").await;

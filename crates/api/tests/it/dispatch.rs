@@ -1,11 +1,11 @@
 //! Dispatch: queued runs, workers that claim them, and the responses that callers get.
 
-use crate::execution::{ended, run};
+use crate::execution::{wait_until_ended, run};
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
-    Behaviour, Cut, FaultyLine, ProxyFault, MovableClock, StubProvider, TestApp,
+    Behaviour, FaultPoint, FaultProxy, ProxyFault, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -14,13 +14,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-pub(crate) fn queued(app: &TestApp, workload: &ActiveWorkload) -> Request {
+pub(crate) fn async_run(app: &TestApp, workload: &ActiveWorkload) -> Request {
     run(app, workload).header("prefer", "respond-async")
 }
 
 /// Submits a queued run, checks the 202 response, and returns the execution identifier.
-pub(crate) async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value {
-    let answer = queued(app, workload).await;
+pub(crate) async fn submit_queued_run(app: &TestApp, workload: &ActiveWorkload) -> Value {
+    let answer = async_run(app, workload).await;
     let body = answer.expect(202);
     assert_eq!(body["state"], "queued");
     assert_eq!(body.as_object().unwrap().len(), 2, "{body}");
@@ -29,29 +29,29 @@ pub(crate) async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value 
     body["execution_id"].clone()
 }
 
-pub(crate) fn path(id: &Value, rest: &str) -> String {
+pub(crate) fn execution_path(id: &Value, rest: &str) -> String {
     format!("/v1/executions/{}{rest}", id.as_str().unwrap())
 }
 
-fn answers() -> Arc<StubProvider> {
+fn answering_provider() -> Arc<StubProvider> {
     StubProvider::new(Behaviour::Answers("billing".to_owned()))
 }
 
 #[tokio::test]
 async fn worker_executes_a_queued_run_for_its_submitter() {
-    let provider = answers();
+    let provider = answering_provider();
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let by_query = format!("{}?mode=async", workload.execute_path());
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let other = app.post(by_query, body).await.expect(202)["execution_id"].clone();
-    let id = accepted(&app, &workload).await;
+    let id = submit_queued_run(&app, &workload).await;
     for id in [&other, &id] {
-        let read = ended(&app, id).await;
+        let read = wait_until_ended(&app, id).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
         assert_eq!(read["queued_result"]["result"], "billing");
-        assert_eq!(app.get(path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"], Value::Null);
-        let evidence = app.get(path(id, "/evidence-graph")).await.expect(200);
+        assert_eq!(app.get(execution_path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"], Value::Null);
+        let evidence = app.get(execution_path(id, "/evidence-graph")).await.expect(200);
         assert_eq!(evidence["policy_decision"]["outcome"], "allow");
     }
     assert_eq!(provider.count(), 2);
@@ -59,7 +59,7 @@ async fn worker_executes_a_queued_run_for_its_submitter() {
 
 #[tokio::test]
 async fn queued_dispatch_lets_callers_wait_for_a_worker() {
-    let provider = answers();
+    let provider = answering_provider();
     let server = TestApp::builder()
         .setting("FAIRWAY_DISPATCH", "queued")
         .setting("FAIRWAY_SYNC_WAIT", "20s")
@@ -69,166 +69,166 @@ async fn queued_dispatch_lets_callers_wait_for_a_worker() {
         .await;
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    assert_eq!(server.get(path(&id, "")).await.expect(200)["status"], "queued");
+    assert_eq!(server.get(execution_path(&id, "")).await.expect(200)["status"], "queued");
     let listed = server.get("/v1/executions?status=queued").await.expect(200);
     assert_eq!(listed[0]["execution_id"], id);
     assert_eq!(provider.count(), 0, "no worker is running yet");
     let worker = TestApp::builder()
-        .beside(&server)
+        .sharing_storage_of(&server)
         .setting("FAIRWAY_DISPATCH", "queued")
         .provider(provider.clone())
         .start()
         .await;
-    assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing");
+    assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "billing");
     assert_eq!(run(&server, &workload).await.expect(200)["output"], "billing");
     worker.drain().await;
 }
 
 #[tokio::test]
 async fn worker_executes_a_claimed_run_after_a_lost_response() {
-    for point in [Cut::Behind, Cut::Between] {
-        let server = TestApp::builder().without_worker().provider(answers()).start().await;
+    for point in [FaultPoint::Behind, FaultPoint::Late] {
+        let server = TestApp::builder().without_worker().provider(answering_provider()).start().await;
         let workload = server.active_workload("main").await;
-        let id = accepted(&server, &workload).await;
-        let proxy = FaultyLine::to(server.database(), 1);
-        proxy.becomes(ProxyFault::Once("execution_queue WHERE tenant_id > $6", point));
+        let id = submit_queued_run(&server, &workload).await;
+        let proxy = FaultProxy::to_database(server.database(), 1);
+        proxy.set_fault(ProxyFault::Once("execution_queue WHERE tenant_id > $6", point));
         // The worker must not wait for the lease to expire after an hour.
         let worker = TestApp::builder()
-            .beside(&server)
-            .over(&proxy)
+            .sharing_storage_of(&server)
+            .through_proxy(&proxy)
             .setting("FAIRWAY_WORKER_LEASE", "1h")
-            .provider(answers())
+            .provider(answering_provider())
             .start()
             .await;
-        assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing", "{point:?}");
-        assert_eq!(proxy.made().len(), 1, "{point:?}");
+        assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "billing", "{point:?}");
+        assert_eq!(proxy.injected().len(), 1, "{point:?}");
         worker.drain().await;
     }
 }
 
 #[tokio::test]
 async fn policy_denies_a_queued_run_after_acceptance() {
-    let app = TestApp::builder().provider(answers()).start().await;
-    let given = app.given();
+    let app = TestApp::builder().provider(answering_provider()).start().await;
+    let given = app.fixtures();
     let rules = json!([
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
     let policy = given.policy_with_rules("strict", rules).await;
-    let workload = given.active_under("main", policy).await;
-    let id = accepted(&app, &workload).await;
-    let read = ended(&app, &id).await;
+    let workload = given.active_workload_under("main", policy).await;
+    let id = submit_queued_run(&app, &workload).await;
+    let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("no_refunds")));
 }
 
 #[tokio::test]
 async fn queued_run_uses_the_release_that_is_active_at_its_start() {
-    let server = TestApp::builder().without_worker().provider(answers()).start().await;
-    let given = server.given();
+    let server = TestApp::builder().without_worker().provider(answering_provider()).start().await;
+    let given = server.fixtures();
     let workload = given.active_workload("main").await;
-    let stays = accepted(&server, &workload).await;
+    let stays = submit_queued_run(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
     let versions =
         [given.prompt("prompt-2").await, given.model_policy("model-2").await, given.policy_with_rules("policy-2", rules).await];
-    let release = given.approved(&workload.workload_id, &versions).await;
+    let release = given.approved_release(&workload.workload_id, &versions).await;
     given.transition(&release, "active").await;
     let other = given.active_workload("other").await;
-    let suspended = accepted(&server, &other).await;
+    let suspended = submit_queued_run(&server, &other).await;
     let change = json!({ "status": "suspended" });
     server.patch(format!("/v1/workloads/{}", other.workload_id), change).await.expect(200);
     let gone = given.active_workload("gone").await;
-    let without = accepted(&server, &gone).await;
+    let without = submit_queued_run(&server, &gone).await;
     given.transition(&gone.release_id, "retired").await;
-    let worker = TestApp::builder().beside(&server).provider(answers()).start().await;
-    let read = ended(&server, &stays).await;
+    let worker = TestApp::builder().sharing_storage_of(&server).provider(answering_provider()).start().await;
+    let read = wait_until_ended(&server, &stays).await;
     assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("not_any_more")));
-    let read = ended(&server, &suspended).await;
+    let read = wait_until_ended(&server, &suspended).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
-    let read = ended(&server, &without).await;
+    let read = wait_until_ended(&server, &without).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("no_active_release")));
     worker.drain().await;
 }
 
 #[tokio::test]
 async fn full_queue_refuses_further_runs_of_the_tenant() {
-    let app = TestApp::builder().setting("FAIRWAY_QUEUE_CAP", "2").without_worker().provider(answers()).start().await;
+    let app = TestApp::builder().setting("FAIRWAY_QUEUE_CAP", "2").without_worker().provider(answering_provider()).start().await;
     let workload = app.active_workload("main").await;
-    let first = accepted(&app, &workload).await;
-    accepted(&app, &workload).await;
+    let first = submit_queued_run(&app, &workload).await;
+    submit_queued_run(&app, &workload).await;
     for key in [None, Some("a-key")] {
-        let request = queued(&app, &workload);
+        let request = async_run(&app, &workload);
         let answer = match key {
-            Some(key) => request.key(key).await,
+            Some(key) => request.idempotency_key(key).await,
             None => request.await,
         };
-        answer.refused(429, "queue_full");
+        answer.expect_refusal(429, "queue_full");
         assert!(answer.header("retry-after").is_some());
     }
-    let given = app.given();
+    let given = app.fixtures();
     let tenant = given.tenant("other").await;
     let workspace = given.in_tenant(&tenant, "").workspace("theirs", "theirs").await;
     let theirs = given.in_tenant(&tenant, &workspace).active_workload("theirs").await;
-    queued(&app, &theirs).in_tenant(&tenant).await.expect(202);
+    async_run(&app, &theirs).in_tenant(&tenant).await.expect(202);
     // A cancelled run frees its place in the queue.
-    app.post(path(&first, "/cancel"), json!({})).await.expect(200);
-    queued(&app, &workload).key("a-key").await.expect(202);
+    app.post(execution_path(&first, "/cancel"), json!({})).await.expect(200);
+    async_run(&app, &workload).idempotency_key("a-key").await.expect(202);
 }
 
 #[tokio::test]
 async fn idempotency_key_finds_the_queued_run() {
-    let app = TestApp::builder().without_worker().provider(answers()).start().await;
+    let app = TestApp::builder().without_worker().provider(answering_provider()).start().await;
     let workload = app.active_workload("main").await;
-    let first = queued(&app, &workload).key("k").await.expect(202);
-    let again = queued(&app, &workload).key("k").await;
+    let first = async_run(&app, &workload).idempotency_key("k").await.expect(202);
+    let again = async_run(&app, &workload).idempotency_key("k").await;
     assert_eq!(again.expect(202), first);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     // A caller that waits for the result gets 409 while the run is queued.
-    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
-    let worker = TestApp::builder().beside(&app).provider(answers()).start().await;
-    ended(&app, &first["execution_id"]).await;
-    assert_eq!(queued(&app, &workload).key("k").await.expect(202), first);
-    assert_eq!(run(&app, &workload).key("k").await.expect(200)["output"], "billing");
+    run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
+    let worker = TestApp::builder().sharing_storage_of(&app).provider(answering_provider()).start().await;
+    wait_until_ended(&app, &first["execution_id"]).await;
+    assert_eq!(async_run(&app, &workload).idempotency_key("k").await.expect(202), first);
+    assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], "billing");
     worker.drain().await;
 }
 
 #[tokio::test]
 async fn queued_and_running_runs_are_cancelled_once() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;
-    let waiting = accepted(&server, &workload).await;
-    let stopped = server.post(path(&waiting, "/cancel"), json!({})).key("stop").await.expect(200);
+    let waiting = submit_queued_run(&server, &workload).await;
+    let stopped = server.post(execution_path(&waiting, "/cancel"), json!({})).idempotency_key("stop").await.expect(200);
     assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    let again = server.post(path(&waiting, "/cancel"), json!({})).key("stop").await;
+    let again = server.post(execution_path(&waiting, "/cancel"), json!({})).idempotency_key("stop").await;
     assert_eq!(again.expect(200)["status"], "cancelled");
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    server.post(path(&waiting, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
+    server.post(execution_path(&waiting, "/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
     // A running run: its worker receives the cancellation and ends the run with the completed steps.
-    let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
-    let under_way = accepted(&server, &workload).await;
+    let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
+    let under_way = submit_queued_run(&server, &workload).await;
     provider.asked(1).await;
-    let stopped = server.post(path(&under_way, "/cancel"), json!({})).await.expect(200);
+    let stopped = server.post(execution_path(&under_way, "/cancel"), json!({})).await.expect(200);
     assert_eq!((&stopped["status"], &stopped["outcome"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
-    let evidence = server.get(path(&under_way, "/evidence-graph")).await.expect(200);
+    let evidence = server.get(execution_path(&under_way, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
     worker.drain().await;
 }
 
 #[tokio::test]
 async fn submitters_and_permitted_callers_cancel_runs() {
-    let app = TestApp::builder().without_worker().provider(answers()).start().await;
-    let given = app.given();
+    let app = TestApp::builder().without_worker().provider(answering_provider()).start().await;
+    let given = app.fixtures();
     let workload = given.active_workload("main").await;
     for (actor, role) in [("user:sender", "runtime_user"), ("user:viewer", "viewer"), ("user:operator", "operator")] {
-        given.role(actor, role, ("workspace", Some("00000000-0000-7000-8000-000000000003"))).await;
+        given.bind_role(actor, role, ("workspace", Some("00000000-0000-7000-8000-000000000003"))).await;
     }
-    given.role("user:nobody", "viewer", ("workload", Some(&given.workload("elsewhere").await))).await;
-    let one = queued(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
-    let two = queued(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
-    let stop = |id: &Value, actor: &str| app.post(path(id, "/cancel"), json!({})).as_actor(actor);
-    stop(&one, "user:nobody").await.refused(404, "not_found");
-    let refused = stop(&one, "user:viewer").await.refused(403, "forbidden");
+    given.bind_role("user:nobody", "viewer", ("workload", Some(&given.workload("elsewhere").await))).await;
+    let one = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    let two = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    let stop = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);
+    stop(&one, "user:nobody").await.expect_refusal(404, "not_found");
+    let refused = stop(&one, "user:viewer").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "execution.kill");
     stop(&one, "user:sender").await.expect(200);
     stop(&two, "user:operator").await.expect(200);
@@ -236,26 +236,26 @@ async fn submitters_and_permitted_callers_cancel_runs() {
 
 #[tokio::test]
 async fn suspending_a_workload_cancels_its_runs_at_once() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
-    let id = accepted(&app, &workload).await;
+    let id = submit_queued_run(&app, &workload).await;
     provider.asked(1).await;
     let change = json!({ "status": "suspended" });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
     // The cancellation is pushed; polling the lease would take ten seconds.
     let began = std::time::Instant::now();
-    let read = ended(&app, &id).await;
+    let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 /// A provider that answers the first call and blocks every further call forever.
 #[derive(Default)]
-struct Once(AtomicUsize);
+struct FirstCallProvider(AtomicUsize);
 
 #[async_trait::async_trait]
-impl Provider for Once {
+impl Provider for FirstCallProvider {
     async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
             std::future::pending::<()>().await;
@@ -290,7 +290,7 @@ steps:
 ";
 
 async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
-    let given = app.given();
+    let given = app.fixtures();
     let versions = vec![
         given.prompt("prompt").await,
         given.model_policy("model").await,
@@ -322,11 +322,11 @@ async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
 
 /// Asserts that the second server resumed the run from the stored response and called its provider once.
 async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
-    let read = ended(other, id).await;
+    let read = wait_until_ended(other, id).await;
     assert_eq!(read["queued_result"]["result"], "It was first, then second.");
     assert_eq!(second.count(), 1, "the first response was stored");
     assert_eq!(read["steps"].as_array().map(Vec::len), Some(3));
-    let events = other.get(path(id, "/events")).await.text();
+    let events = other.get(execution_path(id, "/events")).await.text();
     assert_eq!(events.matches("event: step.started").count(), 3, "each event is recorded once: {events}");
     assert_eq!(events.matches("event: step.completed").count(), 3, "{events}");
 }
@@ -335,26 +335,26 @@ async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
 async fn resumed_queued_run_reuses_stored_provider_responses() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = workload_with_two_calls(&server).await;
-    let first_server = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
-    let id = accepted(&server, &workload).await;
+    let first_server = TestApp::builder().sharing_storage_of(&server).provider(Arc::new(FirstCallProvider::default())).start().await;
+    let id = submit_queued_run(&server, &workload).await;
     wait_for_stored_responses(&server, 1).await;
     drop(first_server);
     expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
-    let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
+    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
     assert_resumed(&other, &second, &id).await;
 }
 
 #[tokio::test]
 async fn resumed_inline_run_reuses_stored_provider_responses() {
     // This server has no worker, so it does not resume its own runs.
-    let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
+    let server = TestApp::builder().without_worker().provider(Arc::new(FirstCallProvider::default())).start().await;
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
     expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
-    let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
+    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
     assert_resumed(&other, &second, &id).await;
 }
 
@@ -363,9 +363,9 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
 async fn leases_and_links_ignore_server_clocks() {
     const DAY: i64 = 86_400;
     let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
-    ahead.move_to(DAY);
-    behind.move_to(-DAY);
-    let blocked_provider = StubProvider::new(Behaviour::Holds);
+    ahead.set_offset(DAY);
+    behind.set_offset(-DAY);
+    let blocked_provider = StubProvider::new(Behaviour::Blocks);
     let server = TestApp::builder().clock(behind).without_worker().provider(blocked_provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
@@ -380,41 +380,41 @@ async fn leases_and_links_ignore_server_clocks() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     blocked_provider.asked(1).await;
     let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
-    let other = TestApp::builder().beside(&server).clock(ahead).provider(other_provider.clone()).start().await;
+    let other = TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
     // The worker of the server whose clock is ahead claims queued runs.
-    assert_eq!(ended(&other, &accepted(&other, &workload).await).await["queued_result"]["result"], "taken away");
+    assert_eq!(wait_until_ended(&other, &submit_queued_run(&other, &workload).await).await["queued_result"]["result"], "taken away");
     assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
     assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
-    blocked_provider.becomes(Behaviour::Answers("kept".to_owned()));
-    assert_eq!(ended(&server, &id).await["queued_result"]["result"], "kept");
+    blocked_provider.set_behaviour(Behaviour::Answers("kept".to_owned()));
+    assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "kept");
 
     server.database().move_clock(3_601).await.unwrap();
     for app in [&server, &other] {
-        app.post(by_link.clone(), body()).await.refused(401, "share_token_expired");
+        app.post(by_link.clone(), body()).await.expect_refusal(401, "share_token_expired");
     }
 }
 
 #[tokio::test]
 async fn late_worker_does_not_overwrite_a_reclaimed_run() {
-    let slow = StubProvider::new(Behaviour::Holds);
+    let slow = StubProvider::new(Behaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(slow.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     slow.asked(1).await;
     expire_leases(&server).await;
     let quick = StubProvider::new(Behaviour::Answers("quick".to_owned()));
-    let other = TestApp::builder().beside(&server).provider(quick).start().await;
-    assert_eq!(ended(&other, &id).await["queued_result"]["result"], "quick");
-    slow.becomes(Behaviour::Answers("slow".to_owned()));
+    let other = TestApp::builder().sharing_storage_of(&server).provider(quick).start().await;
+    assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
+    slow.set_behaviour(Behaviour::Answers("slow".to_owned()));
     server.drain().await;
-    assert_eq!(ended(&other, &id).await["queued_result"]["result"], "quick");
+    assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
     assert_eq!(query_count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
     assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease").await, 0);
 }
 
 #[tokio::test]
 async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
-    let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
+    let server = TestApp::builder().without_worker().provider(Arc::new(FirstCallProvider::default())).start().await;
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
@@ -422,9 +422,9 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let owner = server.database().owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
     expire_leases(&server).await;
-    let second = answers();
-    let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
-    let read = ended(&other, &id).await;
+    let second = answering_provider();
+    let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
+    let read = wait_until_ended(&other, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
     assert_eq!(second.count(), 0);
 }
@@ -434,7 +434,7 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
 async fn interrupted_cancellation_is_completed_by_another_server() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = server.active_workload("main").await;
-    let id = accepted(&server, &workload).await;
+    let id = submit_queued_run(&server, &workload).await;
     let owner = server.database().owner().await.unwrap();
     owner
         .batch_execute(
@@ -445,9 +445,9 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
         )
         .await
         .unwrap();
-    let provider = answers();
-    let other = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
-    let read = ended(&other, &id).await;
+    let provider = answering_provider();
+    let other = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
+    let read = wait_until_ended(&other, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(provider.count(), 0);
     let by = "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
@@ -456,16 +456,16 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
 
 #[tokio::test]
 async fn run_with_too_many_reclaims_fails() {
-    let holds = StubProvider::new(Behaviour::Holds);
+    let holds = StubProvider::new(Behaviour::Blocks);
     let server = TestApp::builder().provider(holds.clone()).start().await;
     let workload = server.active_workload("main").await;
-    let id = accepted(&server, &workload).await;
+    let id = submit_queued_run(&server, &workload).await;
     // The start of the run extends the lease, so the update below comes after it.
     holds.asked(1).await;
     let owner = server.database().owner().await.unwrap();
     let exhaust_reclaims = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
     let until = async { while owner.execute(exhaust_reclaims, &[]).await.unwrap() == 0 {} };
     tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
-    let read = ended(&server, &id).await;
+    let read = wait_until_ended(&server, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("interrupted")));
 }

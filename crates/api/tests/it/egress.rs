@@ -1,9 +1,9 @@
 //! Egress allowances of the operator, and the components that they apply to.
 
 use crate::{
-    knowledge::documents,
-    overheard::CapturedServer,
-    stage::{WORKSPACE, knowledge},
+    knowledge::documents_path,
+    captured_telemetry::CapturedServer,
+    fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::json;
@@ -12,20 +12,20 @@ use serde_json::json;
 #[tokio::test]
 async fn only_scripts_reach_the_runtime_gateway() {
     let gateway = FaultyEndpoint::start().await;
-    gateway.says(Script::json(&json!({ "result": 1 })));
+    gateway.respond_with(Script::json(&json!({ "result": 1 })));
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", gateway.url("/scripts")).start().await;
     app.active_workload("main").await;
     let script = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "starlark", "code": "result = 1" });
     assert_eq!(app.post("/v1/runtime/code", script).await.expect(200)["result"], 1);
     assert_eq!(gateway.count(), 1);
-    let mut content = knowledge("handbook");
+    let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    let base = app.given().version("knowledge_base", "handbook", content).await;
+    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
     for path in ["/scripts", "/"] {
         let source = json!({ "documents": [{ "document_id": "a", "source_ref": gateway.url(path) }] });
-        let detail = app.post(documents(&base), source).await.refused(422, "validation_error");
+        let detail = app.post(documents_path(&base), source).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     }
     assert_eq!(gateway.count(), 1, "only scripts reach the gateway");
@@ -35,8 +35,8 @@ async fn only_scripts_reach_the_runtime_gateway() {
 async fn warns_of_allowances_that_open_every_port() {
     let settings =
         "[egress]\nallow = [\"10.0.0.0/8\", \"10.1.0.0/16:8443\", \"house.internal\", \"gate.internal:9000\"]";
-    let (output, _) = CapturedServer::start_with("warn", settings).await.end().await;
-    let lines = output.lines();
+    let (output, _) = CapturedServer::start_with("warn", settings).await.shut_down().await;
+    let lines = output.log_lines();
     let warned: Vec<&str> = lines
         .iter()
         .filter(|line| line["level"] == "WARN" && line["setting"] == "FAIRWAY_EGRESS_ALLOW")

@@ -1,12 +1,12 @@
 //! T31: only pages of named workloads can be framed by other sites, and the pages contain no scripts.
 
-use fairway_testkit::{FaultyLine, ProxyFault, TestApp, app::Answer};
+use fairway_testkit::{FaultProxy, ProxyFault, TestApp, app::Response};
 use serde_json::{Value, json};
 
 const NO_FRAMING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> String {
-    let workload = app.given().workload(slug).await;
+    let workload = app.fixtures().workload(slug).await;
     let patch = json!({
         "name": "<script>alert(1)</script> & \"co\"",
         "interface_config": { "presentation_mode": "form", "access_mode": mode, "description": "It's <b>bold</b>." },
@@ -16,7 +16,7 @@ async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> Strin
 }
 
 #[track_caller]
-fn assert_page(answer: &Answer, status: u16, ancestors: &str) -> String {
+fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
     assert_eq!(answer.status, status, "{answer}");
     let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
     assert_eq!(answer.header("content-security-policy"), Some(expected.as_str()));
@@ -36,8 +36,8 @@ fn assert_page(answer: &Answer, status: u16, ancestors: &str) -> String {
 }
 
 #[track_caller]
-fn assert_not_found(answer: &Answer) {
-    answer.refused(404, "not_found");
+fn assert_not_found(answer: &Response) {
+    answer.expect_refusal(404, "not_found");
     assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
 }
 
@@ -99,7 +99,7 @@ async fn link_shared_page_requires_a_valid_link() {
     let link = app.post(&links, json!({})).await.expect(201);
     let token = link["token"].as_str().unwrap();
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
-    let refused = |answer: &Answer| {
+    let refused = |answer: &Response| {
         let text = assert_page(answer, 401, "'self'");
         assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
@@ -110,7 +110,7 @@ async fn link_shared_page_requires_a_valid_link() {
     // A refused run does not consume a use of the link.
     app.post(format!("/v1/workloads/by-slug/ticket-classifier/execute?token={token}"), body)
         .await
-        .refused(409, "no_active_release");
+        .expect_refusal(409, "no_active_release");
     assert_eq!(app.get(&links).await.expect(200)[0]["use_count"], 0);
     app.database().move_clock(25 * 3600).await.unwrap();
     refused(&get(token).await);
@@ -137,11 +137,11 @@ async fn errors_are_html_pages_with_retry_after() {
     assert!(assert_page(&refused, 429, "'self'").contains("too many requests"));
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
-    let proxy = FaultyLine::to(app.database(), 1);
-    let proxied = TestApp::builder().beside(&app).over(&proxy).start().await;
-    proxy.becomes(ProxyFault::At("FROM workload"));
+    let proxy = FaultProxy::to_database(app.database(), 1);
+    let proxied = TestApp::builder().sharing_storage_of(&app).through_proxy(&proxy).start().await;
+    proxy.set_fault(ProxyFault::At("FROM workload"));
     let unavailable = proxied.get("/ticket-classifier").await;
-    proxy.becomes(ProxyFault::None);
+    proxy.set_fault(ProxyFault::None);
     assert!(assert_page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));
     assert!(unavailable.header("retry-after").is_some(), "{unavailable}");
 }

@@ -1,14 +1,14 @@
 //! Environment settings and the approval rules that follow from them.
 
-use crate::stage::WORKSPACE;
-use fairway_testkit::{TestApp, app::Answer};
+use crate::fixture::WORKSPACE;
+use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
 fn settings_path(environment: &str) -> String {
     format!("/v1/workspaces/{WORKSPACE}/environments/{environment}/settings")
 }
 
-async fn put_settings(app: &TestApp, body: Value) -> Answer {
+async fn put_settings(app: &TestApp, body: Value) -> Response {
     app.put(settings_path("dev"), body).await
 }
 
@@ -20,12 +20,12 @@ async fn set_approval_rule(app: &TestApp, min_approvals: u8, allow_self_approval
     put_settings(app, body).await.expect(200);
 }
 
-async fn approve(app: &TestApp, release: &str, who: &str) -> Answer {
+async fn approve(app: &TestApp, release: &str, who: &str) -> Response {
     let body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(who).await
 }
 
-async fn transition(app: &TestApp, release: &str, to: &str) -> Answer {
+async fn transition(app: &TestApp, release: &str, to: &str) -> Response {
     app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
 }
 
@@ -39,7 +39,7 @@ async fn settings_return_defaults_until_configured() {
     });
     assert_eq!((initial.expect(200), initial.header("etag")), (defaults, None));
     let stricter = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
-    app.put(settings_path("dev"), stricter.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
+    app.put(settings_path("dev"), stricter.clone()).header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
     let first = put_settings(&app, stricter.clone()).await;
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
     // An identical request changes nothing.
@@ -56,7 +56,7 @@ async fn settings_return_defaults_until_configured() {
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
         let mut body = whole.clone();
         body.as_object_mut().unwrap().remove(field);
-        let refused = put_settings(&app, body).await.refused(422, "validation_error");
+        let refused = put_settings(&app, body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"].as_array().unwrap().len(), 1, "{refused}");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("missing")));
     }
@@ -72,9 +72,9 @@ async fn settings_return_defaults_until_configured() {
     ] {
         let mut body = whole.clone();
         body[field] = wrong;
-        assert_eq!(put_settings(&app, body).await.refused(422, "validation_error")["fields"][0]["path"], field);
+        assert_eq!(put_settings(&app, body).await.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
     }
-    app.get(settings_path("Dev")).await.refused(404, "not_found");
+    app.get(settings_path("Dev")).await.expect_refusal(404, "not_found");
     let owner = app.database().owner().await.unwrap();
     let configured = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
     assert_eq!(owner.query_one(configured, &[]).await.unwrap().get::<_, i64>(0), 3);
@@ -84,14 +84,14 @@ async fn settings_return_defaults_until_configured() {
 async fn quorum_counts_distinct_approvers_other_than_the_author() {
     let app = TestApp::start().await;
     set_approval_rule(&app, 2, false).await;
-    let given = app.given().by("user:ada");
+    let given = app.fixtures().as_actor("user:ada");
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await]).await;
     transition(&app, &release, "review_ready").await.expect(200);
-    approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
+    approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
     for _ in 0..2 {
         approve(&app, &release, "user:bob").await.expect(201);
-        let refused = transition(&app, &release, "approved").await.refused(422, "approval_required");
+        let refused = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
         assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(1), &json!(2)));
     }
     approve(&app, &release, "user:cy").await.expect(201);
@@ -100,7 +100,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     set_approval_rule(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
-    transition(&app, &release, "active").await.refused(422, "approval_required");
+    transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
     set_approval_rule(&app, 2, false).await;
     transition(&app, &release, "active").await.expect(200);
 }
@@ -108,7 +108,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
 #[tokio::test]
 async fn bound_profile_only_tightens_the_approval_rule() {
     let app = TestApp::start().await;
-    let given = app.given().by("user:ada");
+    let given = app.fixtures().as_actor("user:ada");
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
     let strict =
@@ -116,9 +116,9 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     let strict = given.version("workload_profile", "strict", strict).await;
     let release = given.draft(&workload, &[policy.clone(), strict]).await;
     transition(&app, &release, "review_ready").await.expect(200);
-    approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
+    approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
     approve(&app, &release, "user:bob").await.expect(201);
-    transition(&app, &release, "approved").await.refused(422, "approval_required");
+    transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "approved").await.expect(200);
 
@@ -130,16 +130,16 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     for who in ["user:ada", "user:bob"] {
         approve(&app, &release, who).await.expect(201);
     }
-    let refused = transition(&app, &release, "approved").await.refused(422, "approval_required");
+    let refused = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(2), &json!(3)));
 }
 
 #[tokio::test]
 async fn bound_profile_limits_approver_roles_and_validity() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     for (who, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {
-        given.role(who, role, ("workspace", Some(WORKSPACE))).await;
+        given.bind_role(who, role, ("workspace", Some(WORKSPACE))).await;
     }
     let workload = given.workload("main").await;
     let profile =
@@ -147,7 +147,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     let profile = given.version("workload_profile", "careful", profile).await;
     let release = given.draft(&workload, &[given.policy("policy").await, profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
-    let refused = approve(&app, &release, "user:bob").await.refused(403, "approver_role_required");
+    let refused = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");
     assert_eq!(refused["roles"], json!(["workspace_admin"]));
     // The role restriction applies to approvals only; a rejection needs no such role.
     let rejected = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
@@ -158,7 +158,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     app.database().move_clock(2 * 3_600 - 60).await.unwrap();
     transition(&app, &release, "approved").await.expect(200);
     app.database().move_clock(2 * 3_600 + 60).await.unwrap();
-    let refused = transition(&app, &release, "active").await.refused(422, "approval_required");
+    let refused = transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
     assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(0), &json!(1)));
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "active").await.expect(200);

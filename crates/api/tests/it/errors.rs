@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put},
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
 };
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
 use serde_json::{Value, json};
@@ -13,18 +13,18 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 async fn every_refusal_has_the_same_body_format() {
     let app = TestApp::start().await;
     let address = app.address();
-    app.get("/nowhere").await.refused(404, "not_found");
-    app.get("/nowhere").header("Accept", "application/problem+json").await.refused(404, "not_found");
+    app.get("/nowhere").await.expect_refusal(404, "not_found");
+    app.get("/nowhere").header("Accept", "application/problem+json").await.expect_refusal(404, "not_found");
     let refused = app.delete("/v1/assets").await;
-    refused.refused(405, "method_not_allowed");
+    refused.expect_refusal(405, "method_not_allowed");
     assert_eq!(refused.header("allow"), Some("GET, HEAD, POST"));
-    app.get("/v1/workloads").header("Host", "evil.example").await.refused(421, "misdirected_request");
-    app.get("/healthz").header("Host", "evil.example").await.refused(421, "misdirected_request");
+    app.get("/v1/workloads").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
+    app.get("/healthz").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     let twice = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
-    app.raw(twice).await.refused(400, "bad_request");
+    app.raw(twice).await.expect_refusal(400, "bad_request");
     let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    app.raw(absolute).await.refused(421, "misdirected_request");
-    app.post("/v1/assets", Value::Null).bytes("text/plain", "{}").await.refused(415, "unsupported_media_type");
+    app.raw(absolute).await.expect_refusal(421, "misdirected_request");
+    app.post("/v1/assets", Value::Null).with_body("text/plain", "{}").await.expect_refusal(415, "unsupported_media_type");
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("cache-control", "no-store"),
@@ -63,7 +63,7 @@ struct PanickingStore;
 
 #[async_trait]
 impl ArtifactStore for PanickingStore {
-    async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<Put, ArtifactError> {
+    async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         panic!("canary-of-a-panic");
     }
 
@@ -71,7 +71,7 @@ impl ArtifactStore for PanickingStore {
         Ok(None)
     }
 
-    fn walk(&self, _: &'static str) -> Box<dyn ObjectListing + '_> {
+    fn list(&self, _: &'static str) -> Box<dyn ObjectListing + '_> {
         panic!("canary")
     }
 
@@ -87,15 +87,15 @@ impl ArtifactStore for PanickingStore {
 #[tokio::test]
 async fn panic_ends_only_its_request() {
     let app = TestApp::builder().artifacts(Arc::new(PanickingStore)).start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     for _ in 0..5 {
         let answer = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
-        answer.refused(500, "internal");
+        answer.expect_refusal(500, "internal");
         assert!(!answer.text().contains("canary"), "{answer}");
     }
     app.get("/v1/workloads").await.expect(200);
-    let listed = app.get(format!("{path}?workspace_id={}", crate::stage::WORKSPACE)).await.expect(200);
+    let listed = app.get(format!("{path}?workspace_id={}", crate::fixture::WORKSPACE)).await.expect(200);
     assert_eq!(listed, json!([]));
 }
 
@@ -103,24 +103,24 @@ async fn panic_ends_only_its_request() {
 async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let listed = format!("{path}?workspace_id={}", crate::stage::WORKSPACE);
+    let listed = format!("{path}?workspace_id={}", crate::fixture::WORKSPACE);
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     for fault in [ArtifactFault::Unavailable, ArtifactFault::FailsAfterPut] {
-        faults.becomes(fault);
-        let answer = app.post(&path, body.clone()).key("try").await;
-        answer.refused(503, "unavailable");
+        faults.set_fault(fault);
+        let answer = app.post(&path, body.clone()).idempotency_key("try").await;
+        answer.expect_refusal(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert_eq!(app.get(&listed).await.expect(200), json!([]));
     }
-    faults.becomes(ArtifactFault::Unavailable);
+    faults.set_fault(ArtifactFault::Unavailable);
     let ready = app.get("/readyz").await;
     assert_eq!(ready.expect(503)["artifacts"], "unavailable");
     app.get("/healthz").await.expect(200);
     // The retried request is the first effect of its key once the store is available.
-    faults.becomes(ArtifactFault::None);
-    let made = app.post(&path, body).key("try").await;
+    faults.set_fault(ArtifactFault::None);
+    let made = app.post(&path, body).idempotency_key("try").await;
     assert_eq!(made.expect(201)["version_label"], "v1");
     assert_eq!(made.header("idempotency-replayed"), None);
     app.get("/readyz").await.expect(200);
@@ -142,9 +142,9 @@ async fn unavailable_database_returns_503() {
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     for _ in 0..4 {
         let answer = app.get("/v1/workloads").await;
-        answer.refused(503, "unavailable");
+        answer.expect_refusal(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"));
-        app.post("/v1/assets", body.clone()).await.refused(503, "unavailable");
+        app.post("/v1/assets", body.clone()).await.expect_refusal(503, "unavailable");
     }
     assert_eq!(app.get("/readyz").await.expect(503)["database"], "unavailable");
     app.get("/healthz").await.expect(200);
@@ -153,7 +153,7 @@ async fn unavailable_database_returns_503() {
 }
 
 /// The codes in the first column of a marked table of docs/errors.md.
-fn listed(text: &str, table: &str) -> BTreeSet<String> {
+fn documented_codes(text: &str, table: &str) -> BTreeSet<String> {
     let begin = format!("<!-- codes:{table} -->");
     let end = format!("<!-- /codes:{table} -->");
     let rows = text.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(rows, _)| rows);
@@ -163,7 +163,7 @@ fn listed(text: &str, table: &str) -> BTreeSet<String> {
 }
 
 /// The sources of the crates that define error codes, without tests.
-fn sources() -> Vec<String> {
+fn error_defining_sources() -> Vec<String> {
     fn collect_sources(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
@@ -209,8 +209,8 @@ fn documented_codes_match_the_sources() {
         text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
     // Tests of the command line compare its own table.
     let tables = tables.iter().filter(|table| **table != "cli");
-    let documented: BTreeSet<String> = tables.flat_map(|table| listed(&text, table)).collect();
-    let sources = sources();
+    let documented: BTreeSet<String> = tables.flat_map(|table| documented_codes(&text, table)).collect();
+    let sources = error_defining_sources();
     let mut known = BTreeSet::new();
     for source in &sources {
         // A code is a return value of a function `code`, or the first literal after a `StatusCode`.
@@ -236,8 +236,8 @@ fn documented_codes_match_the_sources() {
 #[tokio::test]
 async fn all_invalid_fields_are_reported_at_once() {
     let app = TestApp::start().await;
-    let reported = |answer: &fairway_testkit::app::Answer| {
-        let refused = answer.refused(422, "validation_error");
+    let reported = |answer: &fairway_testkit::app::Response| {
+        let refused = answer.expect_refusal(422, "validation_error");
         let fields = refused["fields"].as_array().unwrap().clone();
         let mut reported: Vec<String> = fields
             .iter()
@@ -246,7 +246,7 @@ async fn all_invalid_fields_are_reported_at_once() {
         reported.sort();
         reported
     };
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     for (path, body, expected) in [
         // Wrong types, missing fields and unknown fields.
@@ -298,6 +298,6 @@ async fn all_invalid_fields_are_reported_at_once() {
         assert_eq!(reported(&answer), expected, "{answer}");
     }
     let reserved = app.post("/v1/tenants", json!({ "slug": "docs", "name": "Docs" })).await;
-    let refused = reserved.refused(422, "validation_error");
+    let refused = reserved.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"][0]["message"], "this slug is reserved");
 }

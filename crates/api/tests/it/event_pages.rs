@@ -1,9 +1,9 @@
 //! The events of ended runs: they are sent page by page, and the memory for slow clients is bounded.
 
 use crate::{
-    dispatch::path,
-    events::{Event, Stream, events},
-    execution::{ended, run},
+    dispatch::execution_path,
+    events::{Event, EventStream, parse_event_stream},
+    execution::{wait_until_ended, run},
 };
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const FIRST_EVENTS: u64 = 6;
 /// An ended run with `parts` more `output.delta` events of `bytes` bytes, each in a row of its own.
 async fn run_with_many_events(app: &TestApp, parts: i32, bytes: i32) -> Value {
     let workload = app.active_workload("main").await;
-    let followed = events(&run(app, &workload).header("accept", "text/event-stream").await);
+    let followed = parse_event_stream(&run(app, &workload).header("accept", "text/event-stream").await);
     assert_eq!(followed.len() as u64, FIRST_EVENTS + 1);
     let id = followed[0].data["execution_id"].clone();
     let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
@@ -40,16 +40,16 @@ fn answering_provider() -> std::sync::Arc<StubProvider> {
 async fn event_pages_are_numbered_and_resume_at_any_event() {
     let app = TestApp::builder().provider(answering_provider()).start().await;
     let id = run_with_many_events(&app, 300, 1_000).await;
-    let all = events(&app.get(path(&id, "/events")).await);
+    let all = parse_event_stream(&app.get(execution_path(&id, "/events")).await);
     assert!(all.iter().map(|event| event.id).eq(1..=FIRST_EVENTS + 301));
     let is_added_delta = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
     assert_eq!(all.iter().filter(is_added_delta).count(), 300);
     assert_eq!(all.last().unwrap().data["output"], "billing");
     for seen in [1, 20, 33, 34, 35, 200, FIRST_EVENTS + 300] {
-        let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
+        let rest = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await);
         assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "after event {seen}");
     }
-    let after_end = app.get(path(&id, "/events")).header("last-event-id", (FIRST_EVENTS + 301).to_string()).await;
+    let after_end = app.get(execution_path(&id, "/events")).header("last-event-id", (FIRST_EVENTS + 301).to_string()).await;
     assert_eq!((after_end.status, after_end.body.len()), (204, 0));
 }
 
@@ -70,7 +70,7 @@ async fn unread_events_count_against_response_memory() {
     let app = TestApp::builder().provider(answering_provider()).start().await;
     // One event exceeds the socket buffers, and nine of them are half of the memory budget.
     let id = run_with_many_events(&app, 3, 3_500_000).await;
-    let events_path = path(&id, "/events");
+    let events_path = execution_path(&id, "/events");
     let mut streams = Vec::new();
     let refused = loop {
         let (head, stream) = open_without_reading(&app, &events_path).await;
@@ -82,13 +82,13 @@ async fn unread_events_count_against_response_memory() {
     // Without a memory budget, the stream limit would refuse first.
     assert_eq!(refused, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
     // Small responses need no memory permit, and large ones get theirs once the slow clients disconnect.
-    assert_eq!(app.raw_path("GET", &path(&id, "")).await.expect(200)["status"], "completed");
+    assert_eq!(app.raw_path("GET", &execution_path(&id, "")).await.expect(200)["status"], "completed");
     drop(streams);
     let rest = loop {
         let rest = app.get(&events_path).header("last-event-id", FIRST_EVENTS.to_string()).await;
         // A stream without memory for its next page ends early.
-        if rest.status != 503 && events(&rest).len() == 4 {
-            break events(&rest);
+        if rest.status != 503 && parse_event_stream(&rest).len() == 4 {
+            break parse_event_stream(&rest);
         }
         sleep(Duration::from_millis(50)).await;
     };
@@ -105,29 +105,29 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
     app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
     let queued = || run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async");
     let ended_run = queued().await.expect(202);
-    ended(&app, &ended_run["execution_id"]).await;
+    wait_until_ended(&app, &ended_run["execution_id"]).await;
     let read = || {
         let token = ended_run["result_token"].as_str().unwrap();
-        app.get(path(&ended_run["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
+        app.get(execution_path(&ended_run["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
     };
-    let replay = events(&read().await);
-    provider.becomes(Behaviour::Holds);
+    let replay = parse_event_stream(&read().await);
+    provider.set_behaviour(Behaviour::Blocks);
     let blocked_run = queued().await.expect(202);
     let token = blocked_run["result_token"].as_str().unwrap();
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
     let mut streams = Vec::new();
     for _ in 0..8 {
-        let mut stream = Stream::open(&app, &path(&blocked_run["execution_id"], "/events"), &headers).await;
-        assert_eq!(stream.told().await.0, "execution.started");
+        let mut stream = EventStream::open(&app, &execution_path(&blocked_run["execution_id"], "/events"), &headers).await;
+        assert_eq!(stream.next_event().await.0, "execution.started");
         streams.push(stream);
     }
-    read().await.refused(429, "too_many_streams");
+    read().await.expect_refusal(429, "too_many_streams");
     // A client that has the last event needs no stream permit.
     let last = replay.last().unwrap().id.to_string();
     assert_eq!(read().header("last-event-id", last).await.status, 204);
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for stream in &mut streams {
-        while stream.told().await.0 != "execution.completed" {}
+        while stream.next_event().await.0 != "execution.completed" {}
     }
     drop(streams);
     while read().await.status == 429 {

@@ -1,6 +1,6 @@
 //! The evidence of a run: the graph, its documents, and the lineage of the output.
 
-use crate::{execution::run, stage::WORKSPACE};
+use crate::{execution::run, fixture::WORKSPACE};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Version},
@@ -36,7 +36,7 @@ steps:
 
 /// A workload whose policy requires a transcript at acceptance, and a notification of the owner in the flow.
 async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
-    let given = app.given();
+    let given = app.fixtures();
     let owed = |id: &str, condition: &str, obligation: &str| {
         json!({ "id": id, "condition": condition, "outcome": "allow_with_obligations", "reason_code": id,
             "obligations": [obligation] })
@@ -60,12 +60,12 @@ async fn completed_run() -> (TestApp, ActiveWorkload, String) {
     let workload = workload_with_obligations(&app).await;
     let answer = run(&app, &workload).await.expect(200);
     let id = answer["execution_id"].as_str().unwrap().to_owned();
-    app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    app.given().role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
     (app, workload, id)
 }
 
-fn lineage(id: &str) -> String {
+fn lineage_path(id: &str) -> String {
     format!("/v1/executions/{id}/context-lineage?workspace_id={WORKSPACE}")
 }
 
@@ -130,7 +130,7 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
 async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let tone = given.version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." })).await;
     let outer = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone Sort: $arg:ticket",
@@ -172,7 +172,7 @@ async fn evidence_names_assets_included_by_bound_content() {
 async fn evidence_names_every_version_of_an_asset() {
     let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
     let tone = given.version("skill", "tone", skill("Be brief.")).await;
     let longer = given.next_version(&tone.asset_id, skill("Be long.")).await;
@@ -287,17 +287,17 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     // A document is found only under its own run.
     let other = run(&app, &workload).await.expect(200);
     let elsewhere = transcript.replace(&id, other["execution_id"].as_str().unwrap());
-    app.get(elsewhere).await.refused(404, "not_found");
+    app.get(elsewhere).await.expect_refusal(404, "not_found");
 }
 
 /// Redaction of long output must not block other requests.
 #[tokio::test]
 async fn redaction_of_long_output_does_not_block_other_requests() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
-    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
     let workload = given.active_workload_with("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
@@ -356,7 +356,7 @@ async fn digests_cover_the_stored_inputs_and_results() {
 #[tokio::test]
 async fn lineage_names_the_sources_of_the_output() {
     let (app, _, id) = completed_run().await;
-    let whole = app.get(lineage(&id)).await.expect(200);
+    let whole = app.get(lineage_path(&id)).await.expect(200);
     let members: BTreeSet<&str> = whole.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(members, ["items", "limit", "offset", "total"].into());
     let items = whole["items"].as_array().unwrap();
@@ -399,23 +399,23 @@ async fn lineage_names_the_sources_of_the_output() {
         ("origin=user_input&action_class=generate", 2),
         ("origin=memory", 0),
     ] {
-        let page = app.get(format!("{}&{filter}", lineage(&id))).await.expect(200);
+        let page = app.get(format!("{}&{filter}", lineage_path(&id))).await.expect(200);
         assert_eq!((page["items"].as_array().unwrap().len(), page["total"].as_u64()), (count, Some(count as u64)));
     }
-    let page = app.get(format!("{}&limit=2&offset=1", lineage(&id))).await.expect(200);
+    let page = app.get(format!("{}&limit=2&offset=1", lineage_path(&id))).await.expect(200);
     assert_eq!((&page["items"], &page["total"]), (&json!(items[1..3]), &json!(6)));
     for query in
         ["limit=0", "limit=201", "limit=x", "offset=-1", "limit=1&limit=1", "origin=web", "action_class=", "q=x"]
     {
-        app.get(format!("{}&{query}", lineage(&id))).await.refused(422, "validation_error");
+        app.get(format!("{}&{query}", lineage_path(&id))).await.expect_refusal(422, "validation_error");
     }
-    app.get(format!("{}&offset=1000000000000000000", lineage(&id))).await.refused(422, "offset_too_deep");
-    app.get(format!("/v1/executions/{id}/context-lineage")).await.refused(422, "validation_error");
+    app.get(format!("{}&offset=1000000000000000000", lineage_path(&id))).await.expect_refusal(422, "offset_too_deep");
+    app.get(format!("/v1/executions/{id}/context-lineage")).await.expect_refusal(422, "validation_error");
 
     // After erasure of the inputs, the lineage marks its items as redacted.
     let owner = app.database().owner().await.unwrap();
     owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
-    let later = app.get(format!("{}&origin=user_input", lineage(&id))).await.expect(200);
+    let later = app.get(format!("{}&origin=user_input", lineage_path(&id))).await.expect(200);
     assert!(later["items"].as_array().unwrap().iter().all(|item| item["redacted"] == true));
 }
 
@@ -423,11 +423,11 @@ async fn lineage_names_the_sources_of_the_output() {
 async fn lineage_detail_depends_on_the_role() {
     let (app, _, id) = completed_run().await;
     let operators = ["action_posture", "untrusted_reason", "decision_evidence_refs"];
-    let seen = app.get(lineage(&id)).as_actor("user:viewer").await.expect(200);
+    let seen = app.get(lineage_path(&id)).as_actor("user:viewer").await.expect(200);
     for item in seen["items"].as_array().unwrap() {
         assert!(operators.iter().all(|field| item.get(field).is_none()), "{item}");
     }
-    let whole = app.get(lineage(&id)).as_actor("user:operator").await.expect(200);
+    let whole = app.get(lineage_path(&id)).as_actor("user:operator").await.expect(200);
     let items = whole["items"].as_array().unwrap();
     assert_eq!(items[0]["untrusted_reason"], "model_output");
     assert_eq!((&items[4]["untrusted_reason"], &items[4]["trust"]), (&Value::Null, &json!("trusted")));
@@ -437,13 +437,13 @@ async fn lineage_detail_depends_on_the_role() {
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(items[0]["decision_evidence_refs"][0], evidence["policy_decision"]["decision_id"]);
 
-    let other = app.given().workspace("other", "default").await;
-    app.given().role("user:elsewhere", "operator", ("workspace", Some(&other))).await;
+    let other = app.fixtures().workspace("other", "default").await;
+    app.fixtures().bind_role("user:elsewhere", "operator", ("workspace", Some(&other))).await;
     let foreign_path = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
     for actor in ["user:operator", "user:elsewhere"] {
-        app.get(&foreign_path).as_actor(actor).await.refused(404, "not_found");
+        app.get(&foreign_path).as_actor(actor).await.expect_refusal(404, "not_found");
     }
-    app.get(lineage(&id)).as_actor("user:elsewhere").await.refused(404, "not_found");
+    app.get(lineage_path(&id)).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 
 /// The submitter can see its run, so the refusal names the permission. Callers that cannot see the run get 404.
@@ -452,7 +452,7 @@ async fn refusal_of_evidence_names_the_permission_to_submitters() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:eve", "runtime_user"), ("user:grace", "viewer")] {
-        app.given().role(actor, role, ("workspace", Some(WORKSPACE))).await;
+        app.fixtures().bind_role(actor, role, ("workspace", Some(WORKSPACE))).await;
     }
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let ran = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
@@ -466,13 +466,13 @@ async fn refusal_of_evidence_names_the_permission_to_submitters() {
         format!("/context-lineage?workspace_id={WORKSPACE}"),
     ] {
         let read = |actor: &str| app.get(format!("{path}{rest}")).as_actor(actor);
-        assert_eq!(read("user:ada").await.refused(403, "forbidden")["permission"], "execution.view", "{rest}");
+        assert_eq!(read("user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.view", "{rest}");
         for stranger in ["user:eve", "anonymous"] {
-            read(stranger).await.refused(404, "not_found");
+            read(stranger).await.expect_refusal(404, "not_found");
         }
         read("user:grace").await.expect(200);
     }
-    let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
+    let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
     let lineage = format!("{path}/context-lineage?workspace_id={elsewhere}");
-    app.get(lineage).as_actor("user:ada").await.refused(404, "not_found");
+    app.get(lineage).as_actor("user:ada").await.expect_refusal(404, "not_found");
 }

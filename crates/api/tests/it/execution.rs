@@ -13,13 +13,13 @@ pub(crate) fn run(app: &TestApp, workload: &ActiveWorkload) -> Request {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }))
 }
 
-async fn facts(app: &TestApp, kind: &str) -> i64 {
+async fn fact_count(app: &TestApp, kind: &str) -> i64 {
     let owner = app.database().owner().await.unwrap();
     owner.query_one("SELECT count(*) FROM fact WHERE kind LIKE $1", &[&kind]).await.unwrap().get(0)
 }
 
 /// Polls the run until it has an outcome, for at most 20 s.
-pub(crate) async fn ended(app: &TestApp, id: &Value) -> Value {
+pub(crate) async fn wait_until_ended(app: &TestApp, id: &Value) -> Value {
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
     let poll = async {
         loop {
@@ -42,12 +42,12 @@ async fn provider_errors_fail_the_run() {
         (ProviderError::Refused, "provider_refused"),
         (ProviderError::UnknownAccount, "provider_unknown_account"),
     ] {
-        provider.becomes(Behaviour::Fails(error));
+        provider.set_behaviour(Behaviour::Fails(error));
         let answer = run(&app, &workload).await.expect(200);
         assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
         assert_eq!(answer["error"]["code"], code);
         assert!(answer["error"]["message"].is_string() && answer["completed_at"].is_string());
-        let read = ended(&app, &answer["execution_id"]).await;
+        let read = wait_until_ended(&app, &answer["execution_id"]).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
         assert_eq!((&read["error"], &read["queued_result"]), (&answer["error"], &Value::Null));
         let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
@@ -66,16 +66,16 @@ async fn provider_errors_fail_the_run() {
 async fn denied_run_records_evidence() {
     let provider = StubProvider::new(Behaviour::Answers("never".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rules = json!([
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
     let policy = given.policy_with_rules("strict", rules).await;
-    let workload = given.active_under("main", policy).await;
-    let refused = run(&app, &workload).await.refused(403, "policy_denied");
+    let workload = given.active_workload_under("main", policy).await;
+    let refused = run(&app, &workload).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_refunds");
-    let read = ended(&app, &refused["execution_id"]).await;
+    let read = wait_until_ended(&app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("denied"), &json!("denied")));
     assert_eq!(read["reason_code"], "no_refunds");
     let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
@@ -85,19 +85,19 @@ async fn denied_run_records_evidence() {
     assert_eq!(evidence["execution"]["status"], "denied");
     assert_eq!(evidence["release"]["release_id"], workload.release_id);
     assert_eq!(evidence["bindings"].as_array().unwrap().len(), 3);
-    assert_eq!((provider.count(), facts(&app, "execution.%").await), (0, 1));
+    assert_eq!((provider.count(), fact_count(&app, "execution.%").await), (0, 1));
     // A policy that cannot be evaluated denies the run.
     let body = json!({ "environment": "dev", "inputs": {} });
-    let refused = app.post(workload.execute_path(), body).await.refused(403, "policy_denied");
+    let refused = app.post(workload.execute_path(), body).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "policy_evaluation_error");
-    assert_eq!((provider.count(), facts(&app, "execution.%").await), (0, 2));
+    assert_eq!((provider.count(), fact_count(&app, "execution.%").await), (0, 2));
 }
 
 #[tokio::test]
 async fn denial_within_a_flow_ends_the_run_despite_on_failure() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let yaml = "\
 name: Two steps
 description: Asks the policy about what the model said.
@@ -130,14 +130,14 @@ steps:
         given.flow("flow", yaml).await,
     ];
     let workload = given.active_workload_with("main", versions).await;
-    let refused = run(&app, &workload).await.refused(403, "policy_denied");
+    let refused = run(&app, &workload).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_billing");
-    let read = ended(&app, &refused["execution_id"]).await;
+    let read = wait_until_ended(&app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["queued_result"]), (&json!("denied"), &Value::Null));
     let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
     let evidence = app.get(path).await.expect(200);
     assert_eq!(evidence["policy_decision"]["outcome"], "deny", "the strictest decision is shown");
-    provider.becomes(Behaviour::Answers("other".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("other".to_owned()));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "other");
 }
 
@@ -149,19 +149,19 @@ async fn refuses_runs_without_an_active_workload_or_release() {
     let status = |status: &str| app.patch(&path, json!({ "status": status }));
     run(&app, &workload).await.expect(200);
     status("suspended").await.expect(200);
-    run(&app, &workload).await.refused(409, "workload_suspended");
+    run(&app, &workload).await.expect_refusal(409, "workload_suspended");
     status("registered").await.expect(200);
     run(&app, &workload).await.expect(200);
     // An environment without an active release, and a workload that does not exist.
     let body = json!({ "environment": "production", "inputs": {} });
-    app.post(workload.execute_path(), body).await.refused(409, "no_active_release");
+    app.post(workload.execute_path(), body).await.expect_refusal(409, "no_active_release");
     let nowhere = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
-    nowhere.refused(404, "not_found");
-    app.given().transition(&workload.release_id, "retired").await;
-    run(&app, &workload).await.refused(409, "no_active_release");
+    nowhere.expect_refusal(404, "not_found");
+    app.fixtures().transition(&workload.release_id, "retired").await;
+    run(&app, &workload).await.expect_refusal(409, "no_active_release");
     status("retired").await.expect(200);
-    run(&app, &workload).await.refused(409, "workload_retired");
-    let refused = status("registered").await.refused(409, "invalid_transition");
+    run(&app, &workload).await.expect_refusal(409, "workload_retired");
+    let refused = status("registered").await.expect_refusal(409, "invalid_transition");
     assert_eq!((&refused["current_state"], &refused["valid_transitions"]), (&json!("retired"), &json!([])));
     assert_eq!(
         status("retired").await.expect(200)["status"],
@@ -173,15 +173,15 @@ async fn refuses_runs_without_an_active_workload_or_release() {
 #[tokio::test]
 async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let bare = given.active_workload_with("bare", vec![policy.clone()]).await;
-    run(&app, &bare).await.refused(409, "nothing_to_run");
+    run(&app, &bare).await.expect_refusal(409, "nothing_to_run");
     let prompt = given.prompt("prompt").await;
     let half = given.active_workload_with("half", vec![policy.clone(), prompt]).await;
-    run(&app, &half).await.refused(409, "nothing_to_run");
+    run(&app, &half).await.expect_refusal(409, "nothing_to_run");
     // A flow without a model call needs neither.
-    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
     let echo = given.active_workload_with("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
 }
@@ -189,7 +189,7 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
 #[tokio::test]
 async fn activation_reports_every_missing_requirement() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let yaml = "\
 name: Model
@@ -206,19 +206,19 @@ steps:
     output: '{{steps.ask.output}}'
 ";
     let flow = given.flow("flow", yaml).await;
-    let release = given.approved(&workload, &[flow]).await;
+    let release = given.approved_release(&workload, &[flow]).await;
     let path = format!("/v1/releases/{release}/transition");
-    let refused = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let refused = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing: Vec<&str> =
         refused["missing"].as_array().unwrap().iter().map(|gap| gap["code"].as_str().unwrap()).collect();
     assert!(missing.contains(&"policy_bundle_missing") && missing.contains(&"model_policy_missing"), "{missing:?}");
     let path = format!("/v1/releases/{release}/bindings");
     let late = json!({ "asset_version_id": given.policy("late").await.asset_version_id, "role": "policy_bundle" });
-    app.post(path, late).await.refused(409, "release_not_editable");
+    app.post(path, late).await.expect_refusal(409, "release_not_editable");
 }
 
 /// A flow with one model call that uses the binding of `role`.
-pub(crate) fn asking(role: &str) -> String {
+pub(crate) fn model_call_flow(role: &str) -> String {
     format!(
         "\
 name: Ask
@@ -242,11 +242,11 @@ steps:
 async fn legacy_release_calls_the_configured_model() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
     let config = given.version("model_config", "old", config).await;
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
-    let flow = given.flow("flow", &asking("model_config")).await;
+    let flow = given.flow("flow", &model_call_flow("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
     let legacy = given.active_workload_with("legacy", versions.clone()).await;
     assert_eq!(run(&app, &legacy).await.expect(200)["output"], "billing");
@@ -254,26 +254,26 @@ async fn legacy_release_calls_the_configured_model() {
     assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
     assert_eq!((call.conversation.temperature, call.conversation.max_tokens), (Some(0.25), Some(40)));
     // A bound model policy takes precedence, because its route is approved.
-    let flow = given.flow("both", &asking("model_policy")).await;
+    let flow = given.flow("both", &model_call_flow("model_policy")).await;
     let model = given.model_policy("model").await;
     let both = given.active_workload_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
     // Activation refuses a configuration whose asset is retired.
     let workload = given.workload("late").await;
-    let late = given.approved(&workload, &versions).await;
-    app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::stage::WORKSPACE), json!({}))
+    let late = given.approved_release(&workload, &versions).await;
+    app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::fixture::WORKSPACE), json!({}))
         .await
         .expect(200);
     let path = format!("/v1/releases/{late}/transition");
-    let refused = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let refused = app.post(&path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     assert_eq!(refused["missing"][0]["code"], "model_policy_not_approved");
 }
 
 #[tokio::test]
 async fn stored_versions_run_after_validation_became_stricter() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
     // Simulates stored versions that later, stricter validation would refuse.
     let owner = app.database().owner().await.unwrap();
@@ -286,11 +286,11 @@ async fn stored_versions_run_after_validation_became_stricter() {
             "UPDATE asset_version SET content = (content::jsonb || '{extra}')::text WHERE asset_version_id = '{}';",
             version.asset_version_id
         ));
-        let path = format!("/v1/assets/{}/versions?workspace_id={}", version.asset_id, crate::stage::WORKSPACE);
+        let path = format!("/v1/assets/{}/versions?workspace_id={}", version.asset_id, crate::fixture::WORKSPACE);
         let mut content = app.get(path).await.expect(200)[0]["content"].clone();
         content.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let path = format!("/v1/assets/{}/versions", version.asset_id);
-        app.post(path, json!({ "content": content })).await.refused(400, "invalid_content");
+        app.post(path, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
     }
     sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
     owner.batch_execute(&sql).await.unwrap();
@@ -302,7 +302,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
 async fn output_must_satisfy_the_prompt_s_schema() {
     let provider = StubProvider::new(Behaviour::Answers("{\"label\": \"billing\"}".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let content = json!({
         "system_prompt": "Sort.",
         "output_schema": { "type": "object", "properties": { "label": { "pattern": "^[a-z]+$" } } },
@@ -312,7 +312,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
     let workload = given.active_workload_with("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
     for other in ["billing", "{\"label\": \"Billing\"}"] {
-        provider.becomes(Behaviour::Answers(other.to_owned()));
+        provider.set_behaviour(Behaviour::Answers(other.to_owned()));
         let failed = run(&app, &workload).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("output_schema_mismatch")));
     }
@@ -329,8 +329,8 @@ async fn missing_prompt_arguments_return_422() {
         (json!({ "ticket": ["x"] }), "prompt_argument_type"),
     ] {
         let body = json!({ "environment": "dev", "inputs": inputs });
-        let refused = app.post(workload.execute_path(), body).await.refused(422, code);
-        let read = ended(&app, &refused["execution_id"]).await;
+        let refused = app.post(workload.execute_path(), body).await.expect_refusal(422, code);
+        let read = wait_until_ended(&app, &refused["execution_id"]).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
         assert_eq!(read["error"]["code"], code);
     }
@@ -345,31 +345,31 @@ async fn missing_prompt_arguments_return_422() {
 #[tokio::test]
 async fn only_the_submitter_reads_the_result() {
     let app = TestApp::start().await;
-    let here = ("workspace", Some(crate::stage::WORKSPACE));
+    let here = ("workspace", Some(crate::fixture::WORKSPACE));
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:grace", "viewer"), ("user:eve", "runtime_user")] {
-        app.given().role(actor, role, here).await;
+        app.fixtures().bind_role(actor, role, here).await;
     }
     let ran = run(&app, &workload).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     let own = app.get(&path).as_actor("user:ada").await.expect(200);
     assert_eq!(own["queued_result"]["result"], ran["output"]);
     // The submitter reads the outcome without a permission; the evidence needs `execution.view`.
-    let refused = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.refused(403, "forbidden");
+    let refused = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "execution.view");
     for actor in ["user:grace", "user:local"] {
         let read = app.get(&path).as_actor(actor).await.expect(200);
         assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null), "{actor}");
     }
-    app.get(&path).as_actor("user:eve").await.refused(404, "not_found");
-    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
-    app.get(format!("{path}/evidence-graph?format=dot")).await.refused(422, "validation_error");
+    app.get(&path).as_actor("user:eve").await.expect_refusal(404, "not_found");
+    app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
+    app.get(format!("{path}/evidence-graph?format=dot")).await.expect_refusal(422, "validation_error");
 }
 
 #[tokio::test]
 async fn activated_lane_serves_the_next_run() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let policy = given.policy("policy").await;
     let model = given.model_policy("model").await;
     let prompt = |text: &str| json!({ "system_prompt": text });
@@ -380,7 +380,7 @@ async fn activated_lane_serves_the_next_run() {
     };
     let workload = given.active_workload_with("main", vec![policy.clone(), model.clone(), one]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
-    let next = given.approved(&workload.workload_id, &[policy, model, two]).await;
+    let next = given.approved_release(&workload.workload_id, &[policy, model, two]).await;
     // The release is active only on `restricted`; `standard` still serves the caller.
     let path = format!("/v1/releases/{next}/transition");
     app.post(&path, json!({ "to_state": "active", "lane": "restricted" })).await.expect(200);

@@ -34,7 +34,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
         let (is_over, request) = (Arc::clone(&is_over), crowded.clone());
         crowd.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
-                request.clone().await.refused(503, "unavailable");
+                request.clone().await.expect_refusal(503, "unavailable");
             }
         });
     }

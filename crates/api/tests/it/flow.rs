@@ -1,8 +1,8 @@
 //! Flows: creation from YAML, validation with all errors, and the stored source text.
 
 use crate::{
-    burden::bounded,
-    stage::{ECHO_FLOW, WORKSPACE},
+    resource_usage::assert_bounded,
+    fixture::{ECHO_FLOW, WORKSPACE},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -35,15 +35,15 @@ async fn flow_keeps_the_source_text_of_every_version() {
     let versions = format!("/v1/flows/{id}/versions");
     let second = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
     let body = json!({ "content_yaml": second, "change_note": "It has a name now." });
-    let made = app.post(&versions, body.clone()).key("second").await;
+    let made = app.post(&versions, body.clone()).idempotency_key("second").await;
     let version = made.expect(201);
     assert_eq!((&version["version_label"], &version["content_yaml"]), (&json!("v1"), &json!(second)));
     assert_eq!((&version["asset_id"], &version["content"]["name"]), (&flow["asset_id"], &json!("Second")));
     assert_eq!(version["change_note"], "It has a name now.");
-    let again = app.post(&versions, body).key("second").await;
+    let again = app.post(&versions, body).idempotency_key("second").await;
     assert_eq!((again.expect(201), again.header("idempotency-replayed")), (version.clone(), Some("true")));
     let labelled = json!({ "content_yaml": second, "version_label": "first" });
-    app.post(&versions, labelled).await.refused(409, "duplicate_version_label");
+    app.post(&versions, labelled).await.expect_refusal(409, "duplicate_version_label");
 
     // The flow shows its newest version; each version keeps its own text.
     let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
@@ -67,7 +67,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
 #[tokio::test]
 async fn flow_can_exist_without_a_version() {
     let app = TestApp::start().await;
-    let id = app.given().asset("orchestration_flow", "bare").await;
+    let id = app.fixtures().asset("orchestration_flow", "bare").await;
     let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!(
         (&read["version"], &read["asset_version_id"], &read["content_yaml"]),
@@ -101,7 +101,7 @@ steps:
 #[tokio::test]
 async fn validation_reports_all_errors_and_stores_nothing() {
     let app = TestApp::start().await;
-    let flow = app.given().flow("echo", ECHO_FLOW).await;
+    let flow = app.fixtures().flow("echo", ECHO_FLOW).await;
     let path = format!("/v1/flows/{}/validate", flow.asset_id);
     let valid = app.post(&path, json!({ "content_yaml": ECHO_FLOW })).await.expect(200);
     assert_eq!(valid, json!({ "valid": true, "errors": [] }));
@@ -131,10 +131,10 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     assert_eq!((&at("unknown_key")["line"], &at("unknown_key")["column"]), (&json!(7), &json!(5)));
     // Creation reports the same errors.
     let body = json!({ "slug": "broken", "owner_ref": "team:a", "content_yaml": BROKEN });
-    let refused = app.post("/v1/flows", body).await.refused(400, "invalid_flow");
+    let refused = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
     assert_eq!(&refused["errors"], errors);
     let refused = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
-    assert_eq!(&refused.refused(400, "invalid_flow")["errors"], errors);
+    assert_eq!(&refused.expect_refusal(400, "invalid_flow")["errors"], errors);
     // Corrected errors disappear and no new ones appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
     let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
@@ -147,12 +147,12 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     for path in [
         format!("/v1/flows/{}/validate", prompt.asset_id),
         format!("/v1/flows/{}/versions", prompt.asset_id),
-        format!("/v1/flows/{}/validate?workspace_id={}", flow.asset_id, app.given().workspace("far", "far").await),
+        format!("/v1/flows/{}/validate?workspace_id={}", flow.asset_id, app.fixtures().workspace("far", "far").await),
     ] {
-        app.post(path, body.clone()).await.refused(404, "not_found");
+        app.post(path, body.clone()).await.expect_refusal(404, "not_found");
     }
-    app.post(&path, json!({ "content_yaml": 1 })).await.refused(422, "validation_error");
-    app.post(&path, json!({})).await.refused(422, "validation_error");
+    app.post(&path, json!({ "content_yaml": 1 })).await.expect_refusal(422, "validation_error");
+    app.post(&path, json!({})).await.expect_refusal(422, "validation_error");
 }
 
 fn flow_with_steps(list: &str) -> String {
@@ -240,24 +240,24 @@ fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
 #[tokio::test]
 async fn hostile_flows_are_refused_within_bounds() {
     let app = TestApp::start().await;
-    let flow = app.given().flow("echo", ECHO_FLOW).await;
+    let flow = app.fixtures().flow("echo", ECHO_FLOW).await;
     let path = format!("/v1/flows/{}/validate", flow.asset_id);
     app.post(&path, json!({ "content_yaml": ECHO_FLOW })).await.expect(200);
     for (name, text, code) in hostile_texts().into_iter().chain(hostile_graphs()) {
         let body = json!({ "slug": "hostile", "owner_ref": "team:a", "content_yaml": text });
-        let refused = bounded(name, app.post("/v1/flows", body)).await.refused(400, "invalid_flow");
+        let refused = assert_bounded(name, app.post("/v1/flows", body)).await.expect_refusal(400, "invalid_flow");
         assert!(error_codes(&refused["errors"]).contains(&code), "{name}: {}", refused["errors"]);
         assert!(refused["errors"].as_array().unwrap().iter().all(|error| error["line"].is_u64()), "{name}");
         let dry = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
         assert_eq!(dry, json!({ "valid": false, "errors": refused["errors"] }), "{name}");
     }
     let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
-    bounded("ten megabytes", app.post("/v1/flows", long)).await.refused(413, "payload_too_large");
+    assert_bounded("ten megabytes", app.post("/v1/flows", long)).await.expect_refusal(413, "payload_too_large");
     // JSON content is bounded as well, without the limit on the text.
     let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
     let body = json!({ "content": wide });
-    app.post(&versions, body).await.refused(400, "invalid_content");
+    app.post(&versions, body).await.expect_refusal(400, "invalid_content");
     let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }

@@ -13,7 +13,7 @@ use tokio::{
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends `bytes`, and returns everything that the server sends until it closes the connection.
-async fn spoken(app: &TestApp, bytes: &str) -> String {
+async fn send_raw(app: &TestApp, bytes: &str) -> String {
     let mut stream = TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(bytes.as_bytes()).await.unwrap();
     let mut received = Vec::new();
@@ -51,7 +51,7 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
         ("a chunk size beyond 64 bits", format!("{chunked}\r\n1ffffffffffffffff\r\n{{}}\r\n0\r\n\r\n")),
         ("a chunk that is longer than its size", format!("{chunked}\r\n1\r\n{{}}\r\n0\r\n\r\n")),
     ] {
-        let received = spoken(&app, &format!("{head}{request}{smuggled}")).await;
+        let received = send_raw(&app, &format!("{head}{request}{smuggled}")).await;
         let statuses = statuses(&received);
         assert_eq!(statuses.len(), 1, "{what}: {received}");
         assert!(statuses[0].starts_with('4'), "{what}: {received}");
@@ -68,15 +68,15 @@ async fn expect_headers_do_not_desynchronize_the_connection() {
     // Each request gets one final response; an interim 100 response can precede the first.
     let length = body.len();
     let sound =
-        spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
+        send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
     let final_statuses: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
     assert_eq!(final_statuses, ["201", "200"], "{sound}");
     // A request that its head disqualifies is refused before the client sends the body.
-    let long = spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
+    let long = send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
     let final_statuses: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
     assert_eq!(final_statuses, ["413"], "{long}");
     // An unknown expectation is refused and does not desynchronize the connection.
-    let odd = spoken(&app, &format!("{head}Expect: the-moon\r\nContent-Length: 2\r\n\r\n{{}}{last}")).await;
+    let odd = send_raw(&app, &format!("{head}Expect: the-moon\r\nContent-Length: 2\r\n\r\n{{}}{last}")).await;
     let final_statuses: Vec<&str> = statuses(&odd).into_iter().filter(|status| *status != "100").collect();
     assert!(final_statuses.first().is_some_and(|status| status.starts_with('4')) && final_statuses.len() <= 2, "{odd}");
 }

@@ -1,6 +1,6 @@
 //! Visibility of assets: namespaces, grants, and built-in assets.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn slugs(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap()).collect()
 }
 
-async fn grant(app: &TestApp, asset: &str, from: &str, grantee: Value) -> String {
+async fn create_grant(app: &TestApp, asset: &str, from: &str, grantee: Value) -> String {
     let path = format!("/v1/assets/{asset}/grants?workspace_id={from}");
     app.post(path, grantee).await.expect(201)["grant_id"].as_str().unwrap().to_owned()
 }
@@ -19,12 +19,12 @@ async fn grant(app: &TestApp, asset: &str, from: &str, grantee: Value) -> String
 #[tokio::test]
 async fn viewers_see_assets_of_the_whole_namespace() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let one = given.workspace("one", "shared").await;
     let two = given.workspace("two", "shared").await;
     let three = given.workspace("three", "elsewhere").await;
     let asset = given.in_workspace(&one).asset("skill", "shared-skill").await;
-    given.role("user:ada", "author", ("workspace", Some(&two))).await;
+    given.bind_role("user:ada", "author", ("workspace", Some(&two))).await;
     for (from, status) in [(&one, 200), (&two, 200), (&three, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
         assert_eq!(answer.status, status, "{answer}");
@@ -36,36 +36,36 @@ async fn viewers_see_assets_of_the_whole_namespace() {
     // A change requires a role in the asset's own workspace.
     let retire =
         app.post(format!("/v1/assets/{asset}/retire?workspace_id={two}"), json!({})).as_actor("user:ada").await;
-    assert_eq!(retire.refused(403, "forbidden")["permission"], "asset.edit");
+    assert_eq!(retire.expect_refusal(403, "forbidden")["permission"], "asset.edit");
     let version = json!({ "content": { "system_prompt": "x" } });
     let version = app.post(format!("/v1/assets/{asset}/versions"), version).as_actor("user:ada").await;
-    assert_eq!(version.refused(403, "forbidden")["permission"], "asset.edit");
+    assert_eq!(version.expect_refusal(403, "forbidden")["permission"], "asset.edit");
 }
 
 #[tokio::test]
 async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let here = given.workspace("here", "here").await;
     let there = given.workspace("there", "there").await;
     let home = given.in_workspace(&here);
     let (shown, hidden) = (home.prompt("shown").await, home.prompt("hidden").await);
-    given.role("user:ada", "viewer", ("workspace", Some(&there))).await;
+    given.bind_role("user:ada", "viewer", ("workspace", Some(&there))).await;
     // The only role of this caller was revoked.
-    let revoked = given.role("user:bob", "viewer", ("workspace", Some(&there))).await;
+    let revoked = given.bind_role("user:bob", "viewer", ("workspace", Some(&there))).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let read =
         |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
     for actor in ["user:ada", "user:bob"] {
-        read(actor, &shown.asset_id, &there).await.refused(404, "not_found");
-        let granted = grant(&app, &shown.asset_id, &here, json!({ "principal": actor })).await;
+        read(actor, &shown.asset_id, &there).await.expect_refusal(404, "not_found");
+        let granted = create_grant(&app, &shown.asset_id, &here, json!({ "principal": actor })).await;
         for from in [&here, &there] {
             assert_eq!(read(actor, &shown.asset_id, from).await.expect(200)["slug"], "shown");
-            read(actor, &hidden.asset_id, from).await.refused(404, "not_found");
+            read(actor, &hidden.asset_id, from).await.expect_refusal(404, "not_found");
             let listed = app.get(format!("/v1/assets?workspace_id={from}")).as_actor(actor).await.expect(200);
             assert_eq!(slugs(&listed), ["shown"], "{actor} from {from}");
         }
-        read(actor, &shown.asset_id, UNKNOWN_WORKSPACE).await.refused(404, "not_found");
+        read(actor, &shown.asset_id, UNKNOWN_WORKSPACE).await.expect_refusal(404, "not_found");
         let (asset, version) = (&shown.asset_id, &shown.asset_version_id);
         let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={there}");
         app.get(path).as_actor(actor).await.expect(200);
@@ -75,50 +75,50 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
         for verb in ["retire", "archive", "activate", "grants"] {
             let path = format!("/v1/assets/{asset}/{verb}?workspace_id={there}");
             let body = if verb == "grants" { json!({ "principal": "user:x" }) } else { json!({}) };
-            app.post(path, body).as_actor(actor).await.refused(403, "forbidden");
+            app.post(path, body).as_actor(actor).await.expect_refusal(403, "forbidden");
         }
         app.get(format!("/v1/assets/{asset}/grants?workspace_id={there}"))
             .as_actor(actor)
             .await
-            .refused(403, "forbidden");
+            .expect_refusal(403, "forbidden");
         let path = format!("/v1/assets/{asset}/grants/{granted}");
-        app.delete(format!("{path}?workspace_id={there}")).as_actor(actor).await.refused(403, "forbidden");
+        app.delete(format!("{path}?workspace_id={there}")).as_actor(actor).await.expect_refusal(403, "forbidden");
         app.delete(format!("{path}?workspace_id={here}")).await.expect(204);
-        app.delete(format!("{path}?workspace_id={here}")).await.refused(404, "not_found");
+        app.delete(format!("{path}?workspace_id={here}")).await.expect_refusal(404, "not_found");
         for from in [&here, &there] {
-            read(actor, asset, from).await.refused(404, "not_found");
+            read(actor, asset, from).await.expect_refusal(404, "not_found");
         }
     }
-    app.get("/v1/assets").as_actor("user:bob").await.refused(403, "forbidden");
+    app.get("/v1/assets").as_actor("user:bob").await.expect_refusal(403, "forbidden");
 }
 
 #[tokio::test]
 async fn workspace_grant_permits_reading_and_binding_there() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let here = given.workspace("here", "here").await;
     let there = given.workspace("there", "there").await;
     let beside = given.workspace("beside", "there").await;
     let policy = given.in_workspace(&here).policy("policy").await;
     let guest = given.in_workspace(&there);
     let (theirs, next) = (guest.workload("theirs").await, given.in_workspace(&beside).workload("next").await);
-    given.role("user:ada", "viewer", ("workspace", Some(&there))).await;
-    given.role("user:bob", "viewer", ("workspace", Some(&beside))).await;
+    given.bind_role("user:ada", "viewer", ("workspace", Some(&there))).await;
+    given.bind_role("user:bob", "viewer", ("workspace", Some(&beside))).await;
     let bind = async |workload: &str| {
         let draft = given.draft(workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         app.post(format!("/v1/releases/{draft}/bindings"), body).await
     };
-    bind(&theirs).await.refused(404, "not_found");
-    let granted = grant(&app, &policy.asset_id, &here, json!({ "grantee_workspace_id": there })).await;
+    bind(&theirs).await.expect_refusal(404, "not_found");
+    let granted = create_grant(&app, &policy.asset_id, &here, json!({ "grantee_workspace_id": there })).await;
     bind(&theirs).await.expect(201);
-    bind(&next).await.refused(404, "not_found");
+    bind(&next).await.expect_refusal(404, "not_found");
     let read = |actor: &str, from: &str| {
         app.get(format!("/v1/assets/{}?workspace_id={from}", policy.asset_id)).as_actor(actor)
     };
     read("user:ada", &there).await.expect(200);
-    read("user:ada", &beside).await.refused(404, "not_found");
-    read("user:bob", &there).await.refused(404, "not_found");
+    read("user:ada", &beside).await.expect_refusal(404, "not_found");
+    read("user:bob", &there).await.expect_refusal(404, "not_found");
     for (actor, seen) in [("user:ada", 1), ("user:bob", 0)] {
         for query in ["".to_owned(), format!("?workspace_id={there}")] {
             let listed = app.get(format!("/v1/assets{query}")).as_actor(actor).await;
@@ -127,29 +127,29 @@ async fn workspace_grant_permits_reading_and_binding_there() {
         }
     }
     app.delete(format!("/v1/assets/{}/grants/{granted}?workspace_id={here}", policy.asset_id)).await.expect(204);
-    bind(&theirs).await.refused(404, "not_found");
-    read("user:ada", &there).await.refused(404, "not_found");
+    bind(&theirs).await.expect_refusal(404, "not_found");
+    read("user:ada", &there).await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn grants_are_unique_listed_and_validated() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asset = given.asset("skill", "thing").await;
     let other = given.asset("skill", "other").await;
     let path = format!("/v1/assets/{asset}/grants?workspace_id={WORKSPACE}");
-    let made = app.post(&path, json!({ "principal": "group:readers" })).key("g").await;
+    let made = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
     let body = made.expect(201);
     let expected = json!({
         "grant_id": body["grant_id"], "asset_id": asset, "principal": "group:readers", "grantee_workspace_id": null,
         "created_at": body["created_at"], "created_by": "user:local",
     });
     assert_eq!(body, expected);
-    let again = app.post(&path, json!({ "principal": "group:readers" })).key("g").await;
+    let again = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
     assert_eq!((again.expect(201), again.header("idempotency-replayed")), (expected.clone(), Some("true")));
-    app.post(&path, json!({ "principal": "group:readers" })).await.refused(409, "duplicate_grant");
+    app.post(&path, json!({ "principal": "group:readers" })).await.expect_refusal(409, "duplicate_grant");
     let workspace = app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
-    app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.refused(409, "duplicate_grant");
+    app.post(&path, json!({ "grantee_workspace_id": WORKSPACE })).await.expect_refusal(409, "duplicate_grant");
     assert_eq!(app.get(&path).await.expect(200), json!([workspace, expected]));
     for (body, field) in [
         (json!({}), "principal"),
@@ -160,24 +160,24 @@ async fn grants_are_unique_listed_and_validated() {
         (json!({ "principal": "user:x", "role": "viewer" }), "role"),
         (json!({ "grantee_workspace_id": "x" }), "grantee_workspace_id"),
     ] {
-        let refused = app.post(&path, body.clone()).await.refused(422, "validation_error");
+        let refused = app.post(&path, body.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{body}");
     }
-    app.post(&path, json!({ "grantee_workspace_id": UNKNOWN_WORKSPACE })).await.refused(404, "not_found");
+    app.post(&path, json!({ "grantee_workspace_id": UNKNOWN_WORKSPACE })).await.expect_refusal(404, "not_found");
     let other_tenant = given.tenant("abroad").await;
     let foreign = given.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
-    app.post(&path, json!({ "grantee_workspace_id": foreign })).await.refused(404, "not_found");
+    app.post(&path, json!({ "grantee_workspace_id": foreign })).await.expect_refusal(404, "not_found");
     // A grant is found only under its own asset.
     let grant = expected["grant_id"].as_str().unwrap();
-    app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}")).await.refused(404, "not_found");
-    app.delete(format!("/v1/assets/{asset}/grants/{grant}")).await.refused(422, "validation_error");
+    app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}")).await.expect_refusal(404, "not_found");
+    app.delete(format!("/v1/assets/{asset}/grants/{grant}")).await.expect_refusal(422, "validation_error");
     app.delete(format!("/v1/assets/{asset}/grants/{grant}?workspace_id={WORKSPACE}")).await.expect(204);
 }
 
 #[tokio::test]
 async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
     let builtin = given.prompt("builtin").await;
     let own = given.in_workspace(&elsewhere).prompt("own").await;
@@ -188,9 +188,9 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let body = json!({
         "slug": "x", "asset_kind": "skill", "owner_ref": "team:a", "ownership_tier": "platform_builtin",
     });
-    app.post("/v1/assets", body).await.refused(422, "validation_error");
-    given.role("user:ada", "workspace_admin", ("workspace", Some(&elsewhere))).await;
-    given.role("user:home", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    app.post("/v1/assets", body).await.expect_refusal(422, "validation_error");
+    given.bind_role("user:ada", "workspace_admin", ("workspace", Some(&elsewhere))).await;
+    given.bind_role("user:home", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let read = app.get(format!("/v1/assets/{}?workspace_id={elsewhere}", builtin.asset_id)).as_actor("user:ada").await;
     assert_eq!(read.expect(200)["ownership_tier"], "platform_builtin");
     for query in ["".to_owned(), format!("?workspace_id={elsewhere}"), "?asset_kind=prompt_template".to_owned()] {
@@ -200,13 +200,13 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     for actor in ["user:ada", "user:home"] {
         let retire = format!("/v1/assets/{}/retire?workspace_id={elsewhere}", builtin.asset_id);
         let from = if actor == "user:home" { retire.replace(&elsewhere, WORKSPACE) } else { retire };
-        app.post(from, json!({})).as_actor(actor).await.refused(403, "forbidden");
+        app.post(from, json!({})).as_actor(actor).await.expect_refusal(403, "forbidden");
     }
     app.post(format!("/v1/assets/{}/retire?workspace_id={WORKSPACE}", builtin.asset_id), json!({})).await.expect(200);
     assert_eq!(own.slug, "own");
     // A caller without a role in the tenant does not see built-in assets.
-    let revoked = given.role("user:nobody", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let revoked = given.bind_role("user:nobody", "viewer", ("workspace", Some(WORKSPACE))).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let path = format!("/v1/assets/{}?workspace_id={WORKSPACE}", builtin.asset_id);
-    app.get(path).as_actor("user:nobody").await.refused(404, "not_found");
+    app.get(path).as_actor("user:nobody").await.expect_refusal(404, "not_found");
 }

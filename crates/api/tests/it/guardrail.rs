@@ -1,16 +1,16 @@
 //! Guardrails of runs: masking, blocking, human review, and their evidence.
 
 use crate::{
-    burden::bounded,
-    dispatch::path,
-    events::events,
-    execution::ended,
-    lookup,
-    stage::{WORKSPACE, knowledge},
+    resource_usage::assert_bounded,
+    dispatch::execution_path,
+    events::parse_event_stream,
+    execution::wait_until_ended,
+    retrieval,
+    fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Answer, Client, Version},
+    app::{ActiveWorkload, Response, Client, Version},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ struct GuardrailFixture {
 }
 
 impl GuardrailFixture {
-    async fn set(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
+    async fn start_with(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("write to bob@example.com".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
-        let given = app.given();
+        let given = app.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
@@ -44,35 +44,35 @@ impl GuardrailFixture {
         Self { app, provider, workload }
     }
 
-    async fn of(guardrails: Value) -> Self {
-        Self::set(guardrails, async |_: &TestApp| Vec::new()).await
+    async fn start(guardrails: Value) -> Self {
+        Self::start_with(guardrails, async |_: &TestApp| Vec::new()).await
     }
 
-    async fn ask(&self, ticket: &str) -> Answer {
+    async fn execute(&self, ticket: &str) -> Response {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         self.app.post(self.workload.execute_path(), body).await
     }
 
-    async fn execute_with_key(&self, ticket: &str) -> Answer {
+    async fn execute_with_key(&self, ticket: &str) -> Response {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        self.app.post(self.workload.execute_path(), body).key("once").await
+        self.app.post(self.workload.execute_path(), body).idempotency_key("once").await
     }
 
     /// Every conversation that the provider received.
-    fn asked(&self) -> String {
+    fn provider_input(&self) -> String {
         let calls = self.provider.calls();
         calls.iter().map(|call| format!("{:?}\n", call.conversation)).collect()
     }
 }
 
 /// The contents of a run's evidence artifacts of one kind, without payloads.
-pub(crate) async fn documents(app: &Client, execution: &Value, kind: &str) -> Vec<Value> {
-    let evidence = app.get(path(execution, "/evidence-graph")).await.expect(200);
+pub(crate) async fn evidence_documents(app: &Client, execution: &Value, kind: &str) -> Vec<Value> {
+    let evidence = app.get(execution_path(execution, "/evidence-graph")).await.expect(200);
     let mut documents = Vec::new();
     for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
         if artifact["artifact_kind"] == kind {
             let rest = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
-            documents.push(app.get(path(execution, &rest)).await.expect(200)["content"].clone());
+            documents.push(app.get(execution_path(execution, &rest)).await.expect(200)["content"].clone());
         }
     }
     documents
@@ -84,14 +84,14 @@ fn pii_guardrail(stage: &str, action: &str) -> Value {
 
 #[tokio::test]
 async fn masks_input_before_the_model_call() {
-    let fixture = GuardrailFixture::of(json!([pii_guardrail("input", "mask")])).await;
-    let answer = fixture.ask(TICKET).await.expect(200);
+    let fixture = GuardrailFixture::start(json!([pii_guardrail("input", "mask")])).await;
+    let answer = fixture.execute(TICKET).await.expect(200);
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
-    let sent = fixture.asked();
+    let sent = fixture.provider_input();
     assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
     assert!(!sent.contains("ada@") && !sent.contains("4111"), "{sent}");
     let id = &answer["execution_id"];
-    let [found] = &documents(&fixture.app, id, "guardrail").await[..] else {
+    let [found] = &evidence_documents(&fixture.app, id, "guardrail").await[..] else {
         panic!("expected exactly one guardrail document")
     };
     assert_eq!(
@@ -103,7 +103,7 @@ async fn masks_input_before_the_model_call() {
         json!([{ "guardrail_config": "rails", "id": "pii", "detector": "pii", "reason_code": "personal_data",
             "effect": "enforced", "action": "mask", "found": 2, "entities": { "card": 1, "email": 1 } }])
     );
-    let graph = fixture.app.get(path(id, "/evidence-graph?format=graph")).await;
+    let graph = fixture.app.get(execution_path(id, "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("guardrail") && !graph.text().contains("4111"), "{graph}");
 }
 
@@ -111,32 +111,32 @@ async fn masks_input_before_the_model_call() {
 async fn blocks_input_before_the_model_call() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
-    let fixture = GuardrailFixture::of(json!([blocking])).await;
-    let refused = fixture.execute_with_key(TICKET).await.refused(422, "guardrail_blocked");
+    let fixture = GuardrailFixture::start(json!([blocking])).await;
+    let refused = fixture.execute_with_key(TICKET).await.expect_refusal(422, "guardrail_blocked");
     let again = fixture.execute_with_key(TICKET).await;
-    assert_eq!(again.refused(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
+    assert_eq!(again.expect_refusal(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
     assert_eq!((fixture.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
     let id = &refused["execution_id"];
-    let read = ended(&fixture.app, id).await;
+    let read = wait_until_ended(&fixture.app, id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
-    let found = &documents(&fixture.app, id, "guardrail").await[0];
+    let found = &evidence_documents(&fixture.app, id, "guardrail").await[0];
     assert_eq!((&found["verdict"], &found["findings"][0]["reason_code"]), (&json!("blocked"), &json!("card_sent")));
-    fixture.ask("I am ada@example.com.").await.expect(200);
-    assert!(fixture.asked().contains("ada@example.com"), "flagged text is not masked");
+    fixture.execute("I am ada@example.com.").await.expect(200);
+    assert!(fixture.provider_input().contains("ada@example.com"), "flagged text is not masked");
 }
 
 #[tokio::test]
 async fn blocked_output_is_never_disclosed() {
-    let fixture = GuardrailFixture::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
+    let fixture = GuardrailFixture::start(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
         "action": "block" }]))
     .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     assert!(!stream.text().contains("bob"), "{stream}");
-    let refused = fixture.ask("Whom?").await.refused(422, "guardrail_blocked");
+    let refused = fixture.execute("Whom?").await.expect_refusal(422, "guardrail_blocked");
     let id = &refused["execution_id"];
     for rest in ["", "/evidence-graph", "/events"] {
-        let shown = fixture.app.get(path(id, rest)).await;
+        let shown = fixture.app.get(execution_path(id, rest)).await;
         assert_eq!(shown.status, 200, "{shown}");
         assert!(!shown.text().contains("bob@"), "{shown}");
     }
@@ -146,26 +146,26 @@ async fn blocked_output_is_never_disclosed() {
 async fn logging_only_guardrail_withholds_nothing() {
     let mut watching = pii_guardrail("output", "block");
     watching["mode"] = json!("logging_only");
-    let fixture = GuardrailFixture::of(json!([watching])).await;
+    let fixture = GuardrailFixture::start(json!([watching])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
-    let output: String = events(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
+    let output: String = parse_event_stream(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
     assert_eq!(output, "write to bob@example.com");
-    let answer = fixture.ask("Whom?").await.expect(200);
-    let found = &documents(&fixture.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
+    let answer = fixture.execute("Whom?").await.expect(200);
+    let found = &evidence_documents(&fixture.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["effect"], &found["action"]), (&json!("logging_only"), &json!("block")));
 }
 
 #[tokio::test]
 async fn finding_can_require_human_review() {
-    let fixture = GuardrailFixture::of(json!([pii_guardrail("output", "require_approval")])).await;
-    let waiting = fixture.ask("Whom?").await.expect(202);
+    let fixture = GuardrailFixture::start(json!([pii_guardrail("output", "require_approval")])).await;
+    let waiting = fixture.execute("Whom?").await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
-    assert!(!fixture.app.get(path(id, "")).await.text().contains("bob@"));
+    assert!(!fixture.app.get(execution_path(id, "")).await.text().contains("bob@"));
     let verdict = json!({ "outcome": "approved" });
-    fixture.app.post(path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
-    assert_eq!(ended(&fixture.app, id).await["queued_result"]["result"], "write to bob@example.com");
+    fixture.app.post(execution_path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(wait_until_ended(&fixture.app, id).await["queued_result"]["result"], "write to bob@example.com");
 }
 
 #[tokio::test]
@@ -173,19 +173,19 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
         let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
-        let fixture = GuardrailFixture::set(rails, async |app: &TestApp| {
-            let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+        let fixture = GuardrailFixture::start_with(rails, async |app: &TestApp| {
+            let base = app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
             let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
             app.post(path, json!({ "documents": [document] })).await.expect(201);
-            vec![base, app.given().flow("flow", lookup::FLOW).await]
+            vec![base, app.fixtures().flow("flow", retrieval::RETRIEVAL_FLOW).await]
         })
         .await;
         let answer = fixture.ask("leave").await;
         if blocked {
             let refused = answer.refused(422, "guardrail_blocked");
             assert_eq!(fixture.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
-            let found = &documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
+            let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
             answer.expect(200);
@@ -204,20 +204,20 @@ fn failing_branches(stage: &str) -> Value {
 /// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
 async fn schema_guardrail_memory_is_bounded() {
-    let fixture = GuardrailFixture::of(failing_branches("input")).await;
+    let fixture = GuardrailFixture::start(failing_branches("input")).await;
     let send = |count: usize| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
         fixture.app.post(fixture.workload.execute_path(), body)
     };
     for count in [100, 1_000] {
-        let refused = bounded(&format!("{count} numbers"), send(count)).await.refused(422, "guardrail_blocked");
-        let found = &documents(&fixture.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
+        let refused = assert_bounded(&format!("{count} numbers"), send(count)).await.expect_refusal(422, "guardrail_blocked");
+        let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
     // Beyond the evaluation budget, the guardrail fails closed.
-    let failed = bounded("2 000 numbers", send(2_000)).await.expect(200);
+    let failed = assert_bounded("2 000 numbers", send(2_000)).await.expect(200);
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
-    let found = &documents(&fixture.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
+    let found = &evidence_documents(&fixture.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["on_error"], &found["error_code"]), (&json!("fail_closed"), &json!("schema_budget_exceeded")));
     assert_eq!(fixture.provider.count(), 0);
 }
@@ -225,10 +225,10 @@ async fn schema_guardrail_memory_is_bounded() {
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn long_texts_are_checked() {
-    let fixture = GuardrailFixture::of(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
+    let fixture = GuardrailFixture::start(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
-    fixture.ask(&long).await.expect(200);
-    let sent = fixture.asked();
+    fixture.execute(&long).await.expect(200);
+    let sent = fixture.provider_input();
     assert!(sent.contains("[email]") && !sent.contains("ada@example.com"));
 }
 
@@ -239,7 +239,7 @@ fn blocking_pii_guardrail(id: &str) -> Value {
 #[tokio::test]
 async fn unsupported_detectors_block_activation() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rails = json!({ "guardrails": [
         { "id": "a", "detector": "toxicity", "stage": "output", "action": "block" },
         { "id": "b", "detector": "pii", "stage": "output", "action": "block", "entities": { "PERSON": "mask" } },
@@ -252,9 +252,9 @@ async fn unsupported_detectors_block_activation() {
         given.model_policy("models").await,
         given.version("guardrail_config", "rails", rails).await,
     ];
-    let release = given.approved(&given.workload("guarded").await, &versions).await;
+    let release = given.approved_release(&given.workload("guarded").await, &versions).await;
     let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;
-    let detail = transition.refused(422, "activation_blocked");
+    let detail = transition.expect_refusal(422, "activation_blocked");
     let missing: Vec<(&str, &str)> = detail["missing"]
         .as_array()
         .unwrap()

@@ -1,6 +1,6 @@
 //! Runs the commands of the guide as a reader does.
 
-use fairway_sandbox::Embedded;
+use fairway_sandbox::EmbeddedGateway;
 use fairway_testkit::TestApp;
 use std::{
     env,
@@ -74,7 +74,7 @@ fn run_script(script: &str, settings: &[(&str, String)]) -> Output {
 #[tokio::test]
 async fn every_chapter_of_the_guide_runs() {
     let guide = Path::new(ROOT).join("docs/guide");
-    let gateway = Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into());
+    let gateway = EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into());
     let app = TestApp::builder().gateway(Arc::new(gateway)).start().await;
     let settings = [
         ("FAIRWAY", format!("http://{}", app.address())),

@@ -1,9 +1,9 @@
 //! Hooks of runs: their requests, the effect of their responses, and failures.
 
-use crate::{dispatch::path, execution::ended, guardrail::documents};
+use crate::{dispatch::execution_path, execution::wait_until_ended, guardrail::evidence_documents};
 use fairway_testkit::{
     Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
-    app::{ActiveWorkload, Answer, Version},
+    app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -16,27 +16,27 @@ struct HookFixture {
 }
 
 impl HookFixture {
-    async fn set(allowed: &'static str) -> Self {
+    async fn start(allowed: &'static str) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", allowed).provider(provider.clone()).start().await;
         Self { app, provider, endpoint: FaultyEndpoint::start().await }
     }
 
     /// A workload with a hook that calls the endpoint; `overrides` extends the content of the hook.
-    async fn hooked(&self, slug: &str, event: &str, overrides: Value) -> ActiveWorkload {
+    async fn workload_with_endpoint(&self, slug: &str, event: &str, overrides: Value) -> ActiveWorkload {
         let mut content =
             json!({ "event": event, "handler": { "type": "http", "ref": self.endpoint.url("/s3cret-path") } });
         content.as_object_mut().unwrap().extend(overrides.as_object().unwrap().clone());
-        self.under(slug, content).await
+        self.workload_with_hook(slug, content).await
     }
 
-    async fn under(&self, slug: &str, content: Value) -> ActiveWorkload {
-        let versions = self.versions(slug, content).await;
-        self.app.given().active_workload_with(slug, versions).await
+    async fn workload_with_hook(&self, slug: &str, content: Value) -> ActiveWorkload {
+        let versions = self.release_versions(slug, content).await;
+        self.app.fixtures().active_workload_with(slug, versions).await
     }
 
-    async fn versions(&self, slug: &str, content: Value) -> Vec<Version> {
-        let given = self.app.given();
+    async fn release_versions(&self, slug: &str, content: Value) -> Vec<Version> {
+        let given = self.app.fixtures();
         let name = |what: &str| format!("{slug}-{what}");
         vec![
             given.prompt(&name("prompt")).await,
@@ -46,7 +46,7 @@ impl HookFixture {
         ]
     }
 
-    async fn ask(&self, workload: &ActiveWorkload, ticket: &str) -> Answer {
+    async fn execute(&self, workload: &ActiveWorkload, ticket: &str) -> Response {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         self.app.post(workload.execute_path(), body).await
     }
@@ -56,13 +56,13 @@ const LOOPBACK: &str = "127.0.0.1/32";
 
 #[tokio::test]
 async fn hook_receives_the_model_request_and_can_modify_it() {
-    let fixture = HookFixture::set(LOOPBACK).await;
-    let workload = fixture.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
+    let fixture = HookFixture::start(LOOPBACK).await;
+    let workload = fixture.workload_with_endpoint("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
     let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
     fixture.endpoint.respond_in_sequence([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
-    let answer = fixture.ask(&workload, "a refund").await.expect(200);
+    let answer = fixture.execute(&workload, "a refund").await.expect(200);
     assert_eq!(answer["output"], "billing");
     let call = &fixture.provider.calls()[0].conversation;
     assert_eq!((call.system_prompt.as_str(), call.messages[0].content.as_str()), ("Be brief.", "Sort this."));
@@ -85,34 +85,34 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
         assert_eq!(payload[name], value, "{name} of {payload}");
     }
     assert!(payload["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{payload}");
-    let evidence = &documents(&fixture.app, &answer["execution_id"], "hook").await[0];
+    let evidence = &evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0];
     assert_eq!((&evidence["decision"], &evidence["reason_code"]), (&json!("modify"), &json!("shorter")));
     assert!(!evidence.to_string().contains("brief") && !evidence.to_string().contains("s3cret-path"), "{evidence}");
-    fixture.ask(&workload, "a refund").await.expect(200);
+    fixture.execute(&workload, "a refund").await.expect(200);
     assert!(fixture.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
 }
 
 #[tokio::test]
 async fn hook_denial_fails_the_run_before_the_model_call() {
-    let fixture = HookFixture::set(LOOPBACK).await;
-    let workload = fixture.hooked("main", "pre_execute", json!({})).await;
-    fixture.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
-    let refused = fixture.ask(&workload, "a refund").await.refused(422, "hook_denied");
+    let fixture = HookFixture::start(LOOPBACK).await;
+    let workload = fixture.workload_with_endpoint("main", "pre_execute", json!({})).await;
+    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
+    let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
     assert_eq!(fixture.provider.count(), 0);
-    let read = ended(&fixture.app, &refused["execution_id"]).await;
+    let read = wait_until_ended(&fixture.app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
-    let evidence = &documents(&fixture.app, &refused["execution_id"], "hook").await[0];
+    let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["event"], &evidence["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
-    let graph = fixture.app.get(path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
+    let graph = fixture.app.get(execution_path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("hook"), "{graph}");
 }
 
 #[tokio::test]
 async fn hook_can_require_human_review() {
-    let fixture = HookFixture::set(LOOPBACK).await;
-    let workload = fixture.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
-    fixture.endpoint.says(Script::json(&json!({ "decision": "ask" })));
-    let waiting = fixture.ask(&workload, "a refund").await.expect(202);
+    let fixture = HookFixture::start(LOOPBACK).await;
+    let workload = fixture.workload_with_endpoint("main", "post_execute", json!({ "may": ["ask"] })).await;
+    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "ask" })));
+    let waiting = fixture.execute(&workload, "a refund").await.expect(202);
     assert_eq!(waiting["review"], "pending");
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
@@ -120,9 +120,9 @@ async fn hook_can_require_human_review() {
 /// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
-    let fixture = HookFixture::set(LOOPBACK).await;
-    let closed = fixture.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
-    let open = fixture.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
+    let fixture = HookFixture::start(LOOPBACK).await;
+    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
+    let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
     let huge = "x".repeat(10 << 20);
     for (script, code) in [
         (Script::hang(), "call_timeout"),
@@ -136,8 +136,8 @@ async fn invalid_hook_responses_follow_on_error() {
         (Script::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
         let (model_calls, hook_calls) = (fixture.provider.count(), fixture.endpoint.count());
-        fixture.endpoint.says(script.clone());
-        let answer = fixture.ask(&closed, "a refund").await.expect(200);
+        fixture.endpoint.respond_with(script.clone());
+        let answer = fixture.execute(&closed, "a refund").await.expect(200);
         assert_eq!(
             (&answer["status"], &answer["error"]["code"]),
             (&json!("failed"), &json!("hook_unavailable")),
@@ -148,61 +148,61 @@ async fn invalid_hook_responses_follow_on_error() {
             (model_calls, hook_calls + 1),
             "{code}: the model is not called"
         );
-        let evidence = &documents(&fixture.app, &answer["execution_id"], "hook").await[0];
+        let evidence = &evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0];
         assert_eq!((&evidence["error"], &evidence["decision"]), (&json!(code), &Value::Null));
         assert!(!evidence.to_string().contains("garbage") && !evidence.to_string().contains("127.0.0.1"), "{evidence}");
-        fixture.endpoint.says(script);
-        let answer = fixture.ask(&open, "a refund").await.expect(200);
+        fixture.endpoint.respond_with(script);
+        let answer = fixture.execute(&open, "a refund").await.expect(200);
         assert_eq!(answer["output"], "billing", "{code}");
-        assert_eq!(documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], code);
+        assert_eq!(evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], code);
     }
 }
 
 #[tokio::test]
 async fn loopback_hooks_require_an_egress_allowance() {
-    let fixture = HookFixture::set("").await;
-    fixture.endpoint.says(Script::json(&json!({ "decision": "allow" })));
-    let closed = fixture.hooked("closed", "pre_llm", json!({})).await;
-    let open = fixture.hooked("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
-    let answer = fixture.ask(&closed, "a refund").await.expect(200);
+    let fixture = HookFixture::start("").await;
+    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "allow" })));
+    let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
+    let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
+    let answer = fixture.execute(&closed, "a refund").await.expect(200);
     assert_eq!(answer["error"]["code"], "hook_unavailable");
-    assert_eq!(documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
-    assert_eq!(fixture.ask(&open, "a refund").await.expect(200)["output"], "billing");
+    assert_eq!(evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
+    assert_eq!(fixture.execute(&open, "a refund").await.expect(200)["output"], "billing");
     assert_eq!(fixture.endpoint.count(), 0, "the endpoint is not called");
 }
 
 #[tokio::test]
 async fn policy_hook_uses_the_version_resolved_at_approval() {
-    let fixture = HookFixture::set("").await;
+    let fixture = HookFixture::start("").await;
     let deny = json!([
         { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
         { "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" },
     ]);
-    let gate = fixture.app.given().policy_with_rules("gate", deny).await;
+    let gate = fixture.app.fixtures().policy_with_rules("gate", deny).await;
     let content = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "gate" } },
         "if": "actor.ref == 'user:local' && inputs.event.name == 'post_llm'" });
-    let workload = fixture.under("main", content).await;
+    let workload = fixture.workload_with_hook("main", content).await;
     // A later version of the policy does not affect an approved release.
     let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
-    fixture.app.given().next_version(&gate.asset_id, allow).await;
-    let refused = fixture.ask(&workload, "a refund").await.refused(422, "hook_denied");
-    let evidence = &documents(&fixture.app, &refused["execution_id"], "hook").await[0];
+    fixture.app.fixtures().next_version(&gate.asset_id, allow).await;
+    let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
+    let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));
-    fixture.provider.becomes(Behaviour::Answers("other".to_owned()));
-    assert_eq!(fixture.ask(&workload, "a refund").await.expect(200)["output"], "other");
+    fixture.provider.set_behaviour(Behaviour::Answers("other".to_owned()));
+    assert_eq!(fixture.execute(&workload, "a refund").await.expect(200)["output"], "other");
 }
 
 #[tokio::test]
 async fn unsupported_hook_handlers_block_activation() {
-    let fixture = HookFixture::set("").await;
-    let given = fixture.app.given();
+    let fixture = HookFixture::start("").await;
+    let given = fixture.app.fixtures();
     given.prompt("ask").await;
     let content =
         json!({ "event": "pre_llm", "handler": { "type": "prompt", "ref": { "slug": "ask" } }, "mode": "observe" });
-    let versions = fixture.versions("main", content).await;
-    let release = given.approved(&given.workload("main").await, &versions).await;
+    let versions = fixture.release_versions("main", content).await;
+    let release = given.approved_release(&given.workload("main").await, &versions).await;
     let path = format!("/v1/releases/{release}/transition");
-    let detail = fixture.app.post(path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let detail = fixture.app.post(path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing = json!([{ "code": "control_not_enforced",
         "message": "this server does not support `content.handler.type` of the `hook_definition` `main-hook`" }]);
     assert_eq!(detail["missing"], missing);

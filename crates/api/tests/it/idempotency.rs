@@ -1,17 +1,17 @@
 //! Idempotency keys: a repeated request returns the first effect and causes no second one.
 
 use crate::{
-    document::routes,
-    stage::{Stage, WORKSPACE},
+    openapi_routes::routes,
+    fixture::{WorkspaceFixture, WORKSPACE},
 };
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Answer};
+use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Response};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const AFTER_RETENTION: i64 = 24 * 60 * 60 + 60;
 
-fn is_replayed(answer: &Answer) -> bool {
+fn is_replayed(answer: &Response) -> bool {
     answer.header("idempotency-replayed") == Some("true")
 }
 
@@ -24,11 +24,11 @@ async fn row_count(app: &TestApp, table: &str) -> i64 {
 #[tokio::test]
 async fn every_keyed_request_has_one_effect() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let mut keyed = 0;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
         keyed += 1;
-        let request = stage.request(route.id()).await.key("once");
+        let request = stage.successful_request(route.operation_id()).await.idempotency_key("once");
         let first = request.clone().await;
         assert!([200, 201].contains(&first.status), "{first}");
         assert!(!is_replayed(&first), "{first}");
@@ -40,18 +40,18 @@ async fn every_keyed_request_has_one_effect() {
             assert_eq!(again.header("location"), first.header("location"), "{again}");
             assert_eq!(again.header("etag"), first.header("etag"), "{again}");
             let (mut once, twice) = (first.json(), again.json());
-            if route.id() == "create_share_link" {
+            if route.operation_id() == "create_share_link" {
                 // Only the first response shows the token.
                 assert!(once["token"].is_string() && twice["token"].is_null(), "{again}");
                 once["token"] = Value::Null;
             }
-            assert_eq!(once, twice, "{}", route.id());
+            assert_eq!(once, twice, "{}", route.operation_id());
         }
-        assert_eq!(row_count(&app, "fact").await, facts, "{}: a replay writes no fact", route.id());
+        assert_eq!(row_count(&app, "fact").await, facts, "{}: a replay writes no fact", route.operation_id());
         // The key belongs to one body.
-        if !["bind_version", "advance_rollout", "cancel_execution"].contains(&route.id()) {
-            let mut other = stage.body(route.id());
-            match route.id() {
+        if !["bind_version", "advance_rollout", "cancel_execution"].contains(&route.operation_id()) {
+            let mut other = stage.successful_body(route.operation_id());
+            match route.operation_id() {
                 "transition_release" => other["to_state"] = json!("draft"),
                 "activate_asset" | "retire_asset" | "archive_asset" => {
                     // A different body with the same meaning.
@@ -68,9 +68,9 @@ async fn every_keyed_request_has_one_effect() {
                 "create_flow_version" => other["version_label"] = json!("another"),
                 _ => {}
             }
-            request.clone().json(other).await.refused(409, "idempotency_key_conflict");
+            request.clone().json(other).await.expect_refusal(409, "idempotency_key_conflict");
         }
-        assert_eq!(row_count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.id());
+        assert_eq!(row_count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.operation_id());
     }
     assert_eq!(keyed, 30, "the number of routes with keys differs");
 }
@@ -78,11 +78,11 @@ async fn every_keyed_request_has_one_effect() {
 #[tokio::test]
 async fn replayed_transition_returns_its_own_time() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
-    let policy = app.given().policy("policy").await;
-    let release = app.given().draft(&workload, &[policy]).await;
+    let workload = app.fixtures().workload("main").await;
+    let policy = app.fixtures().policy("policy").await;
+    let release = app.fixtures().draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
-    let submit = || app.post(&path, json!({ "to_state": "review_ready" })).key("submit");
+    let submit = || app.post(&path, json!({ "to_state": "review_ready" })).idempotency_key("submit");
     let first = submit().await.expect(200);
     let reopened = app.post(&path, json!({ "to_state": "draft" })).await.expect(200);
     assert_ne!(reopened["transitioned_at"], first["transitioned_at"]);
@@ -101,7 +101,7 @@ async fn equivalent_json_bodies_are_the_same_request() {
     let app = TestApp::start().await;
     let one = r#"{"slug":"same","asset_kind":"skill","owner_ref":"team:a"}"#;
     let other = "{ \"owner_ref\": \"team:a\",\n \"asset_kind\": \"sk\\u0069ll\", \"slug\": \"same\" }";
-    let send = |body: &str| app.post("/v1/assets", Value::Null).bytes("application/json", body).key("k");
+    let send = |body: &str| app.post("/v1/assets", Value::Null).with_body("application/json", body).idempotency_key("k");
     let first = send(one).await.expect(201);
     let again = send(other).await;
     assert_eq!(again.expect(201), first);
@@ -111,11 +111,11 @@ async fn equivalent_json_bodies_are_the_same_request() {
 #[tokio::test]
 async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let tenant = given.tenant("acme").await;
     given.in_tenant(&tenant, "").workspace("there", "there").await;
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
-    let post = |slug: &str| app.post("/v1/assets", asset(slug)).key("shared");
+    let post = |slug: &str| app.post("/v1/assets", asset(slug)).idempotency_key("shared");
     let mut made = BTreeSet::new();
     for answer in
         [post("one").as_actor("user:ada").await, post("two").as_actor("user:grace").await, post("three").await]
@@ -125,17 +125,17 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     }
     assert_eq!(made.len(), 3);
     let workload = json!({ "slug": "one", "owner_ref": "team:a", "invocation_mode": "api" });
-    assert!(!is_replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").key("shared").await));
+    assert!(!is_replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").idempotency_key("shared").await));
     let workspaces = app.get("/v1/workspaces").in_tenant(&tenant).await.expect(200);
     let other_workspace = workspaces[0]["workspace_id"].as_str().unwrap();
     let in_other_tenant =
-        app.post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one")).in_tenant(&tenant).key("shared");
+        app.post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one")).in_tenant(&tenant).idempotency_key("shared");
     assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource.
     let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
     for asset in [a, b] {
         let body = json!({ "content": { "system_prompt": "x" } });
-        let answer = app.post(format!("/v1/assets/{asset}/versions"), body).key("v").await;
+        let answer = app.post(format!("/v1/assets/{asset}/versions"), body).idempotency_key("v").await;
         assert_eq!(answer.expect(201)["asset_id"], asset);
     }
 }
@@ -146,36 +146,36 @@ async fn rejects_malformed_keys() {
     let post = || app.post("/v1/assets", json!({ "slug": "k", "asset_kind": "skill", "owner_ref": "team:a" }));
     let long = "k".repeat(256);
     for key in ["", " ", "a b", "a\tb", "é", &long] {
-        let refused = post().key(key).await.refused(422, "validation_error");
+        let refused = post().idempotency_key(key).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "Idempotency-Key", "{key:?}");
     }
-    post().key("a").key("a").await.refused(422, "validation_error");
-    post().key(&"!".repeat(255)).await.expect(201);
+    post().idempotency_key("a").idempotency_key("a").await.expect_refusal(422, "validation_error");
+    post().idempotency_key(&"!".repeat(255)).await.expect(201);
 }
 
 #[tokio::test]
 async fn refused_request_does_not_consume_its_key() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     given.asset("skill", "taken").await;
     let post =
         |slug: &str| app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }));
-    post("taken").key("k").await.refused(409, "duplicate_slug");
-    assert!(!is_replayed(&post("free").key("k").await));
+    post("taken").idempotency_key("k").await.expect_refusal(409, "duplicate_slug");
+    assert!(!is_replayed(&post("free").idempotency_key("k").await));
     let prompt = given.asset("prompt_template", "prompt").await;
     let version = |content: Value| app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content }));
-    version(json!({ "system_prompt": 1 })).key("v").await.refused(400, "invalid_content");
-    assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).key("v").await));
+    version(json!({ "system_prompt": 1 })).idempotency_key("v").await.expect_refusal(400, "invalid_content");
+    assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).idempotency_key("v").await));
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
     let release = given.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
-    app.post(&path, json!({ "to_state": "active" })).key("t").await.refused(409, "invalid_transition");
-    assert!(!is_replayed(&app.post(&path, json!({ "to_state": "review_ready" })).key("t").await));
+    app.post(&path, json!({ "to_state": "active" })).idempotency_key("t").await.expect_refusal(409, "invalid_transition");
+    assert!(!is_replayed(&app.post(&path, json!({ "to_state": "review_ready" })).idempotency_key("t").await));
     app.post("/v1/workloads/by-slug/main/execute", json!({ "environment": "dev" }))
-        .key("x")
+        .idempotency_key("x")
         .await
-        .refused(409, "no_active_release");
+        .expect_refusal(409, "no_active_release");
 }
 
 #[tokio::test]
@@ -183,13 +183,13 @@ async fn keys_expire_after_one_day() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let post = |slug: &str| {
-        app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" })).key("k")
+        app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" })).idempotency_key("k")
     };
     let run =
-        || app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).key("k");
+        || app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).idempotency_key("k");
     let (first, ran) = (post("one").await.expect(201), run().await.expect(200));
     app.database().move_clock(AFTER_RETENTION - 120).await.unwrap();
-    post("two").await.refused(409, "idempotency_key_conflict");
+    post("two").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(run().await.expect(200), ran);
     app.database().move_clock(AFTER_RETENTION).await.unwrap();
     let second = post("two").await;
@@ -203,18 +203,18 @@ async fn keys_expire_after_one_day() {
 #[tokio::test]
 async fn replays_require_current_permissions() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let here = ("workspace", Some(WORKSPACE));
     let workload = app.active_workload("main").await;
-    let author = given.role("user:ada", "author", here).await;
-    given.role("user:ada", "runtime_user", here).await;
+    let author = given.bind_role("user:ada", "author", here).await;
+    given.bind_role("user:ada", "runtime_user", here).await;
     let post = || app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:ada").key("k");
-    post().as_actor("user:ada").key("k").await.expect(201);
+    let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:ada").idempotency_key("k");
+    post().as_actor("user:ada").idempotency_key("k").await.expect(201);
     let ran = run().await.expect(200);
     app.delete(format!("/v1/role-bindings/{author}")).await.expect(204);
-    let refused = post().as_actor("user:ada").key("k").await;
+    let refused = post().as_actor("user:ada").idempotency_key("k").await;
     assert!([403, 404].contains(&refused.status), "{refused}");
     assert!(!refused.text().contains("asset_id"), "{refused}");
     // Operations that are still permitted are replayed; the others are refused.
@@ -224,13 +224,13 @@ async fn replays_require_current_permissions() {
         let id = binding["role_binding_id"].as_str().unwrap();
         app.delete(format!("/v1/role-bindings/{id}")).await.expect(204);
     }
-    run().await.refused(404, "not_found");
+    run().await.expect_refusal(404, "not_found");
     // A replay returns the current state of the resource.
     let workload = json!({ "slug": "moving", "owner_ref": "team:a", "invocation_mode": "api" });
-    let first = app.post("/v1/workloads", workload.clone()).key("w").await.expect(201);
+    let first = app.post("/v1/workloads", workload.clone()).idempotency_key("w").await.expect(201);
     let path = format!("/v1/workloads/{}", first["workload_id"].as_str().unwrap());
     let changed = app.patch(&path, json!({ "description": "Changed." })).await.expect(200);
-    let again = app.post("/v1/workloads", workload).key("w").await;
+    let again = app.post("/v1/workloads", workload).idempotency_key("w").await;
     assert_eq!(again.expect(201), changed);
     assert_eq!(again.header("etag"), Some("\"2\""));
 }
@@ -238,13 +238,13 @@ async fn replays_require_current_permissions() {
 #[tokio::test]
 async fn concurrent_duplicates_have_one_effect() {
     let app = TestApp::start().await;
-    let prompt = app.given().asset("prompt_template", "prompt").await;
+    let prompt = app.fixtures().asset("prompt_template", "prompt").await;
     let version = json!({ "content": { "system_prompt": "x" } });
     let asset = json!({ "slug": "one", "asset_kind": "skill", "owner_ref": "team:a" });
     let before = row_count(&app, "fact").await;
     let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
     for (path, body) in cases {
-        let answers = join_all((0..100).map(|_| app.post(&path, body.clone()).key("k").into_future())).await;
+        let answers = join_all((0..100).map(|_| app.post(&path, body.clone()).idempotency_key("k").into_future())).await;
         let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
         assert_eq!(bodies.len(), 1, "{bodies:?}");
         assert_eq!(answers.iter().filter(|answer| !is_replayed(answer)).count(), 1);
@@ -256,9 +256,9 @@ async fn concurrent_duplicates_have_one_effect() {
 #[tokio::test]
 async fn concurrent_duplicates_of_every_change_happen_once() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
-        let request = stage.request(route.id()).await.key("at-once");
+        let request = stage.successful_request(route.operation_id()).await.idempotency_key("at-once");
         let before = row_count(&app, "fact").await;
         let answers = join_all((0..10).map(|_| request.clone().into_future())).await;
         let mut fresh = 0;
@@ -266,7 +266,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
             match answer.status {
                 200 | 201 => fresh += usize::from(!is_replayed(answer)),
                 // Concurrent duplicates of a script compete for permits like other scripts.
-                429 if route.id() == "run_code" => drop(answer.refused(429, "too_many_scripts")),
+                429 if route.operation_id() == "run_code" => drop(answer.expect_refusal(429, "too_many_scripts")),
                 _ => {
                     // Operations with external effects reserve their key first.
                     let reserving = [
@@ -277,31 +277,31 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
                         "add_documents",
                         "reembed_documents",
                     ];
-                    let is_reserving = reserving.contains(&route.id());
-                    drop(is_reserving.then(|| answer.refused(409, "request_in_progress")).unwrap());
+                    let is_reserving = reserving.contains(&route.operation_id());
+                    drop(is_reserving.then(|| answer.expect_refusal(409, "request_in_progress")).unwrap());
                 }
             }
         }
-        assert_eq!(fresh, 1, "{}: {answers:?}", route.id());
+        assert_eq!(fresh, 1, "{}: {answers:?}", route.operation_id());
         // Acceptance of a script is a further fact.
-        let facts = if route.id() == "run_code" { 2 } else { 1 };
-        assert_eq!(row_count(&app, "fact").await, before + facts, "{}", route.id());
+        let facts = if route.operation_id() == "run_code" { 2 } else { 1 };
+        assert_eq!(row_count(&app, "fact").await, before + facts, "{}", route.operation_id());
     }
 }
 
 #[tokio::test]
 async fn concurrent_duplicates_of_a_run_are_one_run() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let run = || app.post(workload.execute_path(), body.clone()).key("k");
+    let run = || app.post(workload.execute_path(), body.clone()).idempotency_key("k");
     let first = tokio::spawn(run().into_future());
     provider.asked(1).await;
     for answer in join_all((0..100).map(|_| run().into_future())).await {
-        answer.refused(409, "request_in_progress");
+        answer.expect_refusal(409, "request_in_progress");
     }
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let first = first.await.unwrap().expect(200);
     let answers = join_all((0..100).map(|_| run().into_future())).await;
     for answer in &answers {
@@ -312,13 +312,13 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     assert_eq!(row_count(&app, "execution").await, 1);
     // With all requests concurrent, exactly one of them runs.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
-    let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
+    let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).idempotency_key("other").into_future());
     let answers = join_all(all).await;
     let mut ids = BTreeSet::new();
     for answer in &answers {
         match answer.status {
             200 => drop(ids.insert(answer.json()["execution_id"].to_string())),
-            _ => drop(answer.refused(409, "request_in_progress")),
+            _ => drop(answer.expect_refusal(409, "request_in_progress")),
         }
     }
     assert_eq!(ids.len(), 1);
@@ -328,27 +328,27 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
 #[tokio::test]
 async fn refusals_that_name_a_run_are_replayed() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
     let policy = given.policy_with_rules("deny", rules).await;
-    let denied = given.active_under("denied", policy).await;
+    let denied = given.active_workload_under("denied", policy).await;
     let mistaken = app.active_workload("mistaken").await;
     for (workload, inputs, status, code) in [
         (&denied, json!({ "ticket": "x" }), 403, "policy_denied"),
         (&mistaken, json!({}), 422, "prompt_argument_missing"),
     ] {
         let body = json!({ "environment": "dev", "inputs": inputs });
-        let run = || app.post(workload.execute_path(), body.clone()).key("k");
+        let run = || app.post(workload.execute_path(), body.clone()).idempotency_key("k");
         let first = run().await;
-        let detail = first.refused(status, code);
+        let detail = first.expect_refusal(status, code);
         assert!(detail["execution_id"].is_string());
         let again = run().await;
-        assert_eq!(again.refused(status, code), detail);
+        assert_eq!(again.expect_refusal(status, code), detail);
         assert!(is_replayed(&again), "{again}");
         // A suspended workload does not change replays.
         let path = format!("/v1/workloads/{}", workload.workload_id);
         app.patch(&path, json!({ "status": "suspended" })).await.expect(200);
-        assert_eq!(run().await.refused(status, code), detail);
+        assert_eq!(run().await.expect_refusal(status, code), detail);
     }
     assert_eq!(row_count(&app, "execution").await, 2);
 }

@@ -2,7 +2,7 @@
 
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Answer},
+    app::{ActiveWorkload, Response},
 };
 use serde_json::{Value, json};
 
@@ -36,18 +36,18 @@ fn full_interface() -> Value {
 }
 
 async fn workload_with_echo_flow(app: &TestApp, slug: &str) -> ActiveWorkload {
-    let flow = app.given().flow(&format!("{slug}-flow"), ECHO_INPUTS_FLOW).await;
-    let policy = app.given().policy(&format!("{slug}-policy")).await;
-    app.given().active_workload_with(slug, vec![flow, policy]).await
+    let flow = app.fixtures().flow(&format!("{slug}-flow"), ECHO_INPUTS_FLOW).await;
+    let policy = app.fixtures().policy(&format!("{slug}-policy")).await;
+    app.fixtures().active_workload_with(slug, vec![flow, policy]).await
 }
 
-fn path(workload: &ActiveWorkload) -> String {
+fn workload_path(workload: &ActiveWorkload) -> String {
     format!("/v1/workloads/{}", workload.workload_id)
 }
 
 /// The paths and codes of the refused fields, in order.
-fn refused_fields(answer: &Answer) -> Vec<(String, String)> {
-    let refused = answer.refused(422, "validation_error");
+fn refused_fields(answer: &Response) -> Vec<(String, String)> {
+    let refused = answer.expect_refusal(422, "validation_error");
     let field = |field: &Value| {
         assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
         (field["path"].as_str().unwrap().to_owned(), field["code"].as_str().unwrap().to_owned())
@@ -58,7 +58,7 @@ fn refused_fields(answer: &Answer) -> Vec<(String, String)> {
 #[tokio::test]
 async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let set = |config: Value| app.patch(&path, json!({ "interface_config": config }));
     let first = set(full_interface()).await;
@@ -75,20 +75,20 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
     assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
     let moved = set(full_interface()).header("If-Match", "\"3\"").await;
-    moved.refused(412, "precondition_failed");
+    moved.expect_refusal(412, "precondition_failed");
     for garbled in ["3", "\"3", "nonsense", "*, \"4\""] {
         assert_eq!(refused_fields(&set(full_interface()).header("If-Match", garbled).await)[0].0, "If-Match");
     }
     let none = set(Value::Null).header("If-Match", "\"4\"").await.expect(200);
     assert_eq!(none["interface_config"], Value::Null);
-    app.get("/v1/workloads/by-slug/main").await.refused(404, "not_found");
+    app.get("/v1/workloads/by-slug/main").await.expect_refusal(404, "not_found");
     assert_eq!(app.get("/v1/workloads/runtime-enabled").await.expect(200), json!([]));
 }
 
 #[tokio::test]
 async fn every_validation_error_is_reported_with_its_path() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let body = json!({
         "name": "a\u{202e}b",
@@ -134,7 +134,7 @@ async fn every_validation_error_is_reported_with_its_path() {
 #[tokio::test]
 async fn themes_accept_only_colours_fonts_and_lengths() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     let themed = |theme: Value| {
         let config = json!({ "presentation_mode": "form", "theme": theme });
@@ -195,25 +195,25 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
 async fn changing_access_requires_workload_expose() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
-    let given = app.given();
+    let given = app.fixtures();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
-        given.role(actor, role, ("workspace", Some(crate::stage::WORKSPACE))).await;
+        given.bind_role(actor, role, ("workspace", Some(crate::fixture::WORKSPACE))).await;
     }
     let set =
-        |actor: &str, config: Value| app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor);
+        |actor: &str, config: Value| app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor);
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author can edit the interface but cannot open access.
     set("user:ada", full_interface()).await.expect(200);
     set("user:ada", with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
-        let refused = set("user:ada", with(mode)).await.refused(403, "forbidden");
+        let refused = set("user:ada", with(mode)).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "workload.expose");
     }
     set("user:otto", with("public")).await.expect(200);
     set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
     // Removing the mode or the interface closes access, which needs the same permission.
     for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
-        set("user:ada", config).await.refused(403, "forbidden");
+        set("user:ada", config).await.expect_refusal(403, "forbidden");
     }
     set("user:otto", Value::Null).await.expect(200);
     let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
@@ -242,20 +242,20 @@ async fn link_shared_workload_requires_a_share_link() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a", "tone": "b" } });
     app.post(workload.execute_path(), body.clone()).await.expect(200);
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
-    app.patch(path(&workload), shared).await.expect(200);
+    app.patch(workload_path(&workload), shared).await.expect(200);
     // The cached decision is validated by revision, so the change takes effect at once.
     let refused = app.post(workload.execute_path(), body).await;
-    refused.refused(401, "share_token_required");
+    refused.expect_refusal(401, "share_token_required");
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
-    app.get("/v1/workloads/by-slug/main").await.refused(401, "share_token_required");
-    app.get(path(&workload)).await.expect(200);
+    app.get("/v1/workloads/by-slug/main").await.expect_refusal(401, "share_token_required");
+    app.get(workload_path(&workload)).await.expect(200);
 }
 
 #[tokio::test]
 async fn inputs_are_validated_against_the_form() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
-    app.patch(path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
     let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
     // An omitted field gets its default.
     let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
@@ -303,10 +303,10 @@ async fn inputs_are_validated_against_the_form() {
     let mut strict = full_interface();
     strict["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
-    app.patch(path(&workload), json!({ "interface_config": strict })).await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": strict })).await.expect(200);
     assert_eq!(refused_fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
     // Without a form, inputs are not validated.
-    app.patch(path(&workload), json!({ "interface_config": null })).await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": null })).await.expect(200);
     run(json!({ "ticket": "x", "tone": "loud", "extra": [1] })).await.expect(200);
 }
 
@@ -315,10 +315,10 @@ async fn replay_finds_its_run_after_the_form_changed() {
     let app = TestApp::start().await;
     let workload = workload_with_echo_flow(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });
-    let first = app.post(workload.execute_path(), body.clone()).key("once").await.expect(200);
-    app.patch(path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
-    app.post(workload.execute_path(), body.clone()).await.refused(422, "validation_error");
-    let again = app.post(workload.execute_path(), body).key("once").await;
+    let first = app.post(workload.execute_path(), body.clone()).idempotency_key("once").await.expect(200);
+    app.patch(workload_path(&workload), json!({ "interface_config": full_interface() })).await.expect(200);
+    app.post(workload.execute_path(), body.clone()).await.expect_refusal(422, "validation_error");
+    let again = app.post(workload.execute_path(), body).idempotency_key("once").await;
     assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
 }

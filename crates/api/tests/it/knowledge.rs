@@ -2,7 +2,7 @@
 
 mod vectors;
 
-use crate::stage::{TENANT, WORKSPACE, knowledge};
+use crate::fixture::{TENANT, WORKSPACE, knowledge_content};
 use fairway_domain::{
     access::ActorRef,
     id::WorkspaceId,
@@ -10,20 +10,20 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultyEndpoint, FaultyLine, ProxyFault, Script, TestApp, app::Version};
+use fairway_testkit::{FaultyEndpoint, FaultProxy, ProxyFault, Script, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-pub(crate) fn documents(base: &Version) -> String {
+pub(crate) fn documents_path(base: &Version) -> String {
     format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id)
 }
 
-fn text(document_id: &str, text: &str) -> Value {
+fn text_document(document_id: &str, text: &str) -> Value {
     json!({ "documents": [{ "document_id": document_id, "text": text }] })
 }
 
 fn default_scope() -> TenantScope {
-    TenantScope::for_relay(TENANT.parse::<Uuid>().unwrap().into())
+    TenantScope::for_background_task(TENANT.parse::<Uuid>().unwrap().into())
 }
 
 fn default_workspace() -> WorkspaceId {
@@ -56,25 +56,25 @@ async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -
     retrieve_as(app, (base, content), "user:local", query).await
 }
 
-fn names(retrieval: &Retrieval) -> Vec<&str> {
+fn document_ids(retrieval: &Retrieval) -> Vec<&str> {
     retrieval.chunks.iter().map(|chunk| chunk.document_id.as_str()).collect()
 }
 
 #[tokio::test]
 async fn retrieves_added_documents() {
     let app = TestApp::start().await;
-    let content = knowledge("handbook");
-    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
-    assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
-    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), [""; 0]);
+    let content = knowledge_content("handbook");
+    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    assert_eq!(app.get(documents_path(&base)).await.expect(200), json!([]));
+    assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), [""; 0]);
     let body = json!({ "documents": [
         { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year.",
           "metadata": { "language": "en" } },
         { "document_id": "hr/travel.md", "text": "Take the train." },
     ] });
-    let answer = app.post(documents(&base), body).await;
+    let answer = app.post(documents_path(&base), body).await;
     let made = answer.expect(201);
-    assert_eq!(answer.header("location"), Some(documents(&base).as_str()));
+    assert_eq!(answer.header("location"), Some(documents_path(&base).as_str()));
     assert_eq!((&made["index_revision"], &made["asset_id"]), (&json!(1), &json!(base.asset_id)));
     let leave = &made["documents"][0];
     let digest = format!("blake3:{}", blake3::hash(b"Everybody has thirty days of leave a year.").to_hex());
@@ -84,18 +84,18 @@ async fn retrieves_added_documents() {
         "current": true, "created_at": leave["created_at"], "created_by": "user:local",
     });
     assert_eq!(*leave, expected);
-    let again = app.post(documents(&base), text("leave", "Forty days of leave.")).await.expect(201);
+    let again = app.post(documents_path(&base), text_document("leave", "Forty days of leave.")).await.expect(201);
     assert_eq!(again["index_revision"], 2);
-    let listed = app.get(documents(&base)).await.expect(200);
+    let listed = app.get(documents_path(&base)).await.expect(200);
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
     // The audit log records the ingest and its size without names and texts.
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
         AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
-    assert_eq!(crate::share_link::number(&app, facts).await, 2);
+    assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
     let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
-    assert_eq!((names(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
+    assert_eq!((document_ids(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
     let chunk = &found.chunks[0];
     assert_eq!((chunk.text.as_str(), chunk.index, chunk.title.as_deref()), ("Forty days of leave.", 0, None));
     assert_eq!(chunk.digest.as_str(), format!("blake3:{}", blake3::hash(b"Forty days of leave.").to_hex()));
@@ -117,17 +117,17 @@ async fn retrieves_added_documents() {
         sovereignty: None,
     };
     let before = app.services().retrieve(default_scope(), &request).await.unwrap();
-    assert_eq!((names(&before), before.index_revision.get()), (vec!["leave"], 1));
+    assert_eq!((document_ids(&before), before.index_revision.get()), (vec!["leave"], 1));
     assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
 }
 
 #[tokio::test]
 async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let app = TestApp::start().await;
-    let given = app.given();
-    let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let given = app.fixtures();
+    let base = given.version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let refused = async |body: Value, path: &str, code: &str| {
-        let detail = app.post(documents(&base), body).await.refused(422, "validation_error");
+        let detail = app.post(documents_path(&base), body).await.expect_refusal(422, "validation_error");
         assert_eq!((&detail["fields"][0]["path"], &detail["fields"][0]["code"]), (&json!(path), &json!(code)));
     };
     refused(json!({ "documents": [] }), "documents", "out_of_bounds").await;
@@ -154,35 +154,35 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     }
     // The body exceeds the limit of the route.
     let five = json!({ "documents": [{ "document_id": "a", "text": "x".repeat(5 << 20) }] });
-    app.post(documents(&base), five).await.refused(413, "payload_too_large");
+    app.post(documents_path(&base), five).await.expect_refusal(413, "payload_too_large");
     // The text splits into too many chunks.
-    let mut short = knowledge("short");
+    let mut short = knowledge_content("short");
     short["retrieval"] = json!({ "chunk_size_tokens": 16 });
     let short = given.version("knowledge_base", "short", short).await;
     let words = "one two three four five six seven eight. ".repeat(5_000);
-    let detail = app.post(documents(&short), text("a", &words)).await.refused(422, "validation_error");
+    let detail = app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
     let prompt = given.prompt("prompt").await;
-    app.post(documents(&prompt), text("a", "x")).await.refused(409, "not_a_knowledge_base");
-    assert_eq!(app.get(documents(&prompt)).await.expect(200), json!([]));
+    app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
+    assert_eq!(app.get(documents_path(&prompt)).await.expect(200), json!([]));
     let empty = given.asset("knowledge_base", "empty").await;
     let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
-    app.post(path, text("a", "x")).await.refused(409, "knowledge_base_without_version");
+    app.post(path, text_document("a", "x")).await.expect_refusal(409, "knowledge_base_without_version");
     app.post(format!("/v1/assets/{}/archive?workspace_id={WORKSPACE}", base.asset_id), json!({})).await.expect(200);
-    assert_eq!(app.post(documents(&base), text("a", "x")).await.status, 409);
-    app.get(documents(&base)).await.expect(200);
+    assert_eq!(app.post(documents_path(&base), text_document("a", "x")).await.status, 409);
+    app.get(documents_path(&base)).await.expect(200);
     let counts = "SELECT (SELECT count(*) FROM knowledge_document) + (SELECT count(*) FROM knowledge_chunk)
         + (SELECT count(*) FROM knowledge_word)";
-    assert_eq!(crate::share_link::number(&app, counts).await, 0, "rejected ingests leave no rows");
+    assert_eq!(crate::share_link::query_number(&app, counts).await, 0, "rejected ingests leave no rows");
 }
 
 /// An ingest that loses the race decides again on the new revision.
 #[tokio::test]
 async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
-    let content = knowledge("handbook");
-    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
-    let many = (0..8).map(|number| app.post(documents(&base), text(&format!("d{number}"), "leave")).into_future());
+    let content = knowledge_content("handbook");
+    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let many = (0..8).map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
     let answers = futures_util::future::join_all(many).await;
     let mut revisions: Vec<i64> =
         answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
@@ -191,17 +191,17 @@ async fn concurrent_ingests_each_create_a_revision() {
     let found = retrieve(&app, &base, &content, "leave").await.unwrap();
     assert_eq!((found.chunks.len(), found.index_revision.get()), (5, 8), "the default number of chunks");
     let counted = "SELECT chunks FROM knowledge_word WHERE word = 'leave' ORDER BY revision DESC LIMIT 1";
-    assert_eq!(crate::share_link::number(&app, counted).await, 8, "the word count includes every ingest");
+    assert_eq!(crate::share_link::query_number(&app, counted).await, 8, "the word count includes every ingest");
 }
 
 /// T19: the server reads a source with the permissions of the caller.
 #[tokio::test]
 async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let other = given.workspace("other", "other").await;
     let content = |contract: &str, source: &str, at: &str| {
-        let mut content = knowledge(contract);
+        let mut content = knowledge_content(contract);
         content["source_type"] = json!(source);
         content["source_ref"] = json!(at);
         content
@@ -212,10 +212,10 @@ async fn reads_only_sources_that_the_caller_may_read() {
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
     let seen = given.version("skill", "seen", skill.clone()).await;
     let hidden = given.in_workspace(&other).version("skill", "hidden", skill).await;
-    given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
     let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
     let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
-    let good = app.post(documents(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);
+    let good = app.post(documents_path(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);
     assert_eq!(good["documents"][0]["source_ref"], source(&seen));
     let found = retrieve(&app, &artifacts, &content("artifacts", "artifact", "assets"), "leave").await.unwrap();
     assert!(found.chunks[0].text.contains("Thirty days of leave."), "{found:?}");
@@ -228,15 +228,15 @@ async fn reads_only_sources_that_the_caller_may_read() {
         "installation".to_owned(),
         "/etc/passwd".to_owned(),
     ] {
-        let answer = app.post(documents(&artifacts), by_source(&bad)).as_actor("user:ada").await;
-        let detail = answer.refused(422, "validation_error");
+        let answer = app.post(documents_path(&artifacts), by_source(&bad)).as_actor("user:ada").await;
+        let detail = answer.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
         assert!(!answer.text().contains(&bad), "{answer}");
     }
     // Fetching from addresses requires the permission to manage connections.
     let address = by_source("https://example.org/handbook");
-    let answer = app.post(documents(&outside), address.clone()).as_actor("user:ada").await;
-    assert_eq!(answer.refused(403, "forbidden")["permission"], "connection.manage");
+    let answer = app.post(documents_path(&outside), address.clone()).as_actor("user:ada").await;
+    assert_eq!(answer.expect_refusal(403, "forbidden")["permission"], "connection.manage");
 }
 
 #[tokio::test]
@@ -245,39 +245,39 @@ async fn fetches_documents_only_from_allowed_addresses() {
     let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
     let closed = TestApp::start().await;
     let source = json!({ "documents": [{ "document_id": "handbook", "source_ref": endpoint.url("/handbook") }] });
-    let mut content = knowledge("handbook");
+    let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
     // Loopback addresses are refused unless a setting allows them.
-    let base = closed.given().version("knowledge_base", "handbook", content.clone()).await;
-    let detail = closed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+    let base = closed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let detail = closed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     assert_eq!(endpoint.count(), 0, "the endpoint gets no request");
-    let base = allowed.given().version("knowledge_base", "handbook", content.clone()).await;
+    let base = allowed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
     // Errors and redirects are not documents.
     for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
-        endpoint.says(script);
-        let detail = allowed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+        endpoint.respond_with(script);
+        let detail = allowed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     }
-    endpoint.says(Script::json(&json!({ "a": 1 })));
-    allowed.post(documents(&base), source).await.expect(201);
+    endpoint.respond_with(Script::json(&json!({ "a": 1 })));
+    allowed.post(documents_path(&base), source).await.expect(201);
     let found = retrieve(&allowed, &base, &content, "a").await.unwrap();
-    assert_eq!((names(&found), found.chunks[0].text.as_str()), (vec!["handbook"], "{\"a\":1}"));
+    assert_eq!((document_ids(&found), found.chunks[0].text.as_str()), (vec!["handbook"], "{\"a\":1}"));
 }
 
 #[tokio::test]
 async fn revokes_a_contract_once_and_permanently() {
     let app = TestApp::start().await;
-    let content = knowledge("handbook");
-    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
-    app.post(documents(&base), text("leave", "Thirty days of leave.")).await.expect(201);
-    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
+    let content = knowledge_content("handbook");
+    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
     let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
     let revoke = |contract: &str, reason: &str| app.post(&path, json!({ "contract_id": contract, "reason": reason }));
-    revoke("other", "x").await.refused(404, "not_found");
+    revoke("other", "x").await.expect_refusal(404, "not_found");
     for reason in ["", " \n", "a\u{202e}b", &"x".repeat(2_001)] {
-        let detail = revoke("handbook", reason).await.refused(422, "validation_error");
+        let detail = revoke("handbook", reason).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["path"], "reason");
     }
     let first = revoke("handbook", "Our works council says so.").await.expect(200);
@@ -299,7 +299,7 @@ async fn revokes_a_contract_once_and_permanently() {
         other => panic!("{other:?}"),
     }
     let versions = format!("/v1/assets/{}/versions", base.asset_id);
-    let refused = app.post(&versions, json!({ "content": content })).await.refused(400, "invalid_content");
+    let refused = app.post(&versions, json!({ "content": content })).await.expect_refusal(400, "invalid_content");
     assert_eq!(refused["fields"][0]["code"], "contract_revoked");
     let mut over = content.clone();
     over["access_contract"]["revoked"] = json!(true);
@@ -308,20 +308,20 @@ async fn revokes_a_contract_once_and_permanently() {
     let mut renamed = content.clone();
     renamed["access_contract"]["contract_id"] = json!("handbook-2");
     app.post(&versions, json!({ "content": renamed })).await.expect(201);
-    assert_eq!(names(&retrieve(&app, &base, &renamed, "leave").await.unwrap()), ["leave"]);
+    assert_eq!(document_ids(&retrieve(&app, &base, &renamed, "leave").await.unwrap()), ["leave"]);
     let facts = "SELECT count(*) FROM fact WHERE kind = 'access_contract.revoked'
         AND convert_from(body, 'UTF8') LIKE '%compliance_findings%'
         AND convert_from(body, 'UTF8') NOT LIKE '%council%'";
-    assert_eq!(crate::share_link::number(&app, facts).await, 1);
+    assert_eq!(crate::share_link::query_number(&app, facts).await, 1);
 }
 
 /// R16: retrieval validates the stored contract again, so content that bypassed the schema allows nothing.
 #[tokio::test]
 async fn refuses_retrieval_unless_the_contract_allows_it() {
     let app = TestApp::start().await;
-    let content = knowledge("handbook");
-    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
-    app.post(documents(&base), text("leave", "Thirty days of leave.")).await.expect(201);
+    let content = knowledge_content("handbook");
+    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
         &app,
         (&base, content),
@@ -359,14 +359,14 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
 async fn limits_the_total_size_of_fetched_sources() {
     let endpoint = FaultyEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
-    let mut content = knowledge("handbook");
+    let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    let base = app.given().version("knowledge_base", "handbook", content).await;
-    endpoint.says(Script::json(&json!("a".repeat(1_000_000))));
+    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
+    endpoint.respond_with(Script::json(&json!("a".repeat(1_000_000))));
     let source = |name| json!({ "document_id": format!("d{name}"), "source_ref": endpoint.url("/handbook") });
     let sources: Vec<Value> = (0..20).map(source).collect();
-    let detail = app.post(documents(&base), json!({ "documents": sources })).await.refused(422, "validation_error");
+    let detail = app.post(documents_path(&base), json!({ "documents": sources })).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "documents_too_long");
     assert_eq!(endpoint.count(), 9, "the server stops fetching at the limit");
 }
@@ -377,20 +377,20 @@ async fn limits_the_total_size_of_fetched_sources() {
 async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
     let app = TestApp::start().await;
-    let given = app.given();
-    let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
-    let empty = given.version("knowledge_base", "empty", knowledge("empty")).await;
-    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    let given = app.fixtures();
+    let base = given.version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let empty = given.version("knowledge_base", "empty", knowledge_content("empty")).await;
+    app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
-    let release = given.approved(&workload, &[policy, base.clone(), empty.clone()]).await;
+    let release = given.approved_release(&workload, &[policy, base.clone(), empty.clone()]).await;
     let gate = async || {
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "documents").cloned();
         gate.map(|gate| (gate["verdict"].clone(), gate["code"].clone()))
     };
     assert_eq!(gate().await, Some((json!("pass"), json!("documents"))));
-    app.post(documents(&base), text("travel", "By train.")).await.expect(201);
+    app.post(documents_path(&base), text_document("travel", "By train.")).await.expect(201);
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
     given.transition(&release, "active").await;
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "the gate also covers active releases");
@@ -412,17 +412,17 @@ async fn releases_record_the_document_revisions_of_their_approval() {
 #[tokio::test]
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let calm = TestApp::start().await;
-    let base = calm.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
-    let line = FaultyLine::to(calm.database(), 1);
-    let shaky = TestApp::builder().beside(&calm).over(&line).start().await;
-    line.becomes(ProxyFault::At("SELECT revision FROM knowledge_ingest"));
-    let lost = shaky.post(documents(&base), text("leave", "Thirty days.")).await.expect(503);
+    let base = calm.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let line = FaultProxy::to_database(calm.database(), 1);
+    let shaky = TestApp::builder().sharing_storage_of(&calm).through_proxy(&line).start().await;
+    line.set_fault(ProxyFault::At("SELECT revision FROM knowledge_ingest"));
+    let lost = shaky.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);
     assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
-    let keyed = || shaky.post(documents(&base), text("travel", "Take the train.")).header("idempotency-key", "one");
+    let keyed = || shaky.post(documents_path(&base), text_document("travel", "Take the train.")).header("idempotency-key", "one");
     assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
-    line.becomes(ProxyFault::None);
+    line.set_fault(ProxyFault::None);
     let ingest = keyed().await.expect(201);
     assert_eq!(ingest["index_revision"], 2);
-    let listed = calm.get(documents(&base)).await.expect(200);
+    let listed = calm.get(documents_path(&base)).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 2, "each ingest took effect once: {listed}");
 }

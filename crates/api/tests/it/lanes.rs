@@ -1,16 +1,16 @@
 //! Lane selection: the lane that the caller chooses, else that of its binding, else `standard`. If no release holds the
 //! lane, the next more general lane that is held serves the run.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_domain::{access::ActorRef, slug::Slug};
 use fairway_operations::{
     Failure, RunRefusal,
     access::{Claims, IdentityMode},
-    execution::{Asks, ExecuteRequest, Patience},
+    execution::{RunPayload, ExecuteRequest, WaitMode},
 };
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Version},
+    app::{Response, Version},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ struct LanedWorkload {
 }
 
 impl LanedWorkload {
-    async fn hold(app: &TestApp, versions: &[Version], slug: &str, lanes: &[&'static str]) -> Self {
-        let workload_id = app.given().workload(slug).await;
+    async fn create(app: &TestApp, versions: &[Version], slug: &str, lanes: &[&'static str]) -> Self {
+        let workload_id = app.fixtures().workload(slug).await;
         let mut releases = BTreeMap::new();
         for &lane in lanes {
-            let release = app.given().approved(&workload_id, versions).await;
+            let release = app.fixtures().approved_release(&workload_id, versions).await;
             let body = json!({ "to_state": "active", "lane": lane });
             app.post(format!("/v1/releases/{release}/transition"), body).await.expect(200);
             releases.insert(lane, release);
@@ -38,15 +38,15 @@ impl LanedWorkload {
         Self { workload_id, slug: slug.to_owned(), releases }
     }
 
-    fn bindings(&self) -> String {
+    fn bindings_path(&self) -> String {
         format!("/v1/workloads/{}/principal-bindings", self.workload_id)
     }
 
     async fn bind(&self, app: &TestApp, principal: &str, lane: Option<&str>) {
-        app.put(self.bindings(), json!({ "principal": principal, "lane": lane })).await.expect(200);
+        app.put(self.bindings_path(), json!({ "principal": principal, "lane": lane })).await.expect(200);
     }
 
-    async fn execute(&self, app: &TestApp, actor: &str, chosen: Option<&str>) -> Answer {
+    async fn execute(&self, app: &TestApp, actor: &str, chosen: Option<&str>) -> Response {
         let mut body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         if let Some(lane) = chosen {
             body["lane"] = lane.into();
@@ -56,7 +56,7 @@ impl LanedWorkload {
 
     /// The lane that served a run. Asserts that the run, its evidence, the release that holds the lane and the policy's
     /// reason code agree on the lane.
-    async fn served(&self, app: &TestApp, ran: &Answer) -> String {
+    async fn assert_serving_lane(&self, app: &TestApp, ran: &Response) -> String {
         let id = ran.expect(200)["execution_id"].as_str().unwrap().to_owned();
         let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
         let lane = read["lane"].as_str().unwrap().to_owned();
@@ -69,8 +69,8 @@ impl LanedWorkload {
 }
 
 /// The versions that a release binds. The policy reports the lane as its reason code.
-async fn versions(app: &TestApp) -> Vec<Version> {
-    let given = app.given();
+async fn lane_reporting_versions(app: &TestApp) -> Vec<Version> {
+    let given = app.fixtures();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
     let policy = given.policy_with_rules("policy", LANES.map(rule).into_iter().collect()).await;
     vec![given.prompt("prompt").await, given.model_policy("model").await, policy]
@@ -79,12 +79,12 @@ async fn versions(app: &TestApp) -> Vec<Version> {
 #[tokio::test]
 async fn routes_a_run_to_the_next_more_general_lane_only() {
     let app = TestApp::start().await;
-    let versions = versions(&app).await;
+    let versions = lane_reporting_versions(&app).await;
     // Every non-empty subset of held lanes, one bit for each lane.
     for held in 1_u8..8 {
         let lanes: Vec<&str> =
             LANES.into_iter().enumerate().filter(|(at, _)| held & (1 << at) != 0).map(|(_, lane)| lane).collect();
-        let workload = LanedWorkload::hold(&app, &versions, &format!("w-{held}"), &lanes).await;
+        let workload = LanedWorkload::create(&app, &versions, &format!("w-{held}"), &lanes).await;
         for (at, wanted) in LANES.into_iter().enumerate() {
             let expected = LANES.into_iter().skip(at).find(|lane| lanes.contains(lane));
             let bound = format!("user:{wanted}");
@@ -101,8 +101,8 @@ async fn routes_a_run_to_the_next_more_general_lane_only() {
             }
             for ran in runs {
                 match expected {
-                    Some(lane) => assert_eq!(workload.served(&app, &ran).await, lane, "{wanted} of {lanes:?}"),
-                    None => drop(ran.refused(409, "no_active_release")),
+                    Some(lane) => assert_eq!(workload.assert_serving_lane(&app, &ran).await, lane, "{wanted} of {lanes:?}"),
+                    None => drop(ran.expect_refusal(409, "no_active_release")),
                 }
             }
         }
@@ -112,67 +112,67 @@ async fn routes_a_run_to_the_next_more_general_lane_only() {
 #[tokio::test]
 async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let app = TestApp::start().await;
-    let versions = versions(&app).await;
-    let workload = LanedWorkload::hold(&app, &versions, "main", &LANES).await;
-    let other = LanedWorkload::hold(&app, &versions, "other", &LANES).await;
-    let given = app.given();
-    given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
+    let versions = lane_reporting_versions(&app).await;
+    let workload = LanedWorkload::create(&app, &versions, "main", &LANES).await;
+    let other = LanedWorkload::create(&app, &versions, "other", &LANES).await;
+    let given = app.fixtures();
+    given.bind_role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
     workload.bind(&app, "user:runner", Some("guided")).await;
     // Without the permission, a caller may not choose the lane that its binding selects either.
     for lane in LANES {
-        let refused = workload.execute(&app, "user:runner", Some(lane)).await.refused(403, "forbidden");
+        let refused = workload.execute(&app, "user:runner", Some(lane)).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "release.transition", "{lane}");
         let ran = other.execute(&app, "user:runner", Some(lane)).await;
-        assert_eq!(other.served(&app, &ran).await, lane);
+        assert_eq!(other.assert_serving_lane(&app, &ran).await, lane);
     }
     let runs = "SELECT count(*) FROM execution JOIN workload USING (tenant_id, workload_id) WHERE slug = 'main'";
     let owner = app.database().owner().await.unwrap();
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
     let ran = workload.execute(&app, "user:runner", None).await;
-    assert_eq!(workload.served(&app, &ran).await, "guided");
+    assert_eq!(workload.assert_serving_lane(&app, &ran).await, "guided");
     // A chosen lane precedes the binding.
     workload.bind(&app, "user:local", Some("restricted")).await;
     let ran = workload.execute(&app, "user:local", Some("standard")).await;
-    assert_eq!(workload.served(&app, &ran).await, "standard");
+    assert_eq!(workload.assert_serving_lane(&app, &ran).await, "standard");
     // A caller that may not see the workload learns nothing about its lanes.
-    app.given().role("user:stranger", "runtime_user", ("workload", Some(&other.workload_id))).await;
-    workload.execute(&app, "user:stranger", Some("guided")).await.refused(404, "not_found");
-    workload.execute(&app, "anonymous", Some("guided")).await.refused(404, "not_found");
+    app.fixtures().bind_role("user:stranger", "runtime_user", ("workload", Some(&other.workload_id))).await;
+    workload.execute(&app, "user:stranger", Some("guided")).await.expect_refusal(404, "not_found");
+    workload.execute(&app, "anonymous", Some("guided")).await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn rejects_unknown_lanes_and_ignores_null() {
     let app = TestApp::start().await;
-    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &["restricted", "standard"]).await;
+    let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &["restricted", "standard"]).await;
     workload.bind(&app, "user:local", Some("restricted")).await;
     for lane in ["", "all", "Standard", "standard ", "canary"] {
-        let refused = workload.execute(&app, "user:local", Some(lane)).await.refused(422, "validation_error");
+        let refused = workload.execute(&app, "user:local", Some(lane)).await.expect_refusal(422, "validation_error");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("lane"), &json!("invalid")));
     }
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
     let both = app.post(&path, json!({ "environment": "-", "lane": "canary" })).await;
-    let fields = both.refused(422, "validation_error")["fields"].clone();
+    let fields = both.expect_refusal(422, "validation_error")["fields"].clone();
     assert_eq!((&fields[0]["path"], &fields[1]["path"]), (&json!("environment"), &json!("lane")), "{fields}");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": null });
-    assert_eq!(workload.served(&app, &app.post(&path, body.clone()).await).await, "restricted");
+    assert_eq!(workload.assert_serving_lane(&app, &app.post(&path, body.clone()).await).await, "restricted");
     // The lane is part of the request that an idempotency key identifies.
-    let first = app.post(&path, body.clone()).key("once").await;
-    assert_eq!(app.post(&path, body).key("once").await.expect(200), first.expect(200));
+    let first = app.post(&path, body.clone()).idempotency_key("once").await;
+    assert_eq!(app.post(&path, body).idempotency_key("once").await.expect(200), first.expect(200));
     let chosen = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "standard" });
-    app.post(&path, chosen).key("once").await.refused(409, "idempotency_key_conflict");
+    app.post(&path, chosen).idempotency_key("once").await.expect_refusal(409, "idempotency_key_conflict");
 }
 
 #[tokio::test]
 async fn binding_changes_apply_to_the_next_request_on_every_server() {
     let app = TestApp::start().await;
-    let beside = TestApp::builder().beside(&app).start().await;
-    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &LANES).await;
+    let beside = TestApp::builder().sharing_storage_of(&app).start().await;
+    let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &LANES).await;
     let next = async |expected: &str| {
         // Two runs on each server: the second one is decided on the caches that the first one filled.
         for server in [&app, &beside, &app, &beside] {
             let ran = workload.execute(server, "user:ada", None).await;
-            assert_eq!(workload.served(server, &ran).await, expected);
+            assert_eq!(workload.assert_serving_lane(server, &ran).await, expected);
         }
     };
     next("standard").await;
@@ -189,7 +189,7 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
         // A binding of another user does not apply to `user:ada`.
         workload.bind(there, "user:grace", Some("guided")).await;
         next("restricted").await;
-        here.delete(format!("{}/user:ada", workload.bindings())).await.expect(204);
+        here.delete(format!("{}/user:ada", workload.bindings_path())).await.expect(204);
         next("standard").await;
     }
 }
@@ -197,9 +197,9 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
 #[tokio::test]
 async fn bindings_apply_to_their_workload_only() {
     let app = TestApp::start().await;
-    let versions = versions(&app).await;
-    let one = LanedWorkload::hold(&app, &versions, "one", &LANES).await;
-    let two = LanedWorkload::hold(&app, &versions, "two", &LANES).await;
+    let versions = lane_reporting_versions(&app).await;
+    let one = LanedWorkload::create(&app, &versions, "one", &LANES).await;
+    let two = LanedWorkload::create(&app, &versions, "two", &LANES).await;
     one.bind(&app, "user:ada", Some("restricted")).await;
     two.bind(&app, "user:ada", Some("guided")).await;
     one.bind(&app, "service:ada", Some("guided")).await;
@@ -210,14 +210,14 @@ async fn bindings_apply_to_their_workload_only() {
         (&two, "service:ada", "standard"),
     ] {
         let ran = workload.execute(&app, actor, None).await;
-        assert_eq!(workload.served(&app, &ran).await, expected, "{actor} {}", workload.slug);
+        assert_eq!(workload.assert_serving_lane(&app, &ran).await, expected, "{actor} {}", workload.slug);
     }
 }
 
 #[tokio::test]
 async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
     let app = TestApp::start().await;
-    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &LANES).await;
+    let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &LANES).await;
     // Local mode has no groups, so the test calls the operation with the claims of a token.
     let served = async |actor: &str, groups: &[&str]| {
         let reference = |text: &str| ActorRef::parse(text).unwrap();
@@ -230,12 +230,12 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
         let request = ExecuteRequest {
             slug: Slug::parse("main").unwrap(),
             environment: Slug::parse("dev").unwrap(),
-            asks: Asks::Inputs(inputs.as_object().unwrap().clone()),
+            payload: RunPayload::Inputs(inputs.as_object().unwrap().clone()),
             session: None,
             lane: None,
-            patience: Patience::End(None),
+            wait: WaitMode::End(None),
             on_behalf_of: None,
-            pass: None,
+            link: None,
             address: None,
         };
         let who = (IdentityMode::Local, &claims, Uuid::now_v7().into());

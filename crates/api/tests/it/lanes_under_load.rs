@@ -2,7 +2,7 @@
 
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Client, Version},
+    app::{Response, Client, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ struct Load {
 }
 
 impl Load {
-    fn asked() -> Self {
+    fn configured() -> Self {
         if fairway_testkit::is_long() { Self { clients: 64, rounds: 200 } } else { Self { clients: 16, rounds: 6 } }
     }
 }
@@ -47,7 +47,7 @@ impl RandomSource {
         LANES[self.below(LANES.len())]
     }
 
-    fn plan(&mut self) -> Value {
+    fn rollout_plan(&mut self) -> Value {
         let first = self.below(LANES.len());
         let lanes: Vec<&str> = (0..=self.below(LANES.len())).map(|step| LANES[(first + step) % LANES.len()]).collect();
         json!({ "lane_sequence": lanes, "soak_duration_minutes": 5, "auto_advance": false })
@@ -55,7 +55,7 @@ impl RandomSource {
 }
 
 /// Sends random requests of one client in sequence, and returns each response with the name of the request.
-async fn send_random_request(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Answer)> {
+async fn send_random_request(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Response)> {
     let release = &releases[draw.below(releases.len())];
     let path = format!("/v1/releases/{release}");
     let activate = |body: Value| app.post(format!("{path}/transition"), body);
@@ -65,7 +65,7 @@ async fn send_random_request(app: &Client, (workload, releases): (&str, &[String
         7..13 => {
             // The client advances its rollout until another client stops it.
             let mut responses =
-                vec![("roll out", activate(json!({ "to_state": "active", "rollout_plan": draw.plan() })).await)];
+                vec![("roll out", activate(json!({ "to_state": "active", "rollout_plan": draw.rollout_plan() })).await)];
             for _ in 0..draw.below(4) {
                 responses.push(("advance", app.post(format!("{path}/rollout/advance"), json!({})).await));
             }
@@ -95,14 +95,14 @@ async fn send_random_request(app: &Client, (workload, releases): (&str, &[String
 
 /// Classifies a response by its status or code. A refusal must name the release's current state and valid transitions.
 #[track_caller]
-fn classify_response(request: &str, answer: &Answer) -> String {
+fn classify_response(request: &str, answer: &Response) -> String {
     if answer.status == 200 {
         return "200".to_owned();
     }
     let code = answer.code();
     let expected = match (request, code.as_str()) {
         (_, "invalid_transition") => {
-            let detail = answer.refused(409, &code);
+            let detail = answer.expect_refusal(409, &code);
             let valid: &[&[&str]] = match detail["current_state"].as_str().unwrap() {
                 "approved" => &[&["active", "retired"]],
                 "active" => &[&["active", "retired"], &["retired"]],
@@ -168,7 +168,7 @@ struct LaneHistoryRow {
 }
 
 /// The history of all lanes, oldest change first. Within one change the narrowest lane comes first.
-async fn moves(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
+async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     let sql = "SELECT lane, from_release_id::text, to_release_id::text, reason FROM deployment_history
         WHERE workload_id = $1::text::uuid
         ORDER BY revision, array_position(ARRAY['restricted', 'guided', 'standard'], lane)";
@@ -179,7 +179,7 @@ async fn moves(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
 }
 
 /// The release that each release superseded.
-async fn links(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>> {
+async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>> {
     let sql = "SELECT release_id::text, supersedes_release_id::text FROM release WHERE workload_id = $1::text::uuid";
     let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
@@ -188,7 +188,7 @@ async fn links(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>
 /// Asserts that each lane's history is one path that ends at its holder, and that each release names the holder that
 /// it replaced first. Returns the number of history rows.
 async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
-    let moves = moves(app, workload).await;
+    let moves = lane_history(app, workload).await;
     let mut last: BTreeMap<&str, Option<&String>> = BTreeMap::new();
     let mut first: BTreeMap<&String, &String> = BTreeMap::new();
     let mut taken_back: BTreeSet<(&str, &String)> = BTreeSet::new();
@@ -209,7 +209,7 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
         assert_eq!(app.get(path).await.expect(200)["release_id"].as_str(), last[lane].map(String::as_str));
     }
-    for (release, replaced) in links(app, workload).await {
+    for (release, replaced) in superseded_releases(app, workload).await {
         assert_eq!(replaced.as_ref(), first.get(&release).copied(), "first holder that {release} replaced");
     }
     moves.len()
@@ -218,16 +218,16 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
 /// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and the
 /// release.
 async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
-    let first = given.approved(&workload, &versions).await;
+    let first = given.approved_release(&workload, &versions).await;
     given.transition(&first, "active").await;
     (workload, versions, first)
 }
 
 #[tokio::test]
 async fn each_lane_has_one_holder_under_concurrent_changes() {
-    let Load { clients, rounds } = Load::asked();
+    let Load { clients, rounds } = Load::configured();
     let seed: u64 = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let app = TestApp::start().await;
     let (workload, versions, first) = active_workload(&app).await;
@@ -239,7 +239,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let started = Instant::now();
     for round in 0..rounds {
         for _ in 0..2 {
-            releases.push(app.given().approved(&workload, &versions).await);
+            releases.push(app.fixtures().approved_release(&workload, &versions).await);
         }
         let in_play = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
         let attempts = (0..clients).map(|client| {
@@ -275,7 +275,7 @@ async fn releases_activated_on_all_lanes_form_one_chain() {
     let (workload, versions, first) = active_workload(&app).await;
     let mut releases = Vec::new();
     for _ in 0..6 {
-        releases.push(app.given().approved(&workload, &versions).await);
+        releases.push(app.fixtures().approved_release(&workload, &versions).await);
     }
     let attempts = (0..CLIENTS * releases.len()).map(|client| {
         let path = format!("/v1/releases/{}/transition", releases[client % releases.len()]);
@@ -285,7 +285,7 @@ async fn releases_activated_on_all_lanes_form_one_chain() {
     let won = answers.iter().filter(|answer| classify_response("activate all", answer) == "200").count();
     assert_eq!(won, releases.len(), "each takes all lanes once");
     assert_consistent_history(&app, &workload).await;
-    let mut links = links(&app, &workload).await;
+    let mut links = superseded_releases(&app, &workload).await;
     let path = format!("/v1/workloads/{workload}/active-release?environment=dev");
     let mut at = app.get(path).await.expect(200)["release_id"].as_str().unwrap().to_owned();
     while let Some(replaced) = links.remove(&at).unwrap() {

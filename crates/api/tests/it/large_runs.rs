@@ -1,9 +1,9 @@
 //! Runs with large inputs and values: a process executes a few of them at a time, and the others wait.
 
-use crate::execution::{asking, ended, run};
+use crate::execution::{model_call_flow, wait_until_ended, run};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Given, Request},
+    app::{ActiveWorkload, Fixtures, Request},
 };
 use serde_json::{Value, json};
 
@@ -28,12 +28,12 @@ async fn accept_queued(run: Request) -> Value {
 
 #[tokio::test]
 async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
-    let tenant = app.given().tenant("acme").await;
-    let workspace = app.given().in_tenant(&tenant, "").workspace("there", "there").await;
-    let there = app.given().in_tenant(&tenant, &workspace).active_workload("there").await;
+    let tenant = app.fixtures().tenant("acme").await;
+    let workspace = app.fixtures().in_tenant(&tenant, "").workspace("there", "there").await;
+    let there = app.fixtures().in_tenant(&tenant, &workspace).active_workload("there").await;
     let mut runs = Vec::new();
     for _ in 0..3 * PER_TENANT {
         runs.push(accept_queued(large_run_request(&app, &here)).await);
@@ -48,9 +48,9 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     assert_eq!(large_calls(&provider), TOTAL, "no further large run has started");
     let status = |id: &Value| app.get(format!("/v1/executions/{}", id.as_str().unwrap()));
     assert_eq!(status(&small).await.expect(200)["status"], "running");
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for id in runs.iter().chain([&small]) {
-        assert_eq!(ended(&app, id).await["status"], "completed");
+        assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
     let path = format!("/v1/executions/{}", abroad.as_str().unwrap());
     while app.get(&path).in_tenant(&tenant).await.expect(200)["status"] != "completed" {}
@@ -59,7 +59,7 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
 
 #[tokio::test]
 async fn cancels_a_large_run_that_waits_in_the_queue() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
     for _ in 0..PER_TENANT {
@@ -69,15 +69,15 @@ async fn cancels_a_large_run_that_waits_in_the_queue() {
     let waiting = accept_queued(large_run_request(&app, &here)).await;
     let path = format!("/v1/executions/{}/cancel", waiting.as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["status"], "cancelled");
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let next = accept_queued(large_run_request(&app, &here)).await;
-    assert_eq!(ended(&app, &next).await["status"], "completed");
+    assert_eq!(wait_until_ended(&app, &next).await["status"], "completed");
     assert_eq!(provider.count(), PER_TENANT + 1, "a cancelled run calls no provider");
 }
 
 #[tokio::test]
 async fn synchronous_large_runs_wait_for_a_reservation() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_SYNC_WAIT", "20s").start().await;
     let here = app.active_workload("here").await;
     let mut held = Vec::new();
@@ -92,21 +92,21 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
             provider.asked(PER_TENANT + number).await;
         }
         assert_eq!(large_calls(&provider), PER_TENANT);
-        provider.becomes(Behaviour::Answers("billing".to_owned()));
+        provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     };
     let (waited, ()) = tokio::join!(async { large_run_request(&app, &here).await }, small);
     assert_eq!(waited.expect(200)["output"], "billing");
     for id in &held {
-        assert_eq!(ended(&app, id).await["status"], "completed");
+        assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
 }
 
 /// A flow multiplies a small input: the run waits before it produces the large value.
 #[tokio::test]
 async fn run_waits_for_a_reservation_before_it_produces_large_values() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asks = given.active_workload("asks").await;
     let copies = "{{trigger.ticket}}".repeat(40);
     let flow = format!(
@@ -131,25 +131,25 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
         app.post(multiplies.execute_path(), one.clone()).await.expect(200);
     }
     assert_eq!(app.get(&path).await.expect(200)["status"], "running");
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
-    let read = ended(&app, &waiting).await;
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    let read = wait_until_ended(&app, &waiting).await;
     assert_eq!(read["status"], "completed");
     for id in &held {
-        assert_eq!(ended(&app, id).await["status"], "completed");
+        assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
 }
 
 #[tokio::test]
 async fn flow_with_a_large_prompt_counts_as_large() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let content = json!({ "system_prompt": "Sort. ".repeat(40_000) });
     let prompt = given.version("prompt_template", "long", content).await;
     let versions = vec![
         given.policy("policy").await,
         given.model_policy("model").await,
-        given.flow("asks", &asking("model_policy")).await,
+        given.flow("asks", &model_call_flow("model_policy")).await,
         prompt,
     ];
     let asks = given.active_workload_with("asks", versions).await;
@@ -163,12 +163,12 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     provider.asked(TOTAL).await;
     let long = provider.calls().iter().filter(|call| call.conversation.system_prompt.len() > 100_000).count();
     assert_eq!(long, PER_TENANT);
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     provider.asked(TOTAL + 1).await;
 }
 
 /// A workload whose flow produces a large value of a 10,000-byte input, and a small value of a small input.
-async fn active_multiplying_workload(given: &Given, slug: &str) -> ActiveWorkload {
+async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
     let copies = "{{trigger.ticket}}".repeat(14);
     let flow = format!(
         "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
@@ -184,13 +184,13 @@ async fn active_multiplying_workload(given: &Given, slug: &str) -> ActiveWorkloa
 async fn paused_runs_leave_worker_slots_to_other_tenants() {
     /// More runs than a worker with 128 slots takes of one tenant.
     const MANY: usize = 48;
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let mut tenants = Vec::new();
     for name in ["one", "two", "three", "four", "five"] {
-        let tenant = app.given().tenant(name).await;
-        let workspace = app.given().in_tenant(&tenant, "").workspace(name, name).await;
-        tenants.push((app.given().in_tenant(&tenant, &workspace), tenant));
+        let tenant = app.fixtures().tenant(name).await;
+        let workspace = app.fixtures().in_tenant(&tenant, "").workspace(name, name).await;
+        tenants.push((app.fixtures().in_tenant(&tenant, &workspace), tenant));
     }
     // All reservations are taken.
     for ((given, tenant), count) in tenants.iter().zip([PER_TENANT, TOTAL - PER_TENANT]) {
@@ -205,7 +205,7 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
         multiplies.push(active_multiplying_workload(given, "multiplies").await);
     }
     let ask = |index: usize, ticket: &str| {
-        let (workload, (_, tenant)): (&ActiveWorkload, &(Given, String)) = (&multiplies[index], &tenants[index]);
+        let (workload, (_, tenant)): (&ActiveWorkload, &(Fixtures, String)) = (&multiplies[index], &tenants[index]);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         accept_queued(app.post(workload.execute_path(), body).in_tenant(tenant))
     };
@@ -223,7 +223,7 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
         completes(4, &ask(4, "x").await).await;
     }
     // The paused runs resume, and the queued runs follow.
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for (index, id) in &last {
         completes(*index, id).await;
     }
@@ -233,21 +233,21 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
 #[tokio::test]
 async fn reads_large_output_only_for_callers_who_may_see_it() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
     let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
     let echo = given.active_workload_with("echo", versions).await;
-    given.role("user:operator", "operator", ("tenant", Some(crate::stage::TENANT))).await;
+    given.bind_role("user:operator", "operator", ("tenant", Some(crate::fixture::TENANT))).await;
     let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());
     fairway_memory_limit::limit_process(1);
     assert_eq!(app.get(&path).await.status, 503, "the submitter may see the large output, so the server reads it");
     let shown = app.get(&path).as_actor("user:operator").await.expect(200);
     assert_eq!((&shown["status"], &shown["queued_result"]), (&json!("completed"), &Value::Null));
-    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
+    app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
     let cancel = app.post(format!("{path}/cancel"), json!({})).as_actor("user:operator");
-    cancel.await.refused(409, "execution_not_cancellable");
+    cancel.await.expect_refusal(409, "execution_not_cancellable");
     // Its submitter too gets the refusal, which shows no output.
-    app.post(format!("{path}/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
+    app.post(format!("{path}/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
 }

@@ -1,6 +1,6 @@
 //! Local mode trusts requests from this machine, and treats requests that a proxy forwards as anonymous.
 
-use crate::{public::public, share_link::made};
+use crate::{public::create_public_workload, share_link::create_link};
 use fairway_testkit::{
     TestApp,
     app::{Builder, Client, Request},
@@ -22,7 +22,7 @@ const FORWARDED: [(&str, &str); 11] = [
     ("Ngrok-Trace-Id", "0123456789abcdef"),
 ];
 
-pub(crate) fn exposed() -> Builder {
+pub(crate) fn exposed_server() -> Builder {
     TestApp::builder()
         .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
         .setting("FAIRWAY_ALLOWED_HOSTS", "forms.example")
@@ -31,7 +31,7 @@ pub(crate) fn exposed() -> Builder {
 /// T21, T48.
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
-    let app = exposed().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
+    let app = exposed_server().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     for header in FORWARDED {
         assert_anonymous(&app, header).await;
         let behalf = json!({ "environment": "dev", "inputs": {}, "execution_mode": "on_behalf_of",
@@ -41,7 +41,7 @@ async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
         assert!(matches!(refused.status, 403 | 422), "{header:?} {refused}");
     }
     app.get("/v1/tenants").header("Host", "localhost").await.expect(200);
-    app.get("/v1/tenants").header("Host", "other.example").await.refused(421, "misdirected_request");
+    app.get("/v1/tenants").header("Host", "other.example").await.expect_refusal(421, "misdirected_request");
 }
 
 /// Forwarding headers are sufficient, without any setting, also if the proxy keeps the loopback host.
@@ -52,7 +52,7 @@ async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
         assert_anonymous(&app, *header).await;
     }
     let (host, name) = FORWARDED[0];
-    app.get("/v1/tenants").header(host, name).await.refused(421, "misdirected_request");
+    app.get("/v1/tenants").header(host, name).await.expect_refusal(421, "misdirected_request");
 }
 
 async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
@@ -62,21 +62,21 @@ async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
             Some(actor) => forwarded(request).as_actor(actor),
             None => forwarded(request),
         };
-        named(app.get("/v1/tenants")).await.refused(403, "forbidden");
-        named(app.get("/v1/workloads")).await.refused(403, "forbidden");
+        named(app.get("/v1/tenants")).await.expect_refusal(403, "forbidden");
+        named(app.get("/v1/workloads")).await.expect_refusal(403, "forbidden");
         let skill = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
-        named(app.post("/v1/assets", skill)).await.refused(403, "forbidden");
+        named(app.post("/v1/assets", skill)).await.expect_refusal(403, "forbidden");
         let tenant = fairway_domain::tenant::DEFAULT_TENANT.to_string();
-        named(app.get("/v1/tenants")).in_tenant(&tenant).await.refused(404, "not_found");
+        named(app.get("/v1/tenants")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
     }
 }
 
 /// Public workloads and share links work through a proxy.
 #[tokio::test]
 async fn serves_public_workloads_and_share_links_through_a_proxy() {
-    let app = exposed().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;
-    let workload = public(&app, "main").await;
-    let link = made(&app, &workload, json!({ "max_uses": FORWARDED.len() })).await;
+    let app = exposed_server().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;
+    let workload = create_public_workload(&app, "main").await;
+    let link = create_link(&app, &workload, json!({ "max_uses": FORWARDED.len() })).await;
     let closed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
@@ -87,7 +87,7 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
     app.patch(format!("/v1/workloads/{}", workload.workload_id), closed).await.expect(200);
     for (header, value) in FORWARDED {
         let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:local").header(header, value);
-        run().await.refused(401, "share_token_required");
+        run().await.expect_refusal(401, "share_token_required");
         let ran = run().header("X-Share-Token", &link.token).await.expect(200);
         let read = app.get(format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token));
         let read = read.header(header, value).await.expect(200);
@@ -98,10 +98,10 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
 /// Metrics and readiness details are for the operator on this machine.
 #[tokio::test]
 async fn hides_metrics_and_readiness_details_from_forwarded_requests() {
-    let app = exposed().start().await;
+    let app = exposed_server().start().await;
     for (header, value) in FORWARDED {
         let get = |path: &str| app.get(path).header(header, value);
-        get("/metrics").await.refused(404, "not_found");
+        get("/metrics").await.expect_refusal(404, "not_found");
         assert_eq!(get("/readyz").await.expect(200), json!({ "status": "ready" }), "{header}");
         assert_eq!(get("/healthz").await.expect(200), json!({ "status": "ok" }), "{header}");
     }

@@ -1,12 +1,12 @@
 //! The Model Context Protocol: both revisions with hand-written messages and with third-party clients.
 
 use crate::{
-    share_link::number,
-    stage::{Stage, TENANT, WORKSPACE},
+    share_link::query_number,
+    fixture::{WorkspaceFixture, TENANT, WORKSPACE},
 };
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Answer, Request},
+    app::{ActiveWorkload, Response, Request},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, process::Command};
@@ -31,7 +31,7 @@ fn interface_form() -> Value {
     json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] })
 }
 
-fn message(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Request {
+fn mcp_request(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Request {
     if revision == REVISIONS[1] {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": revision,
@@ -50,10 +50,10 @@ fn message(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Re
 }
 
 fn call_tool(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Request {
-    message(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
+    mcp_request(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
 
-fn result_of(answer: &Answer) -> Value {
+fn result_of(answer: &Response) -> Value {
     let body = answer.expect(200);
     assert!(body["result"].is_object(), "{body}");
     body["result"].clone()
@@ -63,7 +63,7 @@ fn result_of(answer: &Answer) -> Value {
 async fn lists_and_calls_tools_in_both_revisions() {
     let (app, workload) = start_with_form().await;
     for revision in REVISIONS {
-        let listed = result_of(&message(&app, revision, "tools/list", json!({})).await);
+        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
         let tools = listed["tools"].as_array().unwrap();
         let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         let expected = ["execute_flow", "inspect_evidence", "query_knowledge_base", "run_ticket_sorter"];
@@ -89,17 +89,17 @@ async fn lists_and_calls_tools_in_both_revisions() {
             "SELECT count(*) FROM fact WHERE kind = 'execution.ended'
                 AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
         );
-        assert_eq!(number(&app, &facts).await, 1, "{revision}");
+        assert_eq!(query_number(&app, &facts).await, 1, "{revision}");
         let inspected = result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
         assert_eq!(inspected["structuredContent"]["result"], evidence);
     }
     let begun = json!({
         "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
     });
-    let answer = message(&app, REVISIONS[0], "initialize", begun).await;
+    let answer = mcp_request(&app, REVISIONS[0], "initialize", begun).await;
     assert_eq!(result_of(&answer)["protocolVersion"], REVISIONS[0]);
     assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
-    let found = result_of(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
+    let found = result_of(&mcp_request(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
 }
 
@@ -116,7 +116,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
     assert_eq!(app.database().owner().await.unwrap().execute(&copies, &[]).await.unwrap(), 220);
     let list = |cursor: Option<&str>| {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-        message(&app, REVISIONS[0], "tools/list", params)
+        mcp_request(&app, REVISIONS[0], "tools/list", params)
     };
     let first = result_of(&list(None).await);
     let cursor = first["nextCursor"].as_str().unwrap().to_owned();
@@ -136,7 +136,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
         let refused = list(Some(forged)).await.expect(200);
         assert_eq!(refused["error"]["code"], -32602, "{forged}: {refused}");
     }
-    let abroad = Stage::in_other_tenant(&app).await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     // Without a role the list has only the built-in tools, on one page.
@@ -154,21 +154,21 @@ async fn rejects_cursors_that_are_not_strings() {
     let app = TestApp::start().await;
     for revision in REVISIONS {
         for wrong in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
-            let refused = message(&app, revision, "tools/list", json!({ "cursor": wrong })).await.expect(200);
+            let refused = mcp_request(&app, revision, "tools/list", json!({ "cursor": wrong })).await.expect(200);
             assert_eq!(refused["error"]["code"], -32602, "{wrong}: {refused}");
             assert_eq!((&refused["id"], &refused["result"]), (&json!(1), &Value::Null), "{refused}");
         }
-        result_of(&message(&app, revision, "tools/list", json!({})).await);
+        result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
     }
 }
 
 /// As on every other route, the host selects the tenant of an anonymous caller.
 #[tokio::test]
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
-    let app = crate::local_mode::exposed().start().await;
-    let here = crate::public::public(&app, "main").await;
-    let abroad = Stage::in_other_tenant(&app).await;
-    let theirs = abroad.given.active_workload("main").await;
+    let app = crate::local_mode::exposed_server().start().await;
+    let here = crate::public::create_public_workload(&app, "main").await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let theirs = abroad.fixtures.active_workload("main").await;
     let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     app.patch(format!("/v1/workloads/{}", theirs.workload_id), public).in_tenant(&abroad.tenant).await.expect(200);
@@ -245,28 +245,28 @@ async fn refusals_carry_their_code_and_no_input() {
     }
     assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
     // The permissions are those of the actor that the request names. No session or handle carries permissions.
-    app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
-    let listed = result_of(&viewer(message(&app, new, "tools/list", json!({}))).await);
+    let listed = result_of(&viewer(mcp_request(&app, new, "tools/list", json!({}))).await);
     assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
     let refused = result_of(&viewer(call_tool(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
     assert_eq!(refused["structuredContent"]["permission"], "execution.run", "{refused}");
     call_tool(&app, old, "execute_flow", json!({}))
         .header("Mcp-Session-Id", "somebody-elses")
         .await
-        .refused(404, "not_found");
+        .expect_refusal(404, "not_found");
     // The server refuses cross-site pages, rebound DNS names and malformed messages.
-    let list = || message(&app, new, "tools/list", json!({}));
-    list().header("Origin", "https://evil.example").await.refused(403, "cross_site_request");
-    list().header("Host", "evil.example").await.refused(421, "misdirected_request");
+    let list = || mcp_request(&app, new, "tools/list", json!({}));
+    list().header("Origin", "https://evil.example").await.expect_refusal(403, "cross_site_request");
+    list().header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     // The server offers neither a standing event stream nor sessions to delete.
     for method in ["GET", "DELETE"] {
         let refused = app.raw_path(method, "/mcp").await;
-        refused.refused(405, "method_not_allowed");
+        refused.expect_refusal(405, "method_not_allowed");
         assert_eq!(refused.header("allow"), Some("POST"));
     }
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
-    list().bytes("application/json", twice).await.refused(400, "malformed_json");
+    list().with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
 }
 
 /// Exactly the listed tools can be called: a workload without a form is not a tool.
@@ -278,7 +278,7 @@ async fn workload_without_a_form_is_not_a_tool() {
     for revision in REVISIONS {
         assert_eq!(result_of(&sort(revision).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": null })).await.expect(200);
-        let listed = result_of(&message(&app, revision, "tools/list", json!({})).await);
+        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
         assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
         let refused = result_of(&sort(revision).await);
         assert_eq!(
@@ -291,7 +291,7 @@ async fn workload_without_a_form_is_not_a_tool() {
         assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", named).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": interface_form() })).await.expect(200);
     }
-    assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 4);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 4);
 }
 
 /// A field error names the path at which the client sent the field, with the same message on every route.
@@ -310,10 +310,10 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
         fields.as_array().unwrap().iter().map(of).collect()
     };
     let plain = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
-    let plain = field_errors(&plain.refused(422, "validation_error")["fields"], "inputs.");
+    let plain = field_errors(&plain.expect_refusal(422, "validation_error")["fields"], "inputs.");
     assert_eq!(plain.len(), 2, "{plain:?}");
     let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": by_slug })).await;
-    assert_eq!(field_errors(&tool.refused(422, "validation_error")["fields"], "arguments.inputs."), plain);
+    assert_eq!(field_errors(&tool.expect_refusal(422, "validation_error")["fields"], "arguments.inputs."), plain);
     for revision in REVISIONS {
         for (name, arguments, prefix) in [
             ("execute_flow", by_slug.clone(), "arguments.inputs."),
@@ -326,7 +326,7 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
     // Unknown arguments of a tool have the same error as unknown fields of a form.
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
     let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
-    let fields = refused.refused(422, "validation_error")["fields"].clone();
+    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
     let over = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
     assert_eq!(over["structuredContent"]["fields"], fields);
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
@@ -439,7 +439,7 @@ async fn official_client_lists_and_calls_tools() {
             assert!(output.lines().any(|output| output == line), "{mode} {line}: {output}");
         }
     }
-    assert_eq!(number(&app, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 3);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 3);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Bounds on memory that callers influence: pages of lists, manifests, large bodies, and slowly read responses.
 
-use crate::stage::WORKSPACE;
-use fairway_testkit::{TestApp, app::Answer};
+use crate::fixture::WORKSPACE;
+use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -24,11 +24,11 @@ fn large_interface() -> Value {
 }
 
 /// Creates `many` workloads with large interfaces, and returns their slugs.
-async fn workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
+async fn create_large_workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
     for number in 0..many {
         let slug = format!("large-{number}");
-        let workload = app.given().workload(&slug).await;
+        let workload = app.fixtures().workload(&slug).await;
         let body = json!({ "interface_config": large_interface() });
         app.patch(format!("/v1/workloads/{workload}"), body).await.expect(200);
         slugs.insert(slug);
@@ -36,7 +36,7 @@ async fn workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
     slugs
 }
 
-fn next_page(answer: &Answer) -> Option<String> {
+fn next_page(answer: &Response) -> Option<String> {
     let link = answer.header("link")?;
     Some(link.split_once('<').unwrap().1.split_once('>').unwrap().0.to_owned())
 }
@@ -44,7 +44,7 @@ fn next_page(answer: &Answer) -> Option<String> {
 #[tokio::test]
 async fn pages_of_workloads_end_at_one_mebibyte() {
     let app = TestApp::start().await;
-    let made = workloads(&app, 30).await;
+    let made = create_large_workloads(&app, 30).await;
     for list in ["/v1/workloads", "/v1/workloads/runtime-enabled"] {
         let (mut found, mut path) = (BTreeSet::new(), Some(format!("{list}?limit=200")));
         while let Some(page) = path {
@@ -61,7 +61,7 @@ async fn pages_of_workloads_end_at_one_mebibyte() {
 #[tokio::test]
 async fn tool_manifest_comes_in_pages() {
     let app = TestApp::start().await;
-    let made = workloads(&app, 30).await;
+    let made = create_large_workloads(&app, 30).await;
     let (mut pages, mut tools, mut totals) = (0, BTreeSet::new(), BTreeSet::new());
     let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
     while let Some(page) = path {
@@ -88,11 +88,11 @@ async fn tool_manifest_comes_in_pages() {
 #[tokio::test]
 async fn rejects_interface_config_beyond_64_kib() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("large").await;
+    let workload = app.fixtures().workload("large").await;
     let mut config = large_interface();
     config["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
     let refused = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
-    let fields = refused.refused(422, "validation_error")["fields"].clone();
+    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
 }
 
@@ -113,8 +113,8 @@ async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes:
 #[tokio::test]
 async fn authorizes_caller_before_reading_a_large_body() {
     let app = TestApp::start().await;
-    let given = app.given();
-    given.role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let given = app.fixtures();
+    given.bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
     let prompt = given.asset("prompt_template", "prompt").await;
     let base = given.asset("knowledge_base", "base").await;
     let flow = given.asset("orchestration_flow", "flow").await;
@@ -137,10 +137,10 @@ async fn authorizes_caller_before_reading_a_large_body() {
 #[tokio::test]
 async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     let app = TestApp::start().await;
-    let strict_server = TestApp::builder().beside(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
+    let strict_server = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
     let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
     let content = json!({ "provider": "stub", "model": "echo", "params": { "texts": texts } });
-    let version = app.given().version("model_config", "large", content).await;
+    let version = app.fixtures().version("model_config", "large", content).await;
     let (asset, version) = (version.asset_id, version.asset_version_id);
     let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={WORKSPACE}");
     let socket = TcpSocket::new_v4().unwrap();
@@ -169,8 +169,8 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
 
 /// A draft with `count` verdicts of different reviewers, each with a note of maximum length.
 async fn reviewed_draft(app: &TestApp, count: i32) -> String {
-    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
-    let release = app.given().draft(&workload, &[policy]).await;
+    let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
+    let release = app.fixtures().draft(&workload, &[policy]).await;
     let owner = app.database().owner().await.unwrap();
     let insert = "WITH said AS (
             INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by, approved_at,
@@ -215,16 +215,16 @@ async fn release_has_at_most_500_verdicts_and_replays_show_the_note() {
     let path = format!("/v1/releases/{release}/approvals");
     let verdict =
         json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": "not like this" });
-    let last = app.post(&path, verdict.clone()).key("last").await.expect(201);
-    app.post(&path, verdict.clone()).await.refused(409, "too_many_verdicts");
+    let last = app.post(&path, verdict.clone()).idempotency_key("last").await.expect(201);
+    app.post(&path, verdict.clone()).await.expect_refusal(409, "too_many_verdicts");
     let mut approval = verdict.clone();
     approval["outcome"] = json!("approved");
-    app.post(&path, approval).as_actor("user:eve").await.refused(409, "too_many_verdicts");
-    let replayed = app.post(&path, verdict.clone()).key("last").await;
+    app.post(&path, approval).as_actor("user:eve").await.expect_refusal(409, "too_many_verdicts");
+    let replayed = app.post(&path, verdict.clone()).idempotency_key("last").await;
     assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
     assert_eq!(replayed.expect(201), last);
     assert_eq!(last["note"], "not like this");
     // A reviewer without a rejection may still reject.
     app.post(&path, verdict.clone()).as_actor("user:eve").await.expect(201);
-    app.post(&path, verdict).as_actor("user:eve").await.refused(409, "too_many_verdicts");
+    app.post(&path, verdict).as_actor("user:eve").await.expect_refusal(409, "too_many_verdicts");
 }

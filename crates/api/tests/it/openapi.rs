@@ -1,6 +1,6 @@
 //! The OpenAPI document: current, consistent, and served by the server.
 
-use crate::document::{document, routes};
+use crate::openapi_routes::{openapi_document, routes};
 use fairway_testkit::TestApp;
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};
@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 fn document_in_the_repository_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let stored = fs::read_to_string(path).unwrap_or_default();
-    let fresh = fairway_api::document::as_json().unwrap();
+    let fresh = fairway_api::openapi::as_json().unwrap();
     assert!(stored == fresh, "docs/openapi.json is not current: run `cargo xtask openapi`");
 }
 
@@ -29,7 +29,7 @@ fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn document_is_consistent() {
-    let document = document();
+    let document = openapi_document();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1."), "{}", document["openapi"]);
     for name in ["title", "version", "description"] {
         assert!(document["info"][name].as_str().is_some_and(|text| !text.is_empty()), "info.{name}");
@@ -50,7 +50,7 @@ fn document_is_consistent() {
     let mut ids = BTreeSet::new();
     for route in routes() {
         let (operation, place) = (&route.operation, format!("{} {}", route.method, route.path));
-        assert!(ids.insert(route.id().to_owned()), "{place}: the operation's id is used twice");
+        assert!(ids.insert(route.operation_id().to_owned()), "{place}: the operation's id is used twice");
         assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{place} has no summary");
         for tag in operation["tags"].as_array().unwrap() {
             assert!(tags.contains(tag.as_str().unwrap()), "{place}: {tag} is not declared");
@@ -83,7 +83,7 @@ fn document_is_consistent() {
             if number < 300 {
                 succeeds += 1;
                 assert_eq!(number == 204, response.get("content").is_none(), "{place}: {status} and its body");
-            } else if route.id() == "read_page" && [401, 429, 500, 503].contains(&number) {
+            } else if route.operation_id() == "read_page" && [401, 429, 500, 503].contains(&number) {
                 assert!(response["content"]["text/html"].is_object(), "{place}: {status} has no HTML page");
             } else if number != 503 || route.path.starts_with("/v1/") {
                 let schema = &response["content"]["application/json"]["schema"]["$ref"];
@@ -127,7 +127,7 @@ fn document_is_consistent() {
 async fn serves_the_document() {
     let app = TestApp::start().await;
     let answer = app.get("/openapi.json").await;
-    assert_eq!(answer.expect(200), document());
+    assert_eq!(answer.expect(200), openapi_document());
     assert!(answer.header("content-type").unwrap().starts_with("application/json"));
 }
 
@@ -158,5 +158,5 @@ async fn reference_page_loads_only_local_files() {
     let script = app.get("/docs/swagger-initializer.js").await.text();
     assert!(script.contains("/openapi.json"), "{script}");
     assert!(!script.contains("https://"), "{script}");
-    app.get("/docs/nothing.js").await.refused(404, "not_found");
+    app.get("/docs/nothing.js").await.expect_refusal(404, "not_found");
 }

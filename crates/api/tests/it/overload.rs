@@ -26,7 +26,7 @@ async fn refused_for_load(app: &TestApp) -> u64 {
 #[tokio::test]
 async fn sheds_load_when_the_admission_queue_stalls() {
     let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "4").start().await;
-    let abroad = app.given().tenant("elsewhere").await;
+    let abroad = app.fixtures().tenant("elsewhere").await;
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
     let owner = app.database().owner().await.unwrap();
@@ -38,7 +38,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     }
     for _ in 0..40 {
         let answer = flood.join_next().await.unwrap().unwrap();
-        answer.refused(503, "unavailable");
+        answer.expect_refusal(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
     }
     // These refusals are immediate. Queued requests are refused by their timeout after a second and not counted here.

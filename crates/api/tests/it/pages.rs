@@ -1,20 +1,20 @@
 //! Pagination: the cursors of every list visit each row once.
 
 use crate::{
-    document::routes,
-    stage::{Stage, WORKSPACE},
+    openapi_routes::routes,
+    fixture::{WorkspaceFixture, WORKSPACE},
 };
-use fairway_testkit::{TestApp, app::Answer};
+use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
 /// The path of the next page.
-fn next_page_path(answer: &Answer) -> Option<String> {
+fn next_page_path(answer: &Response) -> Option<String> {
     let link = answer.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
 /// All rows of a list, read page by page.
-pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
+pub(crate) async fn all_rows(app: &TestApp, first: String) -> Vec<Value> {
     let mut rows = Vec::new();
     let mut path = Some(first);
     while let Some(at) = path {
@@ -29,47 +29,47 @@ pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
 #[tokio::test]
 async fn cursors_visit_every_row_of_every_list_once() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     for number in 0..5 {
-        stage.given.draft(&stage.workload.workload_id, &[]).await;
-        stage.given.flow(&format!("more-{number}"), crate::stage::ECHO_FLOW).await;
+        stage.fixtures.draft(&stage.workload.workload_id, &[]).await;
+        stage.fixtures.flow(&format!("more-{number}"), crate::fixture::ECHO_FLOW).await;
         for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
-            stage.request(operation).await.await.expect(201);
+            stage.successful_request(operation).await.await.expect(201);
         }
-        let shown = stage.given.workload(&format!("shown-{number}")).await;
+        let shown = stage.fixtures.workload(&format!("shown-{number}")).await;
         let form = json!({ "interface_config": { "presentation_mode": "form" } });
         app.patch(format!("/v1/workloads/{shown}"), form).await.expect(200);
-        stage.request("create_asset_version").await.await.expect(201);
-        stage.request("create_asset_grant").await.await.expect(201);
-        stage.request("review_release").await.await.expect(201);
-        stage.request("create_share_link").await.await.expect(201);
-        stage.request("add_documents").await.await.expect(201);
-        stage.request("set_principal_binding").await.await.expect(200);
-        stage.request("execute_workload").await.await.expect(200);
+        stage.successful_request("create_asset_version").await.await.expect(201);
+        stage.successful_request("create_asset_grant").await.await.expect(201);
+        stage.successful_request("review_release").await.await.expect(201);
+        stage.successful_request("create_share_link").await.await.expect(201);
+        stage.successful_request("add_documents").await.await.expect(201);
+        stage.successful_request("set_principal_binding").await.await.expect(200);
+        stage.successful_request("execute_workload").await.await.expect(200);
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
         // A release is rolled back at most once from each lane, so it has at most three artifacts (see `rollback`).
         // The manifest wraps its page in an object (see `memory_bounds`).
-        if matches!(route.id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
+        if matches!(route.operation_id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
             continue;
         }
         // Only the knowledge base has documents.
-        let place = if route.id() == "list_documents" { stage.documents() } else { stage.path(&route.path) };
+        let place = if route.operation_id() == "list_documents" { stage.documents_path() } else { stage.fill_path(&route.path) };
         let path = place + &route.query(&[("workspace_id", &stage.workspace)]);
         let whole = app.get(format!("{path}limit=200")).await;
         let rows = whole.expect(200).as_array().unwrap().clone();
         assert!(rows.len() >= 5, "{path}: {}", rows.len());
         assert_eq!(next_page_path(&whole), None, "{path}");
-        if route.id() != "list_audit_events" {
+        if route.operation_id() != "list_audit_events" {
             assert_eq!(whole.header("x-total-count"), Some(rows.len().to_string().as_str()), "{path}");
             for limit in [1, 2, rows.len() - 1] {
-                assert_eq!(walked(&app, format!("{path}limit={limit}")).await, rows, "{path} by {limit}");
+                assert_eq!(all_rows(&app, format!("{path}limit={limit}")).await, rows, "{path} by {limit}");
             }
         }
         let offset = app.get(format!("{path}limit=2&offset=2")).await.expect(200);
         assert_eq!(offset.as_array().unwrap()[..], rows[2..4], "{path}");
-        let unknown = app.get(format!("{path}nonsense=1")).await.refused(422, "validation_error");
+        let unknown = app.get(format!("{path}nonsense=1")).await.expect_refusal(422, "validation_error");
         let field = &unknown["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("nonsense"), &json!("unknown_parameter")), "{path}");
         lists += 1;
@@ -81,14 +81,14 @@ async fn cursors_visit_every_row_of_every_list_once() {
 async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     let app = TestApp::start().await;
     for number in 0..6 {
-        app.given().asset("skill", &format!("old-{number}")).await;
+        app.fixtures().asset("skill", &format!("old-{number}")).await;
     }
     let first = app.get("/v1/assets?limit=4").await;
     let mut seen: Vec<Value> = first.expect(200).as_array().unwrap().clone();
     for number in 0..3 {
-        app.given().asset("skill", &format!("new-{number}")).await;
+        app.fixtures().asset("skill", &format!("new-{number}")).await;
     }
-    seen.extend(walked(&app, next_page_path(&first).unwrap()).await);
+    seen.extend(all_rows(&app, next_page_path(&first).unwrap()).await);
     let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
     assert_eq!(slugs, ["old-5", "old-4", "old-3", "old-2", "old-1", "old-0"]);
 }
@@ -96,7 +96,7 @@ async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
 #[tokio::test]
 async fn asset_filters_apply_alone_and_combined() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let other = given.workspace("other", "other").await;
     let mut expected = Vec::new();
     for (number, kind) in ["skill", "skill", "policy_bundle", "memory", "skill"].into_iter().enumerate() {
@@ -112,7 +112,7 @@ async fn asset_filters_apply_alone_and_combined() {
     }
     expected.reverse();
     // One actor views everything, the other one views one of the two workspaces.
-    given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
     for actor in ["user:local", "user:ada"] {
         for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
             for kind in [None, Some("skill"), Some("policy_bundle"), Some("agent")] {
@@ -123,7 +123,7 @@ async fn asset_filters_apply_alone_and_combined() {
                     query.extend(state.map(|state| format!("lifecycle_state={state}")));
                     let path = format!("/v1/assets?{}&limit=2", query.join("&"));
                     if actor == "user:ada" && workspace == Some(other.as_str()) {
-                        app.get(path).as_actor(actor).await.refused(404, "not_found");
+                        app.get(path).as_actor(actor).await.expect_refusal(404, "not_found");
                         continue;
                     }
                     let wanted: Vec<&str> = expected
@@ -155,14 +155,14 @@ async fn asset_filters_apply_alone_and_combined() {
 #[tokio::test]
 async fn rejects_invalid_filter_values_including_sql() {
     let app = TestApp::start().await;
-    app.given().asset("skill", "thing").await;
+    app.fixtures().asset("skill", "thing").await;
     for value in
         ["'; DROP TABLE asset; --", "skill' OR '1'='1", "%25", "_", "skill%00", "SKILL", "skill ", "(a|b)*c", "🙂"]
     {
         for name in ["asset_kind", "lifecycle_state", "workspace_id", "cursor"] {
             let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
             let answer = app.get(format!("/v1/assets?{name}={value}")).await;
-            assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], name);
+            assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], name);
         }
     }
     let long = "x".repeat(32 << 10);
@@ -174,14 +174,14 @@ async fn rejects_invalid_filter_values_including_sql() {
 async fn a_cursor_is_valid_only_for_its_own_list() {
     let app = TestApp::start().await;
     for number in 0..3 {
-        app.given().asset("skill", &format!("thing-{number}")).await;
+        app.fixtures().asset("skill", &format!("thing-{number}")).await;
     }
     let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
     let linked = next_page_path(&first).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
     // A cursor holds a position and no permissions: each page is authorized.
-    app.get(&linked).as_actor("anonymous").await.refused(403, "forbidden");
+    app.get(&linked).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     for path in [
         format!("/v1/assets?cursor={cursor}"),
         format!("/v1/assets?cursor={cursor}&asset_kind=memory"),
@@ -190,9 +190,9 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
         format!("/v1/assets?asset_kind=skill&cursor={cursor}&offset=1"),
         format!("/v1/assets?asset_kind=skill&cursor={}", cursor.replace(&cursor[20..24], "0000")),
     ] {
-        app.get(path).await.refused(422, "validation_error");
+        app.get(path).await.expect_refusal(422, "validation_error");
     }
     // Another server on the same database accepts the cursor.
-    let beside = TestApp::builder().beside(&app).start().await;
+    let beside = TestApp::builder().sharing_storage_of(&app).start().await;
     assert_eq!(beside.get(&linked).await.expect(200), app.get(&linked).await.expect(200));
 }

@@ -1,6 +1,6 @@
 //! Paths: an invalid identifier is not found on every route, with the same message as an unknown one.
 
-use crate::{document::routes, stage::Stage};
+use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
 use fairway_domain::{memory::SessionId, slug::Slug};
 use fairway_testkit::TestApp;
 use serde_json::json;
@@ -10,7 +10,7 @@ const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
 #[tokio::test]
 async fn invalid_identifiers_are_not_found_on_every_route() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let bare = ID.replace('-', "");
     let segments = [
         ID.to_owned(),
@@ -55,16 +55,16 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
-                let path = stage.path(&route.path).replacen(&stage.placeholder(name), segment, 1);
+                let path = stage.fill_path(&route.path).replacen(&stage.path_parameter(name), segment, 1);
                 let (target, body) = if route.takes_body() {
-                    let mut body = stage.body(route.id());
-                    if route.id() == "review_release" {
+                    let mut body = stage.successful_body(route.operation_id());
+                    if route.operation_id() == "review_release" {
                         // Without the same release in the body, the request is refused for the mismatch.
                         body["subject_ref"] = ID.into();
                     }
                     (path, body.to_string())
                 } else {
-                    (path + &stage.query(&route), String::new())
+                    (path + &stage.required_query(&route), String::new())
                 };
                 let answer = app
                     .raw(format!(
@@ -77,11 +77,11 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                     .await;
                 // The HTTP layer may reject the target itself.
                 if answer.status == 400 {
-                    answer.refused(400, "bad_request");
+                    answer.expect_refusal(400, "bad_request");
                     assert!(segment.contains(['{', '}']), "{answer}");
                     continue;
                 }
-                messages.push(answer.refused(404, "not_found")["message"].clone());
+                messages.push(answer.expect_refusal(404, "not_found")["message"].clone());
                 assert!(!answer.text().contains(segment) || segment.len() < 3, "{answer}");
                 checked += 1;
             }
@@ -97,9 +97,9 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
 async fn fixed_segment_beside_identifiers_reports_its_allowed_methods() {
     let app = TestApp::start().await;
     let answer = app.patch("/v1/workloads/runtime-enabled", json!({})).await;
-    answer.refused(405, "method_not_allowed");
+    answer.expect_refusal(405, "method_not_allowed");
     assert_eq!(answer.header("allow"), Some("GET, HEAD"));
-    app.patch("/v1/workloads/by-slug", json!({})).await.refused(404, "not_found");
+    app.patch("/v1/workloads/by-slug", json!({})).await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
@@ -125,13 +125,13 @@ async fn only_documented_paths_exist() {
         "/v1/workloads/by-slug/x",
         "/favicon.ico",
     ] {
-        app.raw_path("GET", path).await.refused(404, "not_found");
+        app.raw_path("GET", path).await.expect_refusal(404, "not_found");
     }
     // Percent-encoded spellings are the same path for middleware as well.
     for path in ["/v1/%61ssets", "/%76%31/assets", "/%761/as%73ets"] {
         app.raw_path("GET", path).await.expect(200);
-        app.raw_path("GET", &format!("{path}?workspace_idd=x")).await.refused(422, "validation_error");
-        app.raw_path("PUT", path).await.refused(405, "method_not_allowed");
+        app.raw_path("GET", &format!("{path}?workspace_idd=x")).await.expect_refusal(422, "validation_error");
+        app.raw_path("PUT", path).await.expect_refusal(405, "method_not_allowed");
     }
     // Another method on an existing path gets 405 with the allowed methods.
     for (method, path, allow) in [
@@ -144,7 +144,7 @@ async fn only_documented_paths_exist() {
         ("BREW", "/v1/assets", "GET, HEAD, POST"),
     ] {
         let answer = app.raw_path(method, path).await;
-        answer.refused(405, "method_not_allowed");
+        answer.expect_refusal(405, "method_not_allowed");
         assert_eq!(answer.header("allow"), Some(allow), "{answer}");
     }
     let head = app.request("HEAD".parse().unwrap(), "/v1/assets").await;

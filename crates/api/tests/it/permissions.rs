@@ -1,11 +1,11 @@
 //! R14: every operation requires exactly the permissions that the contract names. Callers with single permissions, and
 //! callers with all permissions but one, send a request that succeeds with all permissions.
 
-use crate::stage::Stage;
+use crate::fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;
 use fairway_testkit::{
     SinglePermissions, TestApp,
-    app::{Answer, Request},
+    app::{Response, Request},
 };
 use std::collections::BTreeSet;
 
@@ -193,7 +193,7 @@ const RELEASE_VISIBILITY: &str = "release.view";
 const GRANT_OPERATION: &str = "create_role_binding";
 
 impl RequiredPermissions {
-    fn all(self) -> Vec<&'static str> {
+    fn all_permissions(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
             Permission(one) | Sight(one) | Either(one, _) => vec![one],
@@ -204,7 +204,7 @@ impl RequiredPermissions {
     }
 
     /// The expected outcome for a caller with these permissions.
-    fn told(self, held: &BTreeSet<&str>) -> Outcome {
+    fn expected_outcome(self, held: &BTreeSet<&str>) -> Outcome {
         match self {
             Nothing | Membership => Outcome::Done,
             Sight(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
@@ -232,14 +232,14 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn by(operation: &str, answer: &Answer) -> Self {
+    fn of_response(operation: &str, answer: &Response) -> Self {
         match answer.status {
             200 | 201 | 204 => Self::Done,
             // The request passed authorization; the server does not fetch from its address.
             422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Done,
-            403 => Self::Lacks(answer.refused(403, "forbidden")["permission"].as_str().unwrap().to_owned()),
+            403 => Self::Lacks(answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned()),
             404 => {
-                answer.refused(404, "not_found");
+                answer.expect_refusal(404, "not_found");
                 Self::NotFound
             }
             other => Self::Other(other),
@@ -250,7 +250,7 @@ impl Outcome {
 /// Names of callers and the permissions that they hold.
 fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (SinglePermissions::holding(held), held.iter().copied().collect());
-    let mut callers = vec![exactly(&[]), exactly(&needs.all())];
+    let mut callers = vec![exactly(&[]), exactly(&needs.all_permissions())];
     callers.extend(PERMISSIONS.iter().map(|one| exactly(&[one])));
     callers.extend(PERMISSIONS.iter().map(|missing| {
         let held = PERMISSIONS.iter().copied().filter(|one| one != missing);
@@ -262,17 +262,17 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let mut bound = BTreeSet::new();
     let mut wrong = Vec::new();
     for &(operation, needs) in table {
         let mut request: Option<Request> = None;
         let mut changes = 0;
         for (caller, held) in callers(needs) {
-            let expected = needs.told(&held);
+            let expected = needs.expected_outcome(&held);
             let prepared = match request.take() {
                 Some(request) => request,
-                None => stage.request(operation).await,
+                None => stage.successful_request(operation).await,
             };
             let is_read = prepared.method() == "GET";
             if expected == Outcome::Done && !is_read {
@@ -286,10 +286,10 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             }
             if bound.insert(caller.clone()) {
                 // The role creates a binding of the actor; the actor's name determines its permissions.
-                stage.given.role(&caller, "viewer", ("platform", None)).await;
+                stage.fixtures.bind_role(&caller, "viewer", ("platform", None)).await;
             }
             let answer = prepared.clone().as_actor(&caller).await;
-            let outcome = Outcome::by(operation, &answer);
+            let outcome = Outcome::of_response(operation, &answer);
             if is_read || outcome != Outcome::Done {
                 request = Some(prepared);
             }
@@ -349,13 +349,13 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.preference.self_manage",
     ];
     let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {
         let caller = SinglePermissions::lacking(&[permission]);
-        stage.given.role(&caller, "viewer", ("platform", None)).await;
-        let answer = stage.request(GRANT_OPERATION).await.as_actor(&caller).await;
+        stage.fixtures.bind_role(&caller, "viewer", ("platform", None)).await;
+        let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) { Outcome::Lacks(permission.to_owned()) } else { Outcome::Done };
-        assert_eq!(Outcome::by(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
+        assert_eq!(Outcome::of_response(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
     }
 }

@@ -1,15 +1,15 @@
 //! Principal bindings of a workload: one for each principal, listed newest first, for callers with `workspace.manage`.
 
-use crate::stage::{Stage, TENANT, WORKSPACE};
+use crate::fixture::{WorkspaceFixture, TENANT, WORKSPACE};
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Request},
+    app::{Response, Request},
 };
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use std::future::IntoFuture as _;
 
-fn path(workload: &str) -> String {
+fn bindings_path(workload: &str) -> String {
     format!("/v1/workloads/{workload}/principal-bindings")
 }
 
@@ -26,8 +26,8 @@ async fn access_revision(app: &TestApp) -> i64 {
 #[tokio::test]
 async fn binding_a_principal_again_updates_its_binding() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
-    let bindings = path(&workload);
+    let workload = app.fixtures().workload("main").await;
+    let bindings = bindings_path(&workload);
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
     let first = app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
     let id = first["principal_binding_id"].as_str().unwrap().to_owned();
@@ -76,8 +76,8 @@ async fn binding_a_principal_again_updates_its_binding() {
 #[tokio::test]
 async fn deletes_a_binding_and_creates_a_new_one() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
-    let bindings = path(&workload);
+    let workload = app.fixtures().workload("main").await;
+    let bindings = bindings_path(&workload);
     let bind = async || app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
     let first = bind().await;
     app.put(&bindings, json!({ "principal": "user:adam" })).await.expect(200);
@@ -86,7 +86,7 @@ async fn deletes_a_binding_and_creates_a_new_one() {
     app.delete(format!("{bindings}/user%3Aada")).await.expect(204);
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     for gone in ["user:ada", "user%3aada", "group:ada", "user:nobody", "ada", "user", "system:x", "anonymous"] {
-        app.delete(format!("{bindings}/{gone}")).await.refused(404, "not_found");
+        app.delete(format!("{bindings}/{gone}")).await.expect_refusal(404, "not_found");
     }
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     assert_eq!(app.get(&bindings).await.expect(200)[0]["principal"], "user:adam");
@@ -110,17 +110,17 @@ async fn deletes_a_binding_and_creates_a_new_one() {
 #[tokio::test]
 async fn rejects_invalid_principals_and_lanes_with_their_field() {
     let app = TestApp::start().await;
-    let bindings = path(&app.given().workload("main").await);
+    let bindings = bindings_path(&app.fixtures().workload("main").await);
     for principal in
         ["", "ada", "user:", "user:Ada", "team:a", "system:sequencer", "share_link:0", "anonymous", "group:"]
     {
-        let refused = app.put(&bindings, json!({ "principal": principal })).await.refused(422, "validation_error");
+        let refused = app.put(&bindings, json!({ "principal": principal })).await.expect_refusal(422, "validation_error");
         let field = &refused["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("principal"), &json!("invalid_principal")), "{principal}");
     }
     for lane in ["", "all", "Guided", "canary"] {
         let body = json!({ "principal": "user:ada", "lane": lane });
-        let refused = app.put(&bindings, body).await.refused(422, "validation_error");
+        let refused = app.put(&bindings, body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "lane", "{lane}");
     }
     for body in [
@@ -130,10 +130,10 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
         json!({ "principal": "user:ada", "lane": 1 }),
         json!({ "principal": "user:ada", "lane": ["guided"] }),
     ] {
-        app.put(&bindings, body).await.refused(422, "validation_error");
+        app.put(&bindings, body).await.expect_refusal(422, "validation_error");
     }
     // The response reports both errors.
-    let refused = app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.refused(422, "validation_error");
+    let refused = app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
 }
@@ -141,15 +141,15 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
 #[tokio::test]
 async fn bindings_require_workspace_manage() {
     let app = TestApp::start().await;
-    let abroad = Stage::in_other_tenant(&app).await;
-    let given = app.given();
-    let bindings = path(&given.workload("main").await);
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let given = app.fixtures();
+    let bindings = bindings_path(&given.workload("main").await);
     app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
-    given.role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let next_door = given.workspace("next-door", "next-door").await;
-    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    given.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
     let body = json!({ "principal": "user:eve", "lane": "restricted" });
     let requests = || {
         let ended = format!("{bindings}/user:ada");
@@ -157,19 +157,19 @@ async fn bindings_require_workspace_manage() {
     };
     for request in requests().into_iter().flat_map(|request| [(request.clone(), "viewer"), (request, "operator")]) {
         let (request, who) = request;
-        let refused = request.as_actor(&format!("user:{who}")).await.refused(403, "forbidden");
+        let refused = request.as_actor(&format!("user:{who}")).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "workspace.manage", "{who}");
     }
     for request in requests() {
-        request.as_actor("user:neighbour").await.refused(404, "not_found");
+        request.as_actor("user:neighbour").await.expect_refusal(404, "not_found");
     }
     // A workload of another tenant and an unknown workload get the same response.
     for workload in [abroad.workload.workload_id.as_str(), "00000000-0000-7000-8000-0000000000aa"] {
-        let bindings = path(workload);
+        let bindings = bindings_path(workload);
         for request in
             [app.get(&bindings), app.put(&bindings, body.clone()), app.delete(format!("{bindings}/user:ada"))]
         {
-            request.as_actor("user:boss").await.refused(404, "not_found");
+            request.as_actor("user:boss").await.expect_refusal(404, "not_found");
         }
     }
     assert_eq!(app.get(&bindings).as_actor("user:boss").await.expect(200)[0]["principal"], "user:ada");
@@ -178,19 +178,19 @@ async fn bindings_require_workspace_manage() {
     bound.as_actor("user:boss").await.expect(200);
     ended.as_actor("user:boss").await.expect(204);
     // The same principal in another tenant has no binding.
-    let there = path(&abroad.workload.workload_id);
+    let there = bindings_path(&abroad.workload.workload_id);
     assert_eq!(app.get(&there).in_tenant(&abroad.tenant).await.expect(200), json!([]));
 }
 
 #[tokio::test]
 async fn replays_a_keyed_request_without_repeating_the_change() {
     let app = TestApp::start().await;
-    let bindings = path(&app.given().workload("main").await);
+    let bindings = bindings_path(&app.fixtures().workload("main").await);
     let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
-    let first = app.put(&bindings, wanted("guided")).key("once").await.expect(200);
+    let first = app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect(200);
     app.put(&bindings, wanted("restricted")).await.expect(200);
     // A replay does not restore the earlier lane, and returns the current binding.
-    let again = app.put(&bindings, wanted("guided")).key("once").await;
+    let again = app.put(&bindings, wanted("guided")).idempotency_key("once").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     let again = again.expect(200);
     assert_eq!(
@@ -198,17 +198,17 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
         (&json!("restricted"), &first["principal_binding_id"])
     );
     // A request without effect also stores its key.
-    app.put(&bindings, wanted("restricted")).key("same").await.expect(200);
-    app.put(&bindings, wanted("standard")).key("same").await.refused(409, "idempotency_key_conflict");
+    app.put(&bindings, wanted("restricted")).idempotency_key("same").await.expect(200);
+    app.put(&bindings, wanted("standard")).idempotency_key("same").await.expect_refusal(409, "idempotency_key_conflict");
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
-    app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
+    app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect_refusal(404, "not_found");
     app.put(&bindings, wanted("standard")).await.expect(200);
     // A later binding of the same principal is a different resource.
-    app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
+    app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect_refusal(404, "not_found");
 }
 
 /// Sends the requests concurrently. A table lock blocks every write until all requests have decided.
-async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
+async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Response> {
     let owner = app.database().owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();
     let many = i64::try_from(requests.len()).unwrap();
@@ -225,7 +225,7 @@ async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Answer>
 #[tokio::test]
 async fn concurrent_bindings_of_one_principal_leave_one_row() {
     let app = TestApp::start().await;
-    let bindings = path(&app.given().workload("main").await);
+    let bindings = bindings_path(&app.fixtures().workload("main").await);
     let lanes = ["restricted", "guided", "standard"];
     let put = |lane| app.put(&bindings, json!({ "principal": "user:ada", "lane": lane }));
     let answers = send_concurrently(&app, lanes.into_iter().map(put).collect()).await;

@@ -1,14 +1,14 @@
 //! Prompts: tokens, references to other assets, and the versions that a release runs.
 
-use crate::{burden::bounded, stage::WORKSPACE};
+use crate::{resource_usage::assert_bounded, fixture::WORKSPACE};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{Given, Version},
+    app::{Fixtures, Version},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-async fn prompt_version(given: &Given, slug: &str, text: &str) -> Version {
+async fn prompt_version(given: &Fixtures, slug: &str, text: &str) -> Version {
     given.version("prompt_template", slug, json!({ "system_prompt": text })).await
 }
 
@@ -32,7 +32,7 @@ async fn read_release(app: &TestApp, id: &str) -> Value {
 #[tokio::test]
 async fn release_runs_the_newest_references_of_its_submission() {
     let (app, provider) = start_with_provider().await;
-    let given = app.given();
+    let given = app.fixtures();
     let tone = prompt_version(&given, "tone", "be kind").await;
     let text = "You sort. @asset-ref:tone Stay calm: @asset-ref:tone@v1. Ticket: {{ticket}}";
     let main = prompt_version(&given, "main", text).await;
@@ -64,20 +64,20 @@ async fn release_runs_the_newest_references_of_its_submission() {
     assert_eq!(read_release(&app, &id).await["references"], frozen);
 
     // The same bindings now resolve to a newer version.
-    let later = given.approved(&workload, &bound).await;
+    let later = given.approved_release(&workload, &bound).await;
     assert_eq!(read_release(&app, &later).await["references"][0]["asset_version_id"], third);
     given.transition(&later, "active").await;
     let expected = "You sort. be rude Stay calm: be kind. Ticket: it broke";
     assert_eq!(rendered_prompt(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
     // Another server builds the plan from the stored references.
-    let beside = TestApp::builder().provider(provider.clone()).beside(&app).start().await;
+    let beside = TestApp::builder().provider(provider.clone()).sharing_storage_of(&app).start().await;
     assert_eq!(rendered_prompt(&beside, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
 }
 
 #[tokio::test]
 async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let tone = prompt_version(&given, "tone", "be kind").await;
     let main = prompt_version(&given, "main", "@asset-ref:tone").await;
     let id = given.draft(&given.workload("sorter").await, &[main]).await;
@@ -100,7 +100,7 @@ async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     given.transition(&id, "review_ready").await;
     assert_eq!(references().await[0]["asset_version_id"], second);
     let path = format!("/v1/releases/{id}/transition");
-    app.post(&path, json!({ "to_state": "approved" })).await.refused(422, "approval_required");
+    app.post(&path, json!({ "to_state": "approved" })).await.expect_refusal(422, "approval_required");
     assert_ne!(approve().await, digest);
     given.transition(&id, "approved").await;
     // A request for changes also returns the release to draft.
@@ -114,7 +114,7 @@ async fn returning_to_draft_reopens_references_and_voids_verdicts() {
 #[tokio::test]
 async fn rejects_invalid_references_when_a_prompt_is_created() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     prompt_version(&given, "tone", "be kind").await;
     prompt_version(&given, "outer", "see @asset-ref:tone").await;
     given.asset("prompt_template", "empty").await;
@@ -124,7 +124,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     let distant = prompt_version(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
         for scope in scopes {
-            given.role(who, "author", ("workspace", Some(scope))).await;
+            given.bind_role(who, "author", ("workspace", Some(scope))).await;
         }
     }
     let mine = given.asset("prompt_template", "mine").await;
@@ -151,7 +151,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     ] {
         let content = json!({ "system_prompt": format!("{text} {canary}"), "allowed_commands": ["go-on"] });
         let answer = app.post(&path, json!({ "content": content })).as_actor(by).await;
-        let refused = answer.refused(422, code);
+        let refused = answer.expect_refusal(422, code);
         assert_eq!(refused["offset"], offset, "{text}: {refused}");
         assert!(!answer.text().contains(canary) && !answer.text().contains("tone"), "{answer}");
     }
@@ -171,7 +171,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
 #[tokio::test]
 async fn rejects_commands_that_the_prompt_does_not_allow() {
     let app = TestApp::start().await;
-    let id = app.given().asset("prompt_template", "mine").await;
+    let id = app.fixtures().asset("prompt_template", "mine").await;
     let path = format!("/v1/assets/{id}/versions");
     let make = |text: &str| {
         let content = json!({ "system_prompt": text, "allowed_commands": ["summarize", "close-ticket"] });
@@ -190,21 +190,21 @@ async fn rejects_commands_that_the_prompt_does_not_allow() {
         ("!command:summarize\u{200d}", "prompt_malformed_token"),
         ("!command:summarize_now", "prompt_malformed_token"),
     ] {
-        assert_eq!(make(text).await.refused(422, code)["offset"], 0, "{text}");
+        assert_eq!(make(text).await.expect_refusal(422, code)["offset"], 0, "{text}");
     }
 }
 
 #[tokio::test]
 async fn submission_checks_references_again() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     prompt_version(&given, "other", "x").await;
     let tone = prompt_version(&given, "tone", "be kind").await;
     let main = prompt_version(&given, "main", "é @asset-ref:tone").await;
     let id = given.draft(&given.workload("sorter").await, std::slice::from_ref(&main)).await;
     given.next_version(&tone.asset_id, json!({ "system_prompt": "see @asset-ref:other" })).await;
     let path = format!("/v1/releases/{id}/transition");
-    let refused = app.post(&path, json!({ "to_state": "review_ready" })).await.refused(422, "prompt_nested_reference");
+    let refused = app.post(&path, json!({ "to_state": "review_ready" })).await.expect_refusal(422, "prompt_nested_reference");
     assert_eq!(refused["offset"], 3);
     let missing = &refused["missing"][0];
     assert_eq!((&missing["code"], &missing["asset_slug"]), (&json!("prompt_nested_reference"), &json!("main")));
@@ -219,14 +219,14 @@ async fn submission_checks_references_again() {
     let own = there.workload("there").await;
     let body = json!({ "asset_version_id": main.asset_version_id, "role": "prompt_template" });
     let draft = there.draft(&own, &[]).await;
-    app.post(format!("/v1/releases/{draft}/bindings"), body).await.refused(404, "not_found");
+    app.post(format!("/v1/releases/{draft}/bindings"), body).await.expect_refusal(404, "not_found");
     given.transition(&there.draft(&own, &[distant]).await, "review_ready").await;
 }
 
 #[tokio::test]
 async fn input_values_are_inserted_as_plain_text() {
     let (app, provider) = start_with_provider().await;
-    let given = app.given();
+    let given = app.fixtures();
     let head = json!({
         "system_prompt": "[$arg:topic] {{free}}",
         "variables": [{ "name": "topic" }],
@@ -254,7 +254,7 @@ async fn input_values_are_inserted_as_plain_text() {
     let path = "/v1/workloads/by-slug/sorter/execute";
     for (topic, code) in [(json!(7), "prompt_argument_type"), (Value::Null, "prompt_argument_missing")] {
         let body = json!({ "environment": "dev", "inputs": inputs(topic) });
-        let refused = app.post(path, body).await.refused(422, code);
+        let refused = app.post(path, body).await.expect_refusal(422, code);
         // The first token that requires the value is the reference to the other prompt.
         assert_eq!(refused["offset"], 0);
         assert!(refused["execution_id"].is_string());
@@ -265,7 +265,7 @@ async fn input_values_are_inserted_as_plain_text() {
 #[tokio::test]
 async fn hostile_prompts_use_bounded_resources() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     for slug in ["big", "large", "huge"] {
         prompt_version(&given, slug, &"x".repeat(3 << 19)).await;
     }
@@ -286,7 +286,7 @@ async fn hostile_prompts_use_bounded_resources() {
         ("nearly a placeholder", format!("{{{{{}", many("\u{200b}", 300_000)), 201),
     ] {
         let body = json!({ "content": { "system_prompt": text } });
-        let answer = bounded(name, app.post(&path, body)).await;
+        let answer = assert_bounded(name, app.post(&path, body)).await;
         answer.expect(status);
         if status == 422 {
             assert!(answer.code().starts_with("prompt_"), "{name}: {answer}");

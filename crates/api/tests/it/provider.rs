@@ -1,14 +1,14 @@
 //! Provider adapters end to end, against a loopback endpoint that speaks their protocols and injects faults.
 
 use crate::{
-    dispatch::{path, queued},
-    events::Stream,
-    execution::{ended, run},
-    overheard::CapturedServer,
+    dispatch::{execution_path, async_run},
+    events::EventStream,
+    execution::{wait_until_ended, run},
+    captured_telemetry::CapturedServer,
 };
 use fairway_testkit::{
     FaultyEndpoint, Script, TestApp,
-    app::{ActiveWorkload, Client, Given},
+    app::{ActiveWorkload, Client, Fixtures},
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -39,7 +39,7 @@ struct ProviderAccounts {
 }
 
 impl ProviderAccounts {
-    async fn open() -> Self {
+    async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("key"), format!("{KEY}\n")).unwrap();
         Self { openai: FaultyEndpoint::start().await, anthropic: FaultyEndpoint::start().await, folder }
@@ -61,12 +61,12 @@ impl ProviderAccounts {
 }
 
 /// A workload whose model policy routes to the first account, with the second one as fallback.
-async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
+async fn active_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
     active_workload_under(given, slug, None).await
 }
 
 /// Like `active_workload`, with a sovereignty profile.
-async fn active_workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
+async fn active_workload_under(given: &Fixtures, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({
             "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved",
@@ -89,7 +89,7 @@ async fn active_workload_under(given: &Given, slug: &str, profile: Option<Value>
 }
 
 /// The evidence of the only provider call of a run.
-async fn evidence(client: &Client, execution_id: &Value) -> Value {
+async fn call_evidence(client: &Client, execution_id: &Value) -> Value {
     let id = execution_id.as_str().unwrap();
     let graph = client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let artifact = &graph["evidence_artifacts"][0];
@@ -98,21 +98,21 @@ async fn evidence(client: &Client, execution_id: &Value) -> Value {
     client.get(format!("/v1/executions/{id}/evidence-artifacts/{artifact}")).await.expect(200)["content"].clone()
 }
 
-fn attempts(evidence: &Value) -> Vec<(&str, &str)> {
+fn route_attempts(evidence: &Value) -> Vec<(&str, &str)> {
     let attempts = evidence["attempts"].as_array().unwrap().iter();
     attempts.map(|attempt| (attempt["route_id"].as_str().unwrap(), attempt["result"].as_str().unwrap())).collect()
 }
 
 #[tokio::test]
 async fn records_route_tokens_and_cost_of_a_provider_call() {
-    let accounts = ProviderAccounts::open().await;
-    let app = TestApp::builder().file(accounts.settings()).start().await;
-    let workload = workload(&app.given(), "main").await;
-    accounts.openai.says(chat_response("billing"));
+    let accounts = ProviderAccounts::start().await;
+    let app = TestApp::builder().config_file(accounts.settings()).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
+    accounts.openai.respond_with(chat_response("billing"));
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("billing")));
-    let call = evidence(&app, &answer["execution_id"]).await;
-    assert_eq!(attempts(&call), [("main", "answered")]);
+    let call = call_evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(route_attempts(&call), [("main", "answered")]);
     assert_eq!((&call["account_slot"], &call["model"]), (&json!("first"), &json!("small")));
     // 40 tokens at 0.15 and 2 tokens at 0.60 for a million tokens.
     assert_eq!((&call["tokens_in"], &call["tokens_out"], &call["cost_micros"]), (&json!(40), &json!(2), &json!(8)));
@@ -125,10 +125,10 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
 
 #[tokio::test]
 async fn falls_back_to_the_next_route_on_provider_errors() {
-    let accounts = ProviderAccounts::open().await;
-    let app = TestApp::builder().file(accounts.settings()).start().await;
-    let workload = workload(&app.given(), "main").await;
-    accounts.anthropic.says(message_response("other"));
+    let accounts = ProviderAccounts::start().await;
+    let app = TestApp::builder().config_file(accounts.settings()).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
+    accounts.anthropic.respond_with(message_response("other"));
     for (script, code) in [
         (Script::status(503, "no"), "provider_unavailable"),
         (Script::status(429, "no").header("Retry-After", "60"), "provider_busy"),
@@ -137,11 +137,11 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
         (Script::status(200, "<html>"), "provider_malformed_answer"),
         (Script::reset(), "provider_unavailable"),
     ] {
-        accounts.openai.says(script);
+        accounts.openai.respond_with(script);
         let answer = run(&app, &workload).await.expect(200);
         assert_eq!(answer["output"], "other", "{answer}");
-        let call = evidence(&app, &answer["execution_id"]).await;
-        assert_eq!(attempts(&call), [("main", code), ("spare", "answered")]);
+        let call = call_evidence(&app, &answer["execution_id"]).await;
+        assert_eq!(route_attempts(&call), [("main", code), ("spare", "answered")]);
         assert_eq!((&call["account_slot"], &call["tokens_in"]), (&json!("second"), &json!(30)));
         assert_eq!(call["cost_micros"], Value::Null, "this model has no price");
     }
@@ -151,24 +151,24 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
 
 #[tokio::test]
 async fn provider_refusal_fails_the_step_without_fallback() {
-    let accounts = ProviderAccounts::open().await;
-    let app = TestApp::builder().file(accounts.settings()).start().await;
-    let workload = workload(&app.given(), "main").await;
-    accounts.openai.says(Script::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
-    accounts.anthropic.says(message_response("never"));
+    let accounts = ProviderAccounts::start().await;
+    let app = TestApp::builder().config_file(accounts.settings()).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
+    accounts.openai.respond_with(Script::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
+    accounts.anthropic.respond_with(message_response("never"));
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
     assert!(!answer.to_string().contains("too long"), "{answer}");
-    let call = evidence(&app, &answer["execution_id"]).await;
-    assert_eq!(attempts(&call), [("main", "provider_refused")]);
+    let call = call_evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(route_attempts(&call), [("main", "provider_refused")]);
     assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (1, 0));
 }
 
 #[tokio::test]
 async fn provider_keys_never_leave_the_server() {
-    let accounts = ProviderAccounts::open().await;
+    let accounts = ProviderAccounts::start().await;
     let server = CapturedServer::start_with("trace", &accounts.settings()).await;
-    let workload = workload(&server.client.given(), "main").await;
+    let workload = active_workload(&server.client.fixtures(), "main").await;
     // The provider echoes the key in bodies and headers.
     let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
     accounts.openai.respond_in_sequence([
@@ -178,7 +178,7 @@ async fn provider_keys_never_leave_the_server() {
         Script::status(200, &format!("{KEY} is no JSON")),
         Script::reset(),
     ]);
-    accounts.anthropic.says(Script::status(500, &echo));
+    accounts.anthropic.respond_with(Script::status(500, &echo));
     let mut received = String::new();
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     for _ in 0..5 {
@@ -188,13 +188,13 @@ async fn provider_keys_never_leave_the_server() {
         for path in ["", "/evidence-graph"] {
             received += &server.client.get(format!("/v1/executions/{id}{path}")).await.text();
         }
-        received += &evidence(&server.client, &json!(id)).await.to_string();
+        received += &call_evidence(&server.client, &json!(id)).await.to_string();
     }
     received += &server.client.get("/metrics").await.text();
     received += &server.client.get("/v1/audit/events?limit=200").await.text();
     assert!(accounts.openai.requests().iter().all(|request| request.header("authorization").unwrap().contains(KEY)));
     assert!(accounts.anthropic.count() > 0);
-    let (telemetry, _) = server.end().await;
+    let (telemetry, _) = server.shut_down().await;
     assert!(
         telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"),
         "{}",
@@ -208,18 +208,18 @@ async fn provider_keys_never_leave_the_server() {
 
 #[tokio::test]
 async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
-    let accounts = ProviderAccounts::open().await;
+    let accounts = ProviderAccounts::start().await;
     let settings = accounts.settings().replace("concurrency = 4", "concurrency = 1");
-    let app = TestApp::builder().file(settings).start().await;
-    let workload = workload(&app.given(), "main").await;
-    accounts.openai.says(Script::hang());
-    accounts.anthropic.says(message_response("other"));
+    let app = TestApp::builder().config_file(settings).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
+    accounts.openai.respond_with(Script::hang());
+    accounts.anthropic.respond_with(message_response("other"));
     let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
     accounts.openai.asked(1).await;
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!(answer["output"], "other");
-    let call = evidence(&app, &answer["execution_id"]).await;
-    assert_eq!(attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
+    let call = call_evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(route_attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
     assert_eq!(accounts.openai.count(), 1);
     let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
     app.post(path, json!({})).await.expect(200);
@@ -232,20 +232,20 @@ fn delta_event(text: &str) -> String {
 
 #[tokio::test]
 async fn streams_deltas_while_the_provider_sends_them() {
-    let accounts = ProviderAccounts::open().await;
-    let app = TestApp::builder().file(accounts.settings()).start().await;
-    let workload = workload(&app.given(), "main").await;
+    let accounts = ProviderAccounts::start().await;
+    let app = TestApp::builder().config_file(accounts.settings()).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
     let end = json!({
         "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
         "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     });
     let events = [delta_event("bil"), delta_event("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
-    accounts.openai.says(Script::events(events).pausing());
-    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
-    let mut stream = Stream::open(&app, &path(&id, "/events"), "").await;
+    accounts.openai.respond_with(Script::events(events).pausing());
+    let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
+    let mut stream = EventStream::open(&app, &execution_path(&id, "/events"), "").await;
     let mut deltas = Vec::new();
     while deltas.len() < 2 {
-        let (kind, data) = stream.told().await;
+        let (kind, data) = stream.next_event().await;
         if kind == "output.delta" {
             deltas.push(data["delta"].as_str().unwrap().to_owned());
             // The endpoint pauses before the next delta until this one has arrived.
@@ -254,27 +254,27 @@ async fn streams_deltas_while_the_provider_sends_them() {
     }
     accounts.openai.release(1);
     assert_eq!(deltas, ["bil", "ling"]);
-    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "billing");
-    let call = evidence(&app, &id).await;
+    assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "billing");
+    let call = call_evidence(&app, &id).await;
     assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
 
     // A truncated stream is discarded, and the fallback account answers.
-    accounts.openai.says(Script::events([delta_event("wrong")]).truncated());
-    accounts.anthropic.says(message_response("right"));
-    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
-    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
-    assert_eq!(attempts(&evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
+    accounts.openai.respond_with(Script::events([delta_event("wrong")]).truncated());
+    accounts.anthropic.respond_with(message_response("right"));
+    let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
+    assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "right");
+    assert_eq!(route_attempts(&call_evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
 }
 
 #[tokio::test]
 async fn skips_accounts_outside_the_allowed_jurisdictions() {
-    let accounts = ProviderAccounts::open().await;
+    let accounts = ProviderAccounts::start().await;
     let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
-    let app = TestApp::builder().file(settings).start().await;
+    let app = TestApp::builder().config_file(settings).start().await;
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
-    let workload = active_workload_under(&app.given(), "main", Some(profile)).await;
-    accounts.openai.says(chat_response("elsewhere"));
-    accounts.anthropic.says(message_response("here"));
+    let workload = active_workload_under(&app.fixtures(), "main", Some(profile)).await;
+    accounts.openai.respond_with(chat_response("elsewhere"));
+    accounts.anthropic.respond_with(message_response("here"));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");
     assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (0, 1));
 }

@@ -1,23 +1,23 @@
 //! Public workloads: anonymous runs within the rate limit, and result tokens.
 
-use crate::stage::{ECHO_FLOW, Stage, TENANT, WORKSPACE};
+use crate::fixture::{ECHO_FLOW, WorkspaceFixture, TENANT, WORKSPACE};
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Answer, Builder, Client, Request},
+    app::{ActiveWorkload, Response, Builder, Client, Request},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 
-pub(crate) async fn public(app: &Client, slug: &str) -> ActiveWorkload {
-    let given = app.given();
+pub(crate) async fn create_public_workload(app: &Client, slug: &str) -> ActiveWorkload {
+    let given = app.fixtures();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
     let workload = given.active_workload_with(slug, vec![flow, policy]).await;
-    mode(app, &workload, "public").await;
+    set_access_mode(app, &workload, "public").await;
     workload
 }
 
-async fn mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
+async fn set_access_mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": mode, "input_fields": [
         { "name": "ticket", "type": "text" },
     ] } });
@@ -32,8 +32,8 @@ fn run_request(app: &Client, workload: &ActiveWorkload) -> Request {
 #[tokio::test]
 async fn anonymous_callers_use_public_workloads_only() {
     let app = TestApp::start().await;
-    let workload = public(&app, "main").await;
-    app.given().role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
+    let workload = create_public_workload(&app, "main").await;
+    app.fixtures().bind_role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
     assert_eq!(app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200)["slug"], "main");
     for actor in ["anonymous", "user:nobody", "user:ada"] {
         let ran = run_request(&app, &workload).as_actor(actor).await.expect(200);
@@ -41,25 +41,25 @@ async fn anonymous_callers_use_public_workloads_only() {
         assert_eq!(ran["result_token"].is_string(), actor == "anonymous", "{ran}");
     }
     for path in ["/v1/workloads".to_owned(), "/v1/executions".to_owned(), "/v1/workloads/runtime-enabled".to_owned()] {
-        app.get(path).as_actor("anonymous").await.refused(403, "forbidden");
+        app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     }
-    app.get(format!("/v1/workloads/{}", workload.workload_id)).as_actor("anonymous").await.refused(404, "not_found");
+    app.get(format!("/v1/workloads/{}", workload.workload_id)).as_actor("anonymous").await.expect_refusal(404, "not_found");
     let body = json!({ "environment": "dev", "inputs": {}, "lane": "restricted" });
     let lane = app.post(workload.execute_path(), body).as_actor("anonymous").await;
-    assert_eq!(lane.refused(403, "forbidden")["permission"], "release.transition");
+    assert_eq!(lane.expect_refusal(403, "forbidden")["permission"], "release.transition");
     // The change applies to the next request.
-    mode(&app, &workload, "authenticated").await;
-    run_request(&app, &workload).as_actor("anonymous").await.refused(404, "not_found");
-    run_request(&app, &workload).as_actor("user:nobody").await.refused(403, "forbidden");
-    app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.refused(404, "not_found");
+    set_access_mode(&app, &workload, "authenticated").await;
+    run_request(&app, &workload).as_actor("anonymous").await.expect_refusal(404, "not_found");
+    run_request(&app, &workload).as_actor("user:nobody").await.expect_refusal(403, "forbidden");
+    app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
 async fn result_token_is_shown_once_and_reads_only_its_run() {
     let app = TestApp::start().await;
-    let workload = public(&app, "main").await;
+    let workload = create_public_workload(&app, "main").await;
     let (one, other) = (
-        run_request(&app, &workload).as_actor("anonymous").key("k").await.expect(200),
+        run_request(&app, &workload).as_actor("anonymous").idempotency_key("k").await.expect(200),
         run_request(&app, &workload).as_actor("anonymous").await.expect(200),
     );
     let path = |ran: &Value| format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
@@ -80,16 +80,16 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
         if wrong.trim() == token(&one) {
             answer.expect(200)
         } else {
-            answer.refused(404, "not_found")
+            answer.expect_refusal(404, "not_found")
         };
     }
-    app.get(path(&one)).as_actor("anonymous").await.refused(404, "not_found");
+    app.get(path(&one)).as_actor("anonymous").await.expect_refusal(404, "not_found");
     let twice = read(&one, &token(&one)).header("X-Result-Token", token(&one)).await;
-    twice.refused(422, "validation_error");
+    twice.expect_refusal(422, "validation_error");
     // A caller that may view runs sees the run without its result.
     assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
     // Another caller may have sent the same key, so the replay returns only the run's identifier and state.
-    let again = run_request(&app, &workload).as_actor("anonymous").key("k").await;
+    let again = run_request(&app, &workload).as_actor("anonymous").idempotency_key("k").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
 }
@@ -101,8 +101,8 @@ fn server_with_rate_limit(per_minute: u32, burst: u32) -> Builder {
 }
 
 #[track_caller]
-fn assert_rate_limited(answer: &Answer, per_minute: u32) {
-    answer.refused(429, "rate_limited");
+fn assert_rate_limited(answer: &Response, per_minute: u32) {
+    answer.expect_refusal(429, "rate_limited");
     let number = |name: &str| answer.header(name).unwrap().parse::<u32>().unwrap();
     assert!((1..=60).contains(&number("retry-after")), "{answer}");
     assert_eq!((number("ratelimit-limit"), number("ratelimit-remaining")), (per_minute, 0));
@@ -113,8 +113,8 @@ fn assert_rate_limited(answer: &Answer, per_minute: u32) {
 #[tokio::test]
 async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let app = server_with_rate_limit(1, 4).start().await;
-    let twin = server_with_rate_limit(1, 4).beside(&app).start().await;
-    let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
+    let twin = server_with_rate_limit(1, 4).sharing_storage_of(&app).start().await;
+    let (workload, other) = (create_public_workload(&app, "main").await, create_public_workload(&app, "other").await);
     let spoofed = [("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=192.0.2.2"), ("X-Real-IP", "192.0.2.3")];
     run_request(&app, &workload).as_actor("anonymous").await.expect(200);
     run_request(&twin, &workload).as_actor("user:ada").await.expect(200);
@@ -133,22 +133,22 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
     // The other workload has its own counter, and workloads that are not public have none.
     run_request(&app, &other).as_actor("anonymous").await.expect(200);
-    mode(&app, &other, "authenticated").await;
+    set_access_mode(&app, &other, "authenticated").await;
     for _ in 0..6 {
         run_request(&app, &other).await.expect(200);
     }
     // The cached counter of a workload does not limit it after it stops being public.
-    mode(&twin, &workload, "authenticated").await;
+    set_access_mode(&twin, &workload, "authenticated").await;
     let opened = async {
         while run_request(&app, &workload).await.status != 200 {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(5), opened).await.unwrap();
-    mode(&twin, &workload, "public").await;
+    set_access_mode(&twin, &workload, "public").await;
     // The limit allows one more request after a minute of the database's clock.
     app.database().move_clock(61).await.unwrap();
-    let later = server_with_rate_limit(1, 4).beside(&app).start().await;
+    let later = server_with_rate_limit(1, 4).sharing_storage_of(&app).start().await;
     run_request(&later, &workload).as_actor("anonymous").await.expect(200);
     assert_rate_limited(&run_request(&later, &workload).as_actor("anonymous").await, 1);
     // The sweep deletes expired counters.
@@ -167,13 +167,13 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
 #[tokio::test]
 async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let app = server_with_rate_limit(1, 5).start().await;
-    let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
+    let (workload, other) = (create_public_workload(&app, "main").await, create_public_workload(&app, "other").await);
     let ran = run_request(&app, &workload).as_actor("anonymous").await.expect(200);
     let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
     // Refused reads return 404 and never 429, so they reveal nothing about the counter.
     for _ in 0..6 {
-        get("").await.refused(404, "not_found");
+        get("").await.expect_refusal(404, "not_found");
     }
     get("").header("X-Result-Token", &token).await.expect(200);
     assert_eq!(get("/events").header("X-Result-Token", &token).await.status, 200);
@@ -181,7 +181,7 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
         let cancel = app.post(format!("/v1/executions/{id}/cancel"), json!({}));
         cancel.as_actor("anonymous").header("X-Result-Token", &token)
     };
-    cancel().await.refused(409, "execution_not_cancellable");
+    cancel().await.expect_refusal(409, "execution_not_cancellable");
     get("").header("X-Result-Token", &token).await.expect(200);
     assert_rate_limited(&get("").header("X-Result-Token", &token).await, 1);
     assert_rate_limited(&get("/events").header("X-Result-Token", &token).await, 1);
@@ -196,15 +196,15 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
 #[tokio::test]
 async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
     let hosts = ["vault.house.example", "models.example", "forms.example"];
-    let app = crate::local_mode::exposed()
+    let app = crate::local_mode::exposed_server()
         .setting("FAIRWAY_ALLOWED_HOSTS", hosts.join(", "))
         .setting("VAULT_ADDR", "https://Vault.house.example:8200")
         .setting("VAULT_TOKEN", "x")
-        .file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
+        .config_file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
         .start()
         .await;
-    let here = public(&app, "main").await;
-    let abroad = app.given().tenant("abroad").await;
+    let here = create_public_workload(&app, "main").await;
+    let abroad = app.fixtures().tenant("abroad").await;
     let owner = app.database().owner().await.unwrap();
     for host in hosts {
         let stored = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '{host}')");
@@ -221,10 +221,10 @@ async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
 #[tokio::test]
 async fn host_selects_the_tenant_of_anonymous_callers() {
     let hosts = "forms.example, other.example";
-    let app = crate::local_mode::exposed().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
-    let here = public(&app, "main").await;
-    let abroad = Stage::in_other_tenant(&app).await;
-    let theirs = abroad.given.active_workload("main").await;
+    let app = crate::local_mode::exposed_server().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
+    let here = create_public_workload(&app, "main").await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let theirs = abroad.fixtures.active_workload("main").await;
     let form = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
         { "name": "ticket", "type": "text" },
     ] } });
@@ -246,13 +246,13 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let (workload, path, token) = ran("Forms.Example:8080").await;
     assert_eq!(workload, theirs.workload_id);
     let elsewhere = app.get(&path).as_actor("anonymous").header("X-Result-Token", token);
-    elsewhere.await.refused(404, "not_found");
+    elsewhere.await.expect_refusal(404, "not_found");
     assert_eq!(ran("other.example").await.0, here.workload_id);
     assert_eq!(ran("localhost").await.0, here.workload_id);
     // An anonymous caller cannot choose a tenant, and an identified caller is in its own tenant.
     for tenant in [&abroad.tenant, TENANT] {
-        run_request(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
-        app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
+        run_request(&app, &here).as_actor("anonymous").in_tenant(tenant).await.expect_refusal(404, "not_found");
+        app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.expect_refusal(404, "not_found");
     }
     let named = run_request(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
@@ -280,7 +280,7 @@ async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
         .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8")
         .start()
         .await;
-    let workload = public(&app, "main").await;
+    let workload = create_public_workload(&app, "main").await;
     let from = |chain: &str| run_request(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
     from("192.0.2.1").await.expect(200);
     // Addresses to the left come from the client.

@@ -1,8 +1,8 @@
 //! Re-embedding and ingest that run concurrently: the index may change while the embedding model works.
 
 use crate::{
-    embedding::{SEARCH_FLOW, base, codes, path, server, text},
-    share_link::number,
+    embedding_models::{SEARCH_FLOW, knowledge_base, warning_codes, documents_path, server_with_accounts, text_document},
+    share_link::query_number,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -13,7 +13,7 @@ use fairway_domain::{
 };
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Request, Version},
+    app::{Response, Request, Version},
 };
 use serde_json::{Value, json};
 use std::{
@@ -53,7 +53,7 @@ struct GatedEmbedder {
 
 impl GatedEmbedder {
     /// Creates an embedder that answers `calls` calls.
-    fn letting(calls: usize) -> Arc<Self> {
+    fn with_permits(calls: usize) -> Arc<Self> {
         Arc::new(Self {
             calls: Mutex::default(),
             count: watch::Sender::new(0),
@@ -64,10 +64,10 @@ impl GatedEmbedder {
     }
 
     fn open() -> Arc<Self> {
-        Self::letting(Semaphore::MAX_PERMITS)
+        Self::with_permits(Semaphore::MAX_PERMITS)
     }
 
-    async fn asked(&self, times: usize) {
+    async fn wait_for_calls(&self, times: usize) {
         self.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     }
 
@@ -110,67 +110,67 @@ const ACCOUNTS: &[&str] = &["old", "new"];
 
 /// Starts a server that embeds by `account` through `gate`, on the database of another server if given.
 async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, beside: Option<&TestApp>) -> TestApp {
-    let builder = server(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
+    let builder = server_with_accounts(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
     match beside {
-        Some(app) => builder.beside(app).start().await,
+        Some(app) => builder.sharing_storage_of(app).start().await,
         None => builder.start().await,
     }
 }
 
-fn spawn_request(request: Request) -> JoinHandle<Answer> {
+fn spawn_request(request: Request) -> JoinHandle<Response> {
     tokio::spawn(request.into_future())
 }
 
 #[tokio::test]
 async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
-    let gate = GatedEmbedder::letting(1);
+    let gate = GatedEmbedder::with_permits(1);
     let app = start_gated_server(&gate, "old", None).await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let ingest = spawn_request(app.post(path(&base, ""), text("travel", "Go by train.")));
-    gate.asked(2).await;
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    let ingest = spawn_request(app.post(documents_path(&base, ""), text_document("travel", "Go by train.")));
+    gate.wait_for_calls(2).await;
     let changed = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
-    let again = changed.post(path(&base, "/reembed"), json!({})).await.expect(200);
+    let again = changed.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
     gate.permits.add_permits(2);
     let added = ingest.await.unwrap().expect(201);
-    assert_eq!((&added["index_revision"], codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
-    assert_eq!(number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
+    assert_eq!((&added["index_revision"], warning_codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
+    assert_eq!(query_number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
     assert_eq!(gate.accounts(), ["old", "old", "new"]);
 }
 
 #[tokio::test]
 async fn ingest_embeds_at_most_three_times() {
-    let gate = GatedEmbedder::letting(1);
+    let gate = GatedEmbedder::with_permits(1);
     let app = start_gated_server(&gate, "old", None).await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let there = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
     let back = start_gated_server(&GatedEmbedder::open(), "old", Some(&app)).await;
-    let ingest = spawn_request(app.post(path(&base, ""), text("travel", "Go by train.")));
+    let ingest = spawn_request(app.post(documents_path(&base, ""), text_document("travel", "Go by train.")));
     for (round, other) in [&there, &back, &there].into_iter().enumerate() {
-        gate.asked(2 + round).await;
-        other.post(path(&base, "/reembed"), json!({})).await.expect(200);
+        gate.wait_for_calls(2 + round).await;
+        other.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
         gate.permits.add_permits(1);
     }
     // A permit for a fourth call, which must not happen.
     gate.permits.add_permits(1);
-    ingest.await.unwrap().refused(409, "concurrent_change");
+    ingest.await.unwrap().expect_refusal(409, "concurrent_change");
     assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
-    assert_eq!(number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
+    assert_eq!(query_number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
 }
 
 #[tokio::test]
 async fn concurrent_reembeddings_create_one_revision() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let gates = [GatedEmbedder::letting(0), GatedEmbedder::letting(0)];
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    let gates = [GatedEmbedder::with_permits(0), GatedEmbedder::with_permits(0)];
     let servers = [start_gated_server(&gates[0], "new", Some(&app)).await, start_gated_server(&gates[1], "new", Some(&app)).await];
-    let again = |app: &TestApp| spawn_request(app.post(path(&base, "/reembed"), json!({})));
+    let again = |app: &TestApp| spawn_request(app.post(documents_path(&base, "/reembed"), json!({})));
     let (first, second) = (again(&servers[0]), again(&servers[1]));
     for gate in &gates {
-        gate.asked(1).await;
+        gate.wait_for_calls(1).await;
     }
     gates[0].permits.add_permits(1);
     let first = first.await.unwrap().expect(200);
@@ -179,7 +179,7 @@ async fn concurrent_reembeddings_create_one_revision() {
     let second = second.await.unwrap().expect(200);
     let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
     assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "no chunk is left to embed");
-    assert_eq!((number(&app, COUNT_INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
+    assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
 }
 
 /// A server that embeds by account `new`, and a keyed request to it: an ingest or a re-embedding.
@@ -196,44 +196,44 @@ struct KeyedRequest {
 
 impl KeyedRequest {
     /// Both operations, each on a server whose embedder has no permits. Leases expire after an hour.
-    async fn both(app: &TestApp) -> Vec<Self> {
+    async fn ingest_and_reembedding(app: &TestApp) -> Vec<Self> {
         let mut all = Vec::new();
         for (name, rest, status, body, other) in [
-            ("ingest", "", 201, text("travel", "Go by train."), text("travel", "Go by bus.")),
+            ("ingest", "", 201, text_document("travel", "Go by train."), text_document("travel", "Go by bus.")),
             ("reembedding", "/reembed", 200, json!({}), json!({ "max_chunks": 1 })),
         ] {
-            let base = base(app, name, json!({ "strategy": "vector" })).await;
+            let base = knowledge_base(app, name, json!({ "strategy": "vector" })).await;
             if rest == "/reembed" {
-                app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+                app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
             }
-            let gate = GatedEmbedder::letting(0);
-            let server = server(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
-            let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).beside(app).start().await;
+            let gate = GatedEmbedder::with_permits(0);
+            let server = server_with_accounts(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
+            let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).sharing_storage_of(app).start().await;
             all.push(Self { gate, server, base, status, rest, body, other });
         }
         all
     }
 
     fn request(&self, app: &TestApp) -> Request {
-        app.post(path(&self.base, self.rest), self.body.clone()).key("twin")
+        app.post(documents_path(&self.base, self.rest), self.body.clone()).idempotency_key("twin")
     }
 }
 
-fn is_replayed(answer: &Answer) -> bool {
+fn is_replayed(answer: &Response) -> bool {
     answer.header("idempotency-replayed") == Some("true")
 }
 
 #[tokio::test]
 async fn keyed_request_in_progress_calls_the_model_once() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    for keyed in KeyedRequest::both(&app).await {
+    for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
         let first = spawn_request(keyed.request(&keyed.server));
-        keyed.gate.asked(1).await;
+        keyed.gate.wait_for_calls(1).await;
         for server in [&keyed.server, &app] {
-            keyed.request(server).await.refused(409, "request_in_progress");
+            keyed.request(server).await.expect_refusal(409, "request_in_progress");
         }
         let other = keyed.request(&app).json(keyed.other.clone()).await;
-        other.refused(409, "idempotency_key_conflict");
+        other.expect_refusal(409, "idempotency_key_conflict");
         keyed.gate.permits.add_permits(1);
         let first = first.await.unwrap();
         assert!(!is_replayed(&first), "{first}");
@@ -248,10 +248,10 @@ async fn keyed_request_in_progress_calls_the_model_once() {
 #[tokio::test]
 async fn failed_keyed_request_releases_its_key() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    for keyed in KeyedRequest::both(&app).await {
+    for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
         keyed.gate.fails.store(true, Ordering::Relaxed);
         keyed.gate.permits.add_permits(2);
-        keyed.request(&keyed.server).await.refused(503, "embedding_unavailable");
+        keyed.request(&keyed.server).await.expect_refusal(503, "embedding_unavailable");
         keyed.gate.fails.store(false, Ordering::Relaxed);
         let again = keyed.request(&keyed.server).await;
         assert!(!is_replayed(&again), "{again}");
@@ -262,12 +262,12 @@ async fn failed_keyed_request_releases_its_key() {
 #[tokio::test]
 async fn keyed_request_continues_after_its_client_disconnects() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    for keyed in KeyedRequest::both(&app).await {
+    for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
         let first = spawn_request(keyed.request(&keyed.server));
-        keyed.gate.asked(1).await;
+        keyed.gate.wait_for_calls(1).await;
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        keyed.request(&keyed.server).await.refused(409, "request_in_progress");
+        keyed.request(&keyed.server).await.expect_refusal(409, "request_in_progress");
         keyed.gate.permits.add_permits(1);
         let again = loop {
             let again = keyed.request(&keyed.server).await;
@@ -285,9 +285,9 @@ async fn keyed_request_continues_after_its_client_disconnects() {
 #[tokio::test]
 async fn expired_key_lease_lets_a_retry_do_the_work_once() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    for keyed in KeyedRequest::both(&app).await {
+    for keyed in KeyedRequest::ingest_and_reembedding(&app).await {
         let first = spawn_request(keyed.request(&keyed.server));
-        keyed.gate.asked(1).await;
+        keyed.gate.wait_for_calls(1).await;
         app.database().move_clock(2 * 60 * 60).await.unwrap();
         let other = start_gated_server(&GatedEmbedder::open(), "new", Some(&app)).await;
         let second = keyed.request(&other).await;
@@ -299,49 +299,49 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
         assert_eq!(first.expect(keyed.status), second);
         app.database().move_clock(0).await.unwrap();
     }
-    assert_eq!((number(&app, COUNT_INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
+    assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
 }
 
 #[tokio::test]
 async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     let app = start_gated_server(&GatedEmbedder::open(), "old", None).await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    app.post(path(&base, ""), text("d0", "text 0")).await.expect(201);
-    let gate = GatedEmbedder::letting(0);
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(documents_path(&base, ""), text_document("d0", "text 0")).await.expect(201);
+    let gate = GatedEmbedder::with_permits(0);
     let changed = start_gated_server(&gate, "new", Some(&app)).await;
-    let again = spawn_request(changed.post(path(&base, "/reembed"), json!({})));
+    let again = spawn_request(changed.post(documents_path(&base, "/reembed"), json!({})));
     for round in 1..=3 {
-        gate.asked(round).await;
-        app.post(path(&base, ""), text(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
+        gate.wait_for_calls(round).await;
+        app.post(documents_path(&base, ""), text_document(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
         gate.permits.add_permits(1);
     }
     // A permit for a fourth decision, which must not happen.
     gate.permits.add_permits(1);
-    again.await.unwrap().refused(409, "concurrent_change");
+    again.await.unwrap().expect_refusal(409, "concurrent_change");
     assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
-    assert_eq!(number(&app, COUNT_REEMBEDDINGS).await, 0);
+    assert_eq!(query_number(&app, COUNT_REEMBEDDINGS).await, 0);
 }
 
 #[tokio::test]
 async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let app = TestApp::start().await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     for limit in [0, MAX_CHUNKS + 1] {
-        let refused = app.post(path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
-        let problem = &refused.refused(422, "validation_error")["fields"][0];
+        let refused = app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
+        let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
         assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS}"));
     }
-    app.post(path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS })).await.expect(200);
+    app.post(documents_path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS })).await.expect(200);
     let document = app.get("/openapi.json").await.expect(200);
     let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
     assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS)));
     // Each paragraph is one chunk, because two do not fit into a chunk.
-    let mut content = crate::stage::knowledge("many");
+    let mut content = crate::fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
-    let many = app.given().version("knowledge_base", "many", content).await;
+    let many = app.fixtures().version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
-    let refused = app.post(path(&many, ""), text("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
-    let problem = &refused.refused(422, "validation_error")["fields"][0];
+    let refused = app.post(documents_path(&many, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
+    let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
     let message = problem["message"].as_str().unwrap();
     assert!(message.contains(&format!("at most {MAX_CHUNKS} pieces")), "{message}");
 }
@@ -350,12 +350,12 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
 async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let gate = GatedEmbedder::open();
     let app = start_gated_server(&gate, "old", None).await;
-    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-    let given = app.given();
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    let given = app.fixtures();
     let versions = [given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
     let workload = given.workload("desk").await;
-    let release = given.approved(&workload, &versions).await;
+    let release = given.approved_release(&workload, &versions).await;
     let before = gate.looks.load(Ordering::Relaxed);
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();

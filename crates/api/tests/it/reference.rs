@@ -1,6 +1,6 @@
 //! References between assets of every kind: submission of a release resolves and freezes them transitively.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use std::{fs, future::IntoFuture, path::Path};
@@ -13,7 +13,7 @@ fn example_content(kind: &str) -> Value {
 #[tokio::test]
 async fn freezes_transitive_references() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let agent = json!({
         "name": "Support", "instructions": "Solve it.",
         "model_policy_ref": { "slug": "models", "version": "v1" }, "skills": [{ "slug": "triage" }],
@@ -23,7 +23,7 @@ async fn freezes_transitive_references() {
     let path = format!("/v1/releases/{release}/transition");
     let submit = || app.post(&path, json!({ "to_state": "review_ready" }));
     // The refusal lists every unresolved reference with its path.
-    let refused = submit().await.refused(422, "reference_unresolved");
+    let refused = submit().await.expect_refusal(422, "reference_unresolved");
     let missing: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
     assert_eq!(missing, ["content.model_policy_ref", "content.skills[0]"]);
     assert!(refused["missing"].as_array().unwrap().iter().all(|open| open["asset_slug"] == "support"));
@@ -33,7 +33,7 @@ async fn freezes_transitive_references() {
     skill["sandbox_profile_ref"] = json!({ "slug": "sandbox" });
     let triage = given.version("skill", "triage", skill.clone()).await;
     // The skill exists; the reference of the skill does not resolve.
-    let refused = submit().await.refused(422, "reference_unresolved");
+    let refused = submit().await.expect_refusal(422, "reference_unresolved");
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
     assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content.sandbox_profile_ref")));
@@ -65,7 +65,7 @@ async fn freezes_transitive_references() {
 #[tokio::test]
 async fn reference_to_a_wrong_kind_blocks_submission() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let text = json!({ "slug": "text" });
     let agent = json!({
         "name": "Support", "prompt_ref": text, "model_policy_ref": text, "tools": [text], "memory_ref": text,
@@ -77,7 +77,7 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
     let submit = || app.post(format!("{path}/transition"), json!({ "to_state": "review_ready" }));
     let gates = || async { app.get(format!("{path}/gates")).await.expect(200) };
 
-    let refused = submit().await.refused(422, "reference_unresolved");
+    let refused = submit().await.expect_refusal(422, "reference_unresolved");
     let places: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
     assert_eq!(places, ["content.memory_ref", "content.model_policy_ref", "content.tools[0]"], "{refused}");
     let blocked = gates().await;
@@ -97,7 +97,7 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
 #[tokio::test]
 async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
     let helper = given.version("agent", "helper", agent("Helper")).await;
     // Resolution of an asset from another workspace reads its grants, where the test blocks it.
@@ -148,7 +148,7 @@ async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
 async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let body = "Use {{topic}}, $arg:topic and !command:anything as they stand.";
     let skill = json!({ "name": "style", "description": "How to write.", "body": body });
     given.version("skill", "style", skill).await;
@@ -158,7 +158,7 @@ async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let main = given.version("prompt_template", "main", prompt("$arg:topic: @asset-ref:style")).await;
     let path = format!("/v1/assets/{}/versions", main.asset_id);
     let refused = app.post(&path, json!({ "content": prompt("@asset-ref:nested") })).await;
-    refused.refused(422, "prompt_nested_reference");
+    refused.expect_refusal(422, "prompt_nested_reference");
     let versions = vec![main, given.model_policy("model").await, given.policy("policy").await];
     let workload = given.active_workload_with("writer", versions).await;
     let run = json!({ "environment": "dev", "inputs": { "topic": "cats" } });

@@ -2,11 +2,11 @@
 
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Version},
+    app::{Response, Version},
 };
 use serde_json::{Value, json};
 
-async fn gates(app: &TestApp, release: &str) -> Vec<Value> {
+async fn read_gates(app: &TestApp, release: &str) -> Vec<Value> {
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     gates.as_array().unwrap().clone()
 }
@@ -18,30 +18,30 @@ fn gate_summaries(gates: &[Value]) -> Vec<String> {
     gates.iter().map(|gate| names.map(|name| word(gate, name)).join(" ")).collect()
 }
 
-async fn unbind(app: &TestApp, release: &str, binding: &Value) -> Answer {
+async fn unbind(app: &TestApp, release: &str, binding: &Value) -> Response {
     app.delete(format!("/v1/releases/{release}/bindings/{}", binding.as_str().unwrap())).await
 }
 
-async fn bind(app: &TestApp, release: &str, version: &Version) -> Answer {
+async fn bind(app: &TestApp, release: &str, version: &Version) -> Response {
     let body = json!({ "asset_version_id": version.asset_version_id, "role": version.kind });
     app.post(format!("/v1/releases/{release}/bindings"), body).await
 }
 
-async fn transition_to(app: &TestApp, release: &str, to: &str) -> Answer {
+async fn transition_to(app: &TestApp, release: &str, to: &str) -> Response {
     app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
 }
 
 #[tokio::test]
 async fn bindings_change_in_drafts_only() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
     let release = given.draft(&workload, std::slice::from_ref(&policy)).await;
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     let first = read["bindings"][0]["binding_id"].clone();
-    bind(&app, &release, &policy).await.refused(409, "duplicate_role");
+    bind(&app, &release, &policy).await.expect_refusal(409, "duplicate_role");
     assert_eq!(unbind(&app, &release, &first).await.status, 204);
-    unbind(&app, &release, &first).await.refused(404, "not_found");
+    unbind(&app, &release, &first).await.expect_refusal(404, "not_found");
     let second = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
     assert_ne!(first, second);
 
@@ -49,17 +49,17 @@ async fn bindings_change_in_drafts_only() {
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     transition_to(&app, &release, "review_ready").await.expect(200);
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    unbind(&app, &release, &second).await.refused(409, "release_not_editable");
+    unbind(&app, &release, &second).await.expect_refusal(409, "release_not_editable");
     transition_to(&app, &release, "draft").await.expect(200);
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
     bind(&app, &release, &given.policy("another").await).await.expect(201);
     transition_to(&app, &release, "review_ready").await.expect(200);
-    transition_to(&app, &release, "approved").await.refused(422, "approval_required");
+    transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
 
     // A binding of another release cannot be deleted through this release.
     let other = given.draft(&workload, &[policy]).await;
     let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
-    unbind(&app, &release, &other_binding).await.refused(404, "not_found");
+    unbind(&app, &release, &other_binding).await.expect_refusal(404, "not_found");
     let owner = app.database().owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE kind = 'release.binding_removed'";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 2);
@@ -68,21 +68,21 @@ async fn bindings_change_in_drafts_only() {
 #[tokio::test]
 async fn gates_agree_with_the_transition() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let prompt = given.prompt("prompt").await;
     let release = given.draft(&workload, &[prompt]).await;
-    assert_eq!(gate_summaries(&gates(&app, &release).await), ["review_ready * references pass references"]);
+    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["review_ready * references pass references"]);
 
     transition_to(&app, &release, "review_ready").await.expect(200);
-    assert_eq!(gate_summaries(&gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
-    transition_to(&app, &release, "approved").await.refused(422, "approval_required");
+    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
+    transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    assert_eq!(gate_summaries(&gates(&app, &release).await), ["approved * approvals pass approvals"]);
+    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals"]);
     transition_to(&app, &release, "approved").await.expect(200);
 
-    let now = gates(&app, &release).await;
+    let now = read_gates(&app, &release).await;
     assert_eq!(
         gate_summaries(&now),
         [
@@ -100,23 +100,23 @@ async fn gates_agree_with_the_transition() {
             "active * references pass references",
         ]
     );
-    let refused = transition_to(&app, &release, "active").await.refused(422, "activation_blocked");
+    let refused = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");
     let blocking = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
     assert_eq!(refused["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
     transition_to(&app, &release, "retired").await.expect(200);
-    assert!(gates(&app, &release).await.is_empty());
+    assert!(read_gates(&app, &release).await.is_empty());
 }
 
 #[tokio::test]
 async fn gates_of_an_active_release_cover_its_other_lanes() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
-    let release = given.approved(&workload, &[given.policy("policy").await]).await;
+    let release = given.approved_release(&workload, &[given.policy("policy").await]).await;
     let body = json!({ "to_state": "active", "lane": "guided" });
     app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
     let lanes: Vec<String> =
-        gate_summaries(&gates(&app, &release).await).into_iter().filter(|line| line.contains(" lane ")).collect();
+        gate_summaries(&read_gates(&app, &release).await).into_iter().filter(|line| line.contains(" lane ")).collect();
     assert_eq!(
         lanes,
         [
@@ -125,13 +125,13 @@ async fn gates_of_an_active_release_cover_its_other_lanes() {
             "active standard lane pass lane"
         ]
     );
-    app.post(format!("/v1/releases/{release}/transition"), body).await.refused(409, "invalid_transition");
+    app.post(format!("/v1/releases/{release}/transition"), body).await.expect_refusal(409, "invalid_transition");
 }
 
 #[tokio::test]
 async fn lanes_list_their_holders_with_times() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let versions = vec![given.policy("policy").await];
     let path = format!("/v1/workloads/{workload}/lanes?environment=dev");
@@ -139,7 +139,7 @@ async fn lanes_list_their_holders_with_times() {
         ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
     assert_eq!(app.get(&path).await.expect(200), json!(empty));
 
-    let (one, two) = (given.approved(&workload, &versions).await, given.approved(&workload, &versions).await);
+    let (one, two) = (given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await);
     transition_to(&app, &one, "active").await.expect(200);
     let body = json!({ "to_state": "active", "lane": "restricted" });
     app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
@@ -155,14 +155,14 @@ async fn lanes_list_their_holders_with_times() {
     let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
     assert_eq!(only["release_id"], json!(one));
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());
-    app.get(format!("/v1/workloads/{workload}/lanes")).await.refused(422, "validation_error");
+    app.get(format!("/v1/workloads/{workload}/lanes")).await.expect_refusal(422, "validation_error");
 }
 
 /// A verdict that waits for a concurrent change of the bindings is refused, because its subject has changed.
 #[tokio::test]
 async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await, given.prompt("prompt").await]).await;
     given.transition(&release, "review_ready").await;
@@ -183,7 +183,7 @@ async fn verdict_on_changed_bindings_is_refused() {
         other.batch_execute("COMMIT").await.unwrap();
     };
     let (answer, ()) = tokio::join!(sent, commit_when_blocked);
-    answer.refused(409, "concurrent_change");
+    answer.expect_refusal(409, "concurrent_change");
     let approvals = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
     assert_eq!(approvals, json!([]));
 }
@@ -191,29 +191,29 @@ async fn verdict_on_changed_bindings_is_refused() {
 #[tokio::test]
 async fn retired_workload_refuses_releases_activations_and_links() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
     let transition = |release: &str, body: Value| app.post(format!("/v1/releases/{release}/transition"), body);
-    let older = given.approved(&workload, std::slice::from_ref(&policy)).await;
+    let older = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
     given.transition(&older, "active").await;
-    let rolling = given.approved(&workload, std::slice::from_ref(&policy)).await;
+    let rolling = given.approved_release(&workload, std::slice::from_ref(&policy)).await;
     let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
     transition(&rolling, json!({ "to_state": "active", "rollout_plan": plan })).await.expect(200);
-    let approved = given.approved(&workload, &[policy]).await;
+    let approved = given.approved_release(&workload, &[policy]).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "retired" })).await.expect(200);
 
     let draft = json!({ "workload_id": workload, "environment": "dev" });
-    app.post("/v1/releases", draft).await.refused(409, "workload_retired");
+    app.post("/v1/releases", draft).await.expect_refusal(409, "workload_retired");
     let link = json!({ "ttl_hours": 1, "max_uses": 1 });
-    app.post(format!("/v1/workloads/{workload}/share-links"), link).await.refused(409, "workload_retired");
+    app.post(format!("/v1/workloads/{workload}/share-links"), link).await.expect_refusal(409, "workload_retired");
     for release in [&approved, &rolling] {
-        transition(release, json!({ "to_state": "active" })).await.refused(409, "workload_retired");
+        transition(release, json!({ "to_state": "active" })).await.expect_refusal(409, "workload_retired");
     }
     let advance = format!("/v1/releases/{rolling}/rollout/advance");
-    app.post(advance, json!({})).await.refused(409, "workload_retired");
+    app.post(advance, json!({})).await.expect_refusal(409, "workload_retired");
     let rollback = format!("/v1/releases/{rolling}/rollback");
-    app.post(rollback, json!({ "reason": "It is over." })).await.refused(409, "workload_retired");
+    app.post(rollback, json!({ "reason": "It is over." })).await.expect_refusal(409, "workload_retired");
     let gates = app.get(format!("/v1/releases/{approved}/gates")).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "workload").unwrap();
     assert_eq!((&gate["verdict"], &gate["code"]), (&json!("blocked"), &json!("workload_retired")));
@@ -229,27 +229,27 @@ const MAX_BINDINGS: usize = 100;
 const MAX_PATTERNS: usize = 42;
 
 /// A guardrail configuration with `count` short patterns.
-async fn patterns(app: &TestApp, slug: &str, count: usize) -> Version {
+async fn guardrails_with_patterns(app: &TestApp, slug: &str, count: usize) -> Version {
     let rail = |number| {
         json!({ "id": format!("r{number}"), "detector": "regex", "stage": "input", "action": "mask",
             "reason_code": "listed", "pattern": format!("word{number}") })
     };
     let content = json!({ "guardrails": (0..count).map(rail).collect::<Vec<_>>() });
-    app.given().version("guardrail_config", slug, content).await
+    app.fixtures().version("guardrail_config", slug, content).await
 }
 
 #[tokio::test]
 async fn release_has_at_most_a_hundred_bindings() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
     let release = given.draft(&workload, &[policy]).await;
-    let rail = patterns(&app, "rails", 1).await;
+    let rail = guardrails_with_patterns(&app, "rails", 1).await;
     let mut last = Value::Null;
     for _ in 1..MAX_BINDINGS {
         last = bind(&app, &release, &rail).await.expect(201)["binding_id"].clone();
     }
-    bind(&app, &release, &rail).await.refused(409, "too_many_bindings");
+    bind(&app, &release, &rail).await.expect_refusal(409, "too_many_bindings");
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(read["bindings"].as_array().unwrap().len(), MAX_BINDINGS);
     assert_eq!(unbind(&app, &release, &last).await.status, 204);
@@ -260,12 +260,12 @@ async fn release_has_at_most_a_hundred_bindings() {
 #[tokio::test]
 async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let (most, one) = (patterns(&app, "most", MAX_PATTERNS).await, patterns(&app, "one", 1).await);
+    let (most, one) = (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
     let release = given.draft(&workload, &[policy, most]).await;
     let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
-    transition_to(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "draft");
     assert_eq!(unbind(&app, &release, &excess).await.status, 204);
     transition_to(&app, &release, "review_ready").await.expect(200);
@@ -275,7 +275,7 @@ async fn refuses_release_whose_patterns_compile_too_large() {
 #[tokio::test]
 async fn refuses_release_whose_schemas_compile_too_large() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
     let content = json!({
         "name": "look_up", "binding": { "kind": "http", "ref": "https://api.example.com/orders" },
@@ -284,7 +284,7 @@ async fn refuses_release_whose_schemas_compile_too_large() {
     let tool = given.version("tool_definition", "look-up", content).await;
     let release = given.draft(&workload, &[policy, tool.clone()]).await;
     let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
-    transition_to(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
     transition_to(&app, &release, "review_ready").await.expect(200);
 }
@@ -292,7 +292,7 @@ async fn refuses_release_whose_schemas_compile_too_large() {
 #[tokio::test]
 async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     // Half a megabyte of text with a negligible compiled size. A plan counts as four times its text.
     let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
@@ -306,7 +306,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     transition_to(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
     versions.extend(vec![tool.clone(); 5]);
     let large = given.draft(&workload, &versions).await;
-    transition_to(&app, &large, "review_ready").await.refused(409, "release_too_large");
+    transition_to(&app, &large, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
 
     // The policies of hooks count as well: 16 MiB for 50 patterns.
@@ -323,5 +323,5 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     versions.extend(vec![tool; 5]);
     ready(&versions).await.expect(200);
     versions.push(hook);
-    ready(&versions).await.refused(409, "release_too_large");
+    ready(&versions).await.expect_refusal(409, "release_too_large");
 }

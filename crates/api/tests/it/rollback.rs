@@ -1,20 +1,20 @@
 //! Rollback: the release that a lane returns to, the record of a rollback, and its recommendation.
 
-use crate::{pages::walked, stage::WORKSPACE};
+use crate::{pages::all_rows, fixture::WORKSPACE};
 use fairway_testkit::{
     Behaviour, MovableClock, StubProvider, TestApp,
-    app::{Answer, Version},
+    app::{Response, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
-async fn activate(app: &TestApp, release: &str, lane: Option<&str>) -> Answer {
+async fn activate(app: &TestApp, release: &str, lane: Option<&str>) -> Response {
     let body = json!({ "to_state": "active", "lane": lane });
     app.post(format!("/v1/releases/{release}/transition"), body).await
 }
 
-async fn roll_back(app: &TestApp, release: &str, body: Value) -> Answer {
+async fn roll_back(app: &TestApp, release: &str, body: Value) -> Response {
     app.post(format!("/v1/releases/{release}/rollback"), body).await
 }
 
@@ -33,12 +33,12 @@ async fn lane_holders(app: &TestApp, workload: &str) -> Vec<Value> {
 
 /// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
-    let given = app.given();
+    let given = app.fixtures();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     let workload = given.workload("main").await;
     let mut releases = Vec::new();
     for _ in 0..count {
-        releases.push(given.approved(&workload, &versions).await);
+        releases.push(given.approved_release(&workload, &versions).await);
     }
     (workload, releases, versions)
 }
@@ -49,11 +49,11 @@ async fn rollback_restores_the_previous_release() {
     let (workload, releases, _) = approved_releases(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     activate(&app, one, None).await.expect(200);
-    roll_back(&app, one, rollback_body()).await.refused(409, "no_previous_release");
+    roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
     activate(&app, two, None).await.expect(200);
     assert_eq!(release_state(&app, one).await, "superseded");
 
-    let keyed = |body| app.post(format!("/v1/releases/{two}/rollback"), body).key("back");
+    let keyed = |body| app.post(format!("/v1/releases/{two}/rollback"), body).idempotency_key("back");
     let done = keyed(rollback_body()).await.expect(200);
     let artifact = done["artifact_id"].as_str().unwrap();
     let back = |lane| json!({ "lane": lane, "rolled_back_to": one });
@@ -76,8 +76,8 @@ async fn rollback_restores_the_previous_release() {
     assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
 
     // A lane never returns to a release that was rolled back.
-    roll_back(&app, one, rollback_body()).await.refused(409, "no_previous_release");
-    roll_back(&app, two, rollback_body()).await.refused(409, "invalid_transition");
+    roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    roll_back(&app, two, rollback_body()).await.expect_refusal(409, "invalid_transition");
 
     let path = format!("/v1/releases/{two}/evidence-artifacts");
     let listed = app.get(&path).await.expect(200);
@@ -86,7 +86,7 @@ async fn rollback_restores_the_previous_release() {
     let document = app.get(format!("{path}/{artifact}")).await;
     assert_eq!(document.expect(200)["reason"], "It answers in riddles.");
     assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
-    app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.refused(404, "not_found");
+    app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.expect_refusal(404, "not_found");
     // Facts do not contain the reason.
     let owner = app.database().owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
@@ -106,7 +106,7 @@ async fn rollback_of_a_lane_skips_retired_releases() {
     activate(&app, four, Some("restricted")).await.expect(200);
     // `four` does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
-    roll_back(&app, four, lane).await.refused(409, "no_previous_release");
+    roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
     let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
     assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
     assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
@@ -127,14 +127,14 @@ async fn rollback_of_a_lane_skips_retired_releases() {
 #[tokio::test]
 async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let workload = given.workload("main").await;
     let old = given.policy("old").await;
-    let one = given.approved(&workload, std::slice::from_ref(&old)).await;
-    let two = given.approved(&workload, &[given.policy("new").await]).await;
+    let one = given.approved_release(&workload, std::slice::from_ref(&old)).await;
+    let two = given.approved_release(&workload, &[given.policy("new").await]).await;
     activate(&app, &one, None).await.expect(200);
     activate(&app, &two, None).await.expect(200);
-    app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::stage::WORKSPACE }))
+    app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::fixture::WORKSPACE }))
         .await
         .expect(200);
     let done = roll_back(&app, &two, rollback_body()).await.expect(200);
@@ -163,7 +163,7 @@ async fn rejects_invalid_rollback_bodies() {
         json!({ "reason": "x", "lane": "express" }),
         json!({ "reason": "x", "to": releases[0] }),
     ] {
-        roll_back(&app, &releases[1], body).await.refused(422, "validation_error");
+        roll_back(&app, &releases[1], body).await.expect_refusal(422, "validation_error");
     }
     assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
 }
@@ -195,7 +195,7 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
     let whole = app.get(&path).await.expect(200);
     assert_eq!(whole.as_array().unwrap().len(), 3);
     for limit in 1..=3 {
-        assert_eq!(json!(walked(&app, format!("{path}?limit={limit}")).await), whole);
+        assert_eq!(json!(all_rows(&app, format!("{path}?limit={limit}")).await), whole);
     }
 }
 
@@ -258,7 +258,7 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     for release in [one, two] {
         activate(&app, release, None).await.expect(200);
     }
-    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), rollback_body()).key("back");
+    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), rollback_body()).idempotency_key("back");
     let artifact = roll_back().await.expect(200)["artifact_id"].clone();
     let path = format!("/v1/releases/{two}/evidence-artifacts/{}", artifact.as_str().unwrap());
     app.get(path.clone()).await.expect(200);
@@ -270,9 +270,9 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     owner.batch_execute(damage).await.unwrap();
     // A server records a mismatch once an hour.
     for (hour, request) in [(0, app.get(path)), (1, roll_back())] {
-        clock.move_to(hour * 60 * 60);
+        clock.set_offset(hour * 60 * 60);
         let refused = request.await;
-        refused.refused(503, "integrity_mismatch");
+        refused.expect_refusal(503, "integrity_mismatch");
         assert!(refused.header("retry-after").is_some() && !refused.text().contains("canary"), "{refused}");
     }
     let facts = "SELECT body FROM fact WHERE kind = 'release.integrity_mismatch' ORDER BY fact_id";

@@ -2,7 +2,7 @@
 
 use fairway_testkit::{
     MovableClock, TestApp,
-    app::{Answer, Version},
+    app::{Response, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DAY: i64 = 86_400;
 
 async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>) {
-    let given = app.given();
+    let given = app.fixtures();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     let workload = given.workload("main").await;
     (workload.clone(), approve_releases(app, &workload, &versions, count).await)
@@ -21,16 +21,16 @@ async fn approved_releases(app: &TestApp, count: usize) -> (String, Vec<String>)
 async fn approve_releases(app: &TestApp, workload: &str, versions: &[Version], count: usize) -> Vec<String> {
     let mut releases = Vec::new();
     for _ in 0..count {
-        releases.push(app.given().approved(workload, versions).await);
+        releases.push(app.fixtures().approved_release(workload, versions).await);
     }
     releases
 }
 
-fn plan(lanes: &[&str], minutes: i64, auto_advance: bool) -> Value {
+fn rollout_plan(lanes: &[&str], minutes: i64, auto_advance: bool) -> Value {
     json!({ "lane_sequence": lanes, "soak_duration_minutes": minutes, "auto_advance": auto_advance })
 }
 
-async fn activate(app: &TestApp, release: &str, body: Value) -> Answer {
+async fn activate(app: &TestApp, release: &str, body: Value) -> Response {
     let mut body = body;
     body["to_state"] = json!("active");
     app.post(format!("/v1/releases/{release}/transition"), body).await
@@ -40,7 +40,7 @@ async fn start_rollout(app: &TestApp, release: &str, plan: Value) -> Value {
     activate(app, release, json!({ "rollout_plan": plan })).await.expect(200)
 }
 
-async fn advance(app: &TestApp, release: &str) -> Answer {
+async fn advance(app: &TestApp, release: &str) -> Response {
     app.post(format!("/v1/releases/{release}/rollout/advance"), json!({})).await
 }
 
@@ -77,10 +77,10 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     let [old, new] = releases.as_slice() else { panic!() };
     activate(&app, old, json!({})).await.expect(200);
     assert_eq!(app.get(format!("/v1/releases/{old}")).await.expect(200).get("rollout_state"), None);
-    app.get(format!("/v1/releases/{old}/rollout")).await.refused(404, "not_found");
-    advance(&app, old).await.refused(409, "rollout_not_in_progress");
+    app.get(format!("/v1/releases/{old}/rollout")).await.expect_refusal(404, "not_found");
+    advance(&app, old).await.expect_refusal(409, "rollout_not_in_progress");
 
-    let done = start_rollout(&app, new, plan(&["restricted", "guided", "standard"], 60, false)).await;
+    let done = start_rollout(&app, new, rollout_plan(&["restricted", "guided", "standard"], 60, false)).await;
     assert_eq!((&done["lane"], &done["state"]), (&json!("restricted"), &json!("active")));
     let state = &done["rollout_state"];
     let first = json!({
@@ -95,9 +95,9 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     assert_eq!((&seen["hold_reason"], &seen["auto_advance"]), (&Value::Null, &json!(false)));
     let left = seen["observed"]["soak_left_seconds"].as_u64().unwrap();
     assert!((3_500..=3_600).contains(&left), "{left}");
-    activate(&app, new, json!({ "rollout_plan": plan(&["standard"], 0, false) }))
+    activate(&app, new, json!({ "rollout_plan": rollout_plan(&["standard"], 0, false) }))
         .await
-        .refused(409, "rollout_in_progress");
+        .expect_refusal(409, "rollout_in_progress");
 
     for (index, lane) in [(1, "guided"), (2, "standard")] {
         let done = advance(&app, new).await.expect(200);
@@ -110,7 +110,7 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     assert_eq!(lane_holders(&app, &workload).await, vec![json!(new); 3]);
     let done = advance(&app, new).await.expect(200);
     assert_eq!((&done["advanced_to_lane"], &done["rollout_state"]["status"]), (&Value::Null, &json!("completed")));
-    advance(&app, new).await.refused(409, "rollout_not_in_progress");
+    advance(&app, new).await.expect_refusal(409, "rollout_not_in_progress");
     let seen = read_rollout(&app, new).await;
     assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
 
@@ -137,41 +137,41 @@ async fn invalid_rollout_plans_change_no_lane() {
     let (workload, releases) = approved_releases(&app, 1).await;
     for body in [
         json!({ "rollout_plan": {} }),
-        json!({ "rollout_plan": plan(&[], 0, false) }),
-        json!({ "rollout_plan": plan(&["express"], 0, false) }),
-        json!({ "rollout_plan": plan(&["guided", "guided"], 0, false) }),
-        json!({ "rollout_plan": plan(&["restricted", "guided", "standard", "guided"], 0, false) }),
-        json!({ "rollout_plan": plan(&["guided"], -1, false) }),
-        json!({ "rollout_plan": plan(&["guided"], 43_201, false) }),
-        json!({ "rollout_plan": plan(&["guided"], 4_294_967_296, false) }),
+        json!({ "rollout_plan": rollout_plan(&[], 0, false) }),
+        json!({ "rollout_plan": rollout_plan(&["express"], 0, false) }),
+        json!({ "rollout_plan": rollout_plan(&["guided", "guided"], 0, false) }),
+        json!({ "rollout_plan": rollout_plan(&["restricted", "guided", "standard", "guided"], 0, false) }),
+        json!({ "rollout_plan": rollout_plan(&["guided"], -1, false) }),
+        json!({ "rollout_plan": rollout_plan(&["guided"], 43_201, false) }),
+        json!({ "rollout_plan": rollout_plan(&["guided"], 4_294_967_296, false) }),
         json!({ "rollout_plan": { "lane_sequence": ["guided"], "soak_duration_minutes": 1.5 } }),
         json!({ "rollout_plan": { "lane_sequence": ["guided"], "soak_duration_minutes": 0, "pace": "fast" } }),
-        json!({ "rollout_plan": plan(&["guided", "standard"], 0, false), "lane": "standard" }),
+        json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 0, false), "lane": "standard" }),
     ] {
-        activate(&app, &releases[0], body).await.refused(422, "validation_error");
+        activate(&app, &releases[0], body).await.expect_refusal(422, "validation_error");
     }
-    let elsewhere = json!({ "to_state": "retired", "rollout_plan": plan(&["guided"], 0, false) });
-    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.refused(422, "validation_error");
+    let elsewhere = json!({ "to_state": "retired", "rollout_plan": rollout_plan(&["guided"], 0, false) });
+    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.expect_refusal(422, "validation_error");
     assert_eq!(lane_holders(&app, &workload).await, vec![Value::Null; 3]);
     // The request may name the first lane of its plan.
-    let body = json!({ "rollout_plan": plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
+    let body = json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
     activate(&app, &releases[0], body).await.expect(200);
     app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({ "to": "standard" }))
         .await
-        .refused(422, "validation_error");
+        .expect_refusal(422, "validation_error");
 
     let body = json!({ "workload_id": workload, "environment": "dev", "target_lane": "guided" });
     let narrow = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
-    let policy = app.given().policy("narrow").await;
+    let policy = app.fixtures().policy("narrow").await;
     let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
     app.post(format!("/v1/releases/{narrow}/bindings"), body).await.expect(201);
-    app.given().transition(&narrow, "review_ready").await;
+    app.fixtures().transition(&narrow, "review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": narrow });
     app.post(format!("/v1/releases/{narrow}/approvals"), verdict).await.expect(201);
-    app.given().transition(&narrow, "approved").await;
-    let beyond = json!({ "rollout_plan": plan(&["guided", "standard"], 0, false) });
-    activate(&app, &narrow, beyond).await.refused(422, "lane_not_targeted");
-    start_rollout(&app, &narrow, plan(&["guided"], 0, false)).await;
+    app.fixtures().transition(&narrow, "approved").await;
+    let beyond = json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 0, false) });
+    activate(&app, &narrow, beyond).await.expect_refusal(422, "lane_not_targeted");
+    start_rollout(&app, &narrow, rollout_plan(&["guided"], 0, false)).await;
     assert_eq!(rollout_status(&app, &releases[0]).await, "rolled_back", "it lost the current lane of its rollout");
 }
 
@@ -181,27 +181,27 @@ async fn losing_the_current_lane_ends_a_rollout() {
     let (workload, releases) = approved_releases(&app, 5).await;
     let [base, one, two, three, four] = releases.as_slice() else { panic!() };
     activate(&app, base, json!({})).await.expect(200);
-    start_rollout(&app, one, plan(&["restricted", "guided", "standard"], 0, false)).await;
+    start_rollout(&app, one, rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     advance(&app, one).await.expect(200);
     // `two` takes a lane that `one` has already passed: the rollout of `one` continues and does not take the lane back.
-    start_rollout(&app, two, plan(&["restricted", "standard"], 0, false)).await;
+    start_rollout(&app, two, rollout_plan(&["restricted", "standard"], 0, false)).await;
     assert_eq!((rollout_status(&app, one).await, rollout_status(&app, two).await), (json!("in_progress"), json!("in_progress")));
     // `three` takes the current lane of `one`.
     activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
     assert_eq!(rollout_status(&app, one).await, "rolled_back");
     assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
-    advance(&app, one).await.refused(409, "rollout_not_in_progress");
+    advance(&app, one).await.expect_refusal(409, "rollout_not_in_progress");
     // A rollback ends the rollout of its release, and so does a retirement.
     app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
     assert_eq!(rollout_status(&app, two).await, "rolled_back");
-    advance(&app, two).await.refused(409, "rollout_not_in_progress");
-    start_rollout(&app, four, plan(&["standard", "guided"], 0, false)).await;
-    app.given().transition(four, "retired").await;
+    advance(&app, two).await.expect_refusal(409, "rollout_not_in_progress");
+    start_rollout(&app, four, rollout_plan(&["standard", "guided"], 0, false)).await;
+    app.fixtures().transition(four, "retired").await;
     assert_eq!(rollout_status(&app, four).await, "rolled_back");
     assert_eq!(read_rollout(&app, four).await["hold_reason"], Value::Null);
     assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
     // `one` holds a lane again, so it may start a new rollout.
-    start_rollout(&app, one, plan(&["standard"], 0, false)).await;
+    start_rollout(&app, one, rollout_plan(&["standard"], 0, false)).await;
     assert_eq!(rollout_status(&app, one).await, "in_progress");
     assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
 }
@@ -211,7 +211,7 @@ async fn losing_the_current_lane_ends_a_rollout() {
 async fn one_of_two_concurrent_advances_succeeds() {
     let app = TestApp::start().await;
     let (workload, releases) = approved_releases(&app, 1).await;
-    start_rollout(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    start_rollout(&app, &releases[0], rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     let (holder, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
     holder.batch_execute("BEGIN").await.unwrap();
     let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
@@ -239,19 +239,19 @@ async fn stale_if_match_refuses_lane_changes() {
     let app = TestApp::start().await;
     let (_, releases) = approved_releases(&app, 2).await;
     activate(&app, &releases[0], json!({})).await.expect(200);
-    start_rollout(&app, &releases[1], plan(&["restricted", "standard"], 0, false)).await;
+    start_rollout(&app, &releases[1], rollout_plan(&["restricted", "standard"], 0, false)).await;
     let read = app.get(format!("/v1/releases/{}", releases[1])).await;
     let seen = read.header("etag").unwrap().to_owned();
     let advanced = format!("/v1/releases/{}/rollout/advance", releases[1]);
     let first = app.post(&advanced, json!({})).header("If-Match", &seen).await;
     first.expect(200);
     assert_ne!(first.header("etag"), Some(seen.as_str()));
-    app.post(&advanced, json!({})).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    app.post(&advanced, json!({})).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
     let back = format!("/v1/releases/{}/rollback", releases[1]);
-    app.post(&back, json!({ "reason": "x" })).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    app.post(&back, json!({ "reason": "x" })).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
     let approvals = format!("/v1/releases/{}/approvals", releases[1]);
-    app.post(&approvals, verdict).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    app.post(&approvals, verdict).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
     let now = first.header("etag").unwrap().to_owned();
     app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
 }
@@ -264,10 +264,10 @@ async fn controller_holds_rollouts_of_suspended_workloads() {
     let config = json!({ "interface_config": { "presentation_mode": "form",
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    start_rollout(&app, &releases[0], plan(&["standard", "guided"], 0, true)).await;
+    start_rollout(&app, &releases[0], rollout_plan(&["standard", "guided"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
-    assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
+    assert_eq!(app.services().control_rollouts().await.unwrap().held, 1);
     assert_eq!(read_rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
     // Recording a hold does not change the entity tag of the release.
     let read = app.get(format!("/v1/releases/{}", releases[0])).await;
@@ -281,10 +281,10 @@ async fn advance_requires_an_approved_release() {
     let app = TestApp::start().await;
     let (workload, releases) = approved_releases(&app, 1).await;
     let release = &releases[0];
-    start_rollout(&app, release, plan(&["restricted", "standard"], 0, true)).await;
+    start_rollout(&app, release, rollout_plan(&["restricted", "standard"], 0, true)).await;
     let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
-    advance(&app, release).await.refused(422, "approval_required");
+    advance(&app, release).await.expect_refusal(422, "approval_required");
     assert_eq!(lane_holders(&app, &workload).await, [json!(release), Value::Null, Value::Null]);
 }
 
@@ -292,10 +292,10 @@ async fn advance_requires_an_approved_release() {
 async fn idempotency_key_replays_an_advance() {
     let app = TestApp::start().await;
     let (_, releases) = approved_releases(&app, 1).await;
-    start_rollout(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    start_rollout(&app, &releases[0], rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     let path = format!("/v1/releases/{}/rollout/advance", releases[0]);
-    let first = app.post(&path, json!({})).key("on").await;
-    let again = app.post(&path, json!({})).key("on").await;
+    let first = app.post(&path, json!({})).idempotency_key("on").await;
+    let again = app.post(&path, json!({})).idempotency_key("on").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first.expect(200), Some("true")));
     assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
@@ -312,18 +312,18 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
         "rollout_config": { "sample_size": 4, "error_threshold": 0.25 },
     } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    start_rollout(&app, release, plan(&["standard", "guided"], 60, true)).await;
+    start_rollout(&app, release, rollout_plan(&["standard", "guided"], 60, true)).await;
     let pilot = async || {
-        let piloted = app.services().pilot_rollouts().await.unwrap();
+        let piloted = app.services().control_rollouts().await.unwrap();
         (piloted.advanced, piloted.held)
     };
     for _ in 0..3 {
         assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     }
     assert_eq!(pilot().await, (0, 0), "the soak has started");
-    clock.move_to(2 * DAY);
+    clock.set_offset(2 * DAY);
     assert_eq!(pilot().await, (0, 0), "the server's clock does not count");
-    clock.move_to(-DAY);
+    clock.set_offset(-DAY);
     app.database().move_clock(3_590).await.unwrap();
     assert_eq!(pilot().await, (0, 0), "the soak has not ended");
     app.database().move_clock(3_601).await.unwrap();
@@ -364,14 +364,14 @@ async fn concurrent_controllers_advance_once_and_skip_manual_plans() {
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     let workload = app.get(format!("/v1/releases/{}", releases[0])).await.expect(200)["workload_id"].clone();
     app.patch(format!("/v1/workloads/{}", workload.as_str().unwrap()), config).await.expect(200);
-    start_rollout(&app, &releases[0], plan(&["standard", "guided", "restricted"], 0, false)).await;
+    start_rollout(&app, &releases[0], rollout_plan(&["standard", "guided", "restricted"], 0, false)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
-    app.services().pilot_rollouts().await.unwrap();
+    app.services().control_rollouts().await.unwrap();
     assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "standard");
 
-    start_rollout(&app, &releases[1], plan(&["standard", "guided", "restricted"], 0, true)).await;
+    start_rollout(&app, &releases[1], rollout_plan(&["standard", "guided", "restricted"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
-    let pilots = join_all((0..6).map(|_| app.services().pilot_rollouts())).await;
+    let pilots = join_all((0..6).map(|_| app.services().control_rollouts())).await;
     let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
     assert_eq!(advanced, 1, "the next lane has no runs");
     assert_eq!(read_rollout(&app, &releases[1]).await["current_lane"], "guided");
@@ -386,12 +386,12 @@ async fn blocked_gates_hold_a_rollout_until_it_ends() {
     let config = json!({ "interface_config": { "presentation_mode": "form",
         "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
-    start_rollout(&app, release, plan(&["standard", "guided"], 0, true)).await;
+    start_rollout(&app, release, rollout_plan(&["standard", "guided"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
     assert_eq!(read_rollout(&app, release).await["hold_reason"], "gate_blocked");
-    assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
-    app.given().transition(release, "retired").await;
-    assert_eq!(app.services().pilot_rollouts().await.unwrap(), Default::default());
+    assert_eq!(app.services().control_rollouts().await.unwrap().held, 1);
+    app.fixtures().transition(release, "retired").await;
+    assert_eq!(app.services().control_rollouts().await.unwrap(), Default::default());
 }

@@ -3,7 +3,7 @@
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
-use fairway_testkit::app::{ActiveWorkload, Answer, TestApp, Version};
+use fairway_testkit::app::{ActiveWorkload, Response, TestApp, Version};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
@@ -42,8 +42,8 @@ fn route(id: &str, account: &str, residency: Option<&str>) -> Value {
     route
 }
 
-async fn workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<Value>) -> ActiveWorkload {
-    let given = app.given();
+async fn active_workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<Value>) -> ActiveWorkload {
+    let given = app.fixtures();
     let name = |what: &str| format!("{slug}-{what}");
     let policy = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
     let mut versions: Vec<Version> = vec![
@@ -57,13 +57,13 @@ async fn workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<V
     given.active_workload_with(slug, versions).await
 }
 
-async fn execute(app: &TestApp, workload: &ActiveWorkload) -> Answer {
+async fn execute(app: &TestApp, workload: &ActiveWorkload) -> Response {
     let inputs = json!({ "ticket": "a refund" });
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await
 }
 
 /// The evidence artifacts of one kind of a run.
-async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
+async fn evidence_documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
     let id = execution.as_str().unwrap();
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let mut documents = Vec::new();
@@ -81,11 +81,11 @@ async fn fallback_route_answers_and_each_attempt_is_evidence() {
     let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [route("first", "bad", None), route("second", "good", None), route("third", "good", None)];
-    let workload = workload(&app, "main", &routes, None).await;
+    let workload = active_workload(&app, "main", &routes, None).await;
     let answer = execute(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("by second")));
     assert_eq!(*provider.asked.lock().unwrap(), ["first", "second"]);
-    let calls = documents(&app, &answer["execution_id"], "provider_call").await;
+    let calls = evidence_documents(&app, &answer["execution_id"], "provider_call").await;
     assert_eq!(calls.len(), 1);
     let call = &calls[0];
     assert_eq!((&call["route_id"], &call["cost_micros"]), (&json!("second"), &json!(7)));
@@ -110,17 +110,17 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
         route("nowhere", "good", None),
     ];
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
-    let held_back = workload(&app, "held-back", &routes, Some(profile.clone())).await;
+    let held_back = active_workload(&app, "held-back", &routes, Some(profile.clone())).await;
     let answer = execute(&app, &held_back).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
     assert_eq!(*provider.asked.lock().unwrap(), ["here", "here"], "no other route is called");
-    let refused = documents(&app, &answer["execution_id"], "route_refused").await;
+    let refused = evidence_documents(&app, &answer["execution_id"], "route_refused").await;
     let why: Vec<(&str, &Value)> =
         refused.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
     let (elsewhere, account) = (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
     assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
     // Without the profile, the fallback route answers.
-    let open = workload(&app, "open", &routes, None).await;
+    let open = active_workload(&app, "open", &routes, None).await;
     assert_eq!(execute(&app, &open).await.expect(200)["output"], "by there");
 }
 
@@ -128,7 +128,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
 async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let models = json!({ "provider_route": route("there", "good", Some("US")), "fallback_routes": [] });
     let versions = vec![
         given.prompt("prompt").await,
@@ -137,7 +137,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
         given.version("sovereignty_profile", "sovereignty", json!({ "jurisdictions_allowed": ["DE"] })).await,
     ];
     let closed = given.workload("closed").await;
-    let release = given.approved(&closed, &versions).await;
+    let release = given.approved_release(&closed, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     let warned = |gates: &Value| -> Vec<(Value, Value)> {
         let of = |gate: &&Value| gate["gate"] == "model_policy";
@@ -152,9 +152,9 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     assert_eq!(warned(&gates), [(json!("warn"), json!("no_compliant_route"))]);
     given.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let refused = app.post("/v1/workloads/by-slug/closed/execute", body).await.refused(422, "no_compliant_route");
+    let refused = app.post("/v1/workloads/by-slug/closed/execute", body).await.expect_refusal(422, "no_compliant_route");
     assert!(provider.asked.lock().unwrap().is_empty());
-    let refusals = documents(&app, &refused["execution_id"], "route_refused").await;
+    let refusals = evidence_documents(&app, &refused["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));
     // One compliant route is sufficient for the gate.
     let models = json!({ "provider_route": route("here", "good", Some("DE")), "fallback_routes": [] });
@@ -164,7 +164,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
         versions
     };
     let fine = given.workload("fine").await;
-    let release = given.approved(&fine, &versions).await;
+    let release = given.approved_release(&fine, &versions).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!(warned(&gates), [(json!("pass"), json!("model_policy"))]);
 }

@@ -1,7 +1,7 @@
 //! A process executes a bounded number of runs that requests start directly. Further runs are queued, or refused
 //! without a queue.
 
-use crate::execution::{ended, run};
+use crate::execution::{wait_until_ended, run};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubP
 
 #[tokio::test]
 async fn queues_runs_beyond_the_limit_of_a_process() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).without_worker().start().await;
     let workload = app.active_workload("asks").await;
     let begun = fill_process(&app, &workload, &provider).await;
@@ -40,7 +40,7 @@ async fn queues_runs_beyond_the_limit_of_a_process() {
 
 #[tokio::test]
 async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_DISPATCH", "inline").start().await;
     let workload = app.active_workload("asks").await;
     let keyed = || run(&app, &workload).header("prefer", "wait=0").header("idempotency-key", "one");
@@ -57,9 +57,9 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
     assert_eq!(begun.len(), PER_TENANT);
     // A replay of an accepted run needs no slot.
     assert_eq!(keyed().await.expect(409)["detail"]["error"], "request_in_progress");
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for id in &begun {
-        assert_eq!(ended(&app, id).await["status"], "completed");
+        assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
     assert_eq!(keyed().await.expect(200)["execution_id"], keyed_run);
     // The slot of a run is released soon after its end is stored.

@@ -2,8 +2,8 @@
 
 use crate::{
     execution::run,
-    pages::walked,
-    stage::{Stage, WORKSPACE},
+    pages::all_rows,
+    fixture::{WorkspaceFixture, WORKSPACE},
 };
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
@@ -25,20 +25,20 @@ async fn ids_visible_to(app: &TestApp, actor: &str, query: &str) -> Vec<String> 
 #[tokio::test]
 async fn callers_see_the_runs_of_their_scopes_without_results() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let next_door = given.workspace("next-door", "next-door").await;
     let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
     let three = given.in_workspace(&next_door).active_workload("three").await;
-    let abroad = Stage::in_other_tenant(&app).await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let (first, second, third) = (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
 
-    given.role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:there", "viewer", ("workspace", Some(&next_door))).await;
-    given.role("user:single", "viewer", ("workload", Some(&two.workload_id))).await;
-    given.role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:both", "viewer", ("workload", Some(&one.workload_id))).await;
-    given.role("user:both", "viewer", ("workload", Some(&three.workload_id))).await;
-    given.role("user:runs", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:there", "viewer", ("workspace", Some(&next_door))).await;
+    given.bind_role("user:single", "viewer", ("workload", Some(&two.workload_id))).await;
+    given.bind_role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:both", "viewer", ("workload", Some(&one.workload_id))).await;
+    given.bind_role("user:both", "viewer", ("workload", Some(&three.workload_id))).await;
+    given.bind_role("user:runs", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     for (actor, seen) in [
         ("user:local", vec![&third, &second, &first]),
         ("user:here", vec![&second, &first]),
@@ -62,8 +62,8 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
         assert!(ids_visible_to(&app, actor, &apart).await.is_empty(), "the release belongs to another workload");
     }
     // A runtime user reads its own runs one by one and may not list runs.
-    app.get("/v1/executions").as_actor("user:runs").await.refused(403, "forbidden");
-    app.get("/v1/executions").as_actor("anonymous").await.refused(403, "forbidden");
+    app.get("/v1/executions").as_actor("user:runs").await.expect_refusal(403, "forbidden");
+    app.get("/v1/executions").as_actor("anonymous").await.expect_refusal(403, "forbidden");
     // Another tenant sees its own runs only.
     let theirs = app.get("/v1/executions").in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(execution_ids(theirs.as_array().unwrap()), [&abroad.execution]);
@@ -73,7 +73,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     assert_eq!(app.get(foreign).await.expect(200), json!([]));
 
     for query in ["since=9999-12-31T23:59:59-00:01", "until=9999-12-31T23:59:59-23:59", "since=10000-01-01T00:00:00Z"] {
-        app.get(format!("/v1/executions?{query}")).await.refused(422, "validation_error");
+        app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
     }
 
     let list = app.get("/v1/executions").await.expect(200);
@@ -89,17 +89,17 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
 async fn filters_runs_by_status_and_time() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rules = json!([
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
     ]);
-    let workload = given.active_under("main", given.policy_with_rules("strict", rules).await).await;
+    let workload = given.active_workload_under("main", given.policy_with_rules("strict", rules).await).await;
     let completed = execute_run(&app, &workload).await;
-    provider.becomes(Behaviour::Fails(ProviderError::Unavailable));
+    provider.set_behaviour(Behaviour::Fails(ProviderError::Unavailable));
     let failed = execute_run(&app, &workload).await;
     let no = json!({ "environment": "dev", "inputs": { "ticket": "no" } });
-    let refused = app.post(workload.execute_path(), no).await.refused(403, "policy_denied");
+    let refused = app.post(workload.execute_path(), no).await.expect_refusal(403, "policy_denied");
     let denied = refused["execution_id"].as_str().unwrap().to_owned();
     let by_status = [("completed", vec![&completed]), ("running", vec![]), ("queued", vec![]), ("unknown", vec![])];
     for (status, expected) in by_status {
@@ -136,10 +136,10 @@ async fn filters_runs_by_status_and_time() {
         ("workload_id", "x"),
         ("release_id", "x"),
     ] {
-        let refused = app.get(format!("/v1/executions?{name}={value}")).await.refused(422, "validation_error");
+        let refused = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], name, "{value}");
     }
-    let both = app.get("/v1/executions?since=x&until=y&status=z").await.refused(422, "validation_error");
+    let both = app.get("/v1/executions?since=x&until=y&status=z").await.expect_refusal(422, "validation_error");
     assert_eq!(both["fields"].as_array().unwrap().len(), 3, "the refusal reports all errors");
 }
 
@@ -178,7 +178,7 @@ async fn pagination_of_runs_is_stable_while_runs_arrive() {
         execute_run(&app, &two).await;
         let link = first.header("link").unwrap();
         let next = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap();
-        seen.extend(walked(&app, next.to_owned()).await);
+        seen.extend(all_rows(&app, next.to_owned()).await);
         let whole = app.get(format!("/v1/executions?{}&limit=200", filter.split_once('&').map_or("", |of| of.1))).await;
         let whole = whole.expect(200);
         let behind = whole.as_array().unwrap().iter().skip_while(|row| row["execution_id"] != newest.as_str());

@@ -3,8 +3,8 @@
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-async fn workload(app: &TestApp, slug: &str, body: Value) -> String {
-    let workload = app.given().workload(slug).await;
+async fn create_workload(app: &TestApp, slug: &str, body: Value) -> String {
+    let workload = app.fixtures().workload(slug).await;
     app.patch(format!("/v1/workloads/{workload}"), body).await.expect(200);
     workload
 }
@@ -27,7 +27,7 @@ fn percent_encoded(text: &str) -> String {
 async fn lists_workloads_with_an_interface_that_can_run() {
     let app = TestApp::start().await;
     let form = json!({ "presentation_mode": "form" });
-    workload(
+    create_workload(
         &app,
         "sorter",
         json!({
@@ -37,11 +37,11 @@ async fn lists_workloads_with_an_interface_that_can_run() {
     )
     .await;
     let helper =
-        workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat_interface("Answers questions.") })).await;
+        create_workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat_interface("Answers questions.") })).await;
     let block = json!({ "interface_config": { "presentation_mode": "block" } });
-    let asleep = workload(&app, "asleep", block.clone()).await;
-    let over = workload(&app, "over", block).await;
-    app.given().workload("plain").await;
+    let asleep = create_workload(&app, "asleep", block.clone()).await;
+    let over = create_workload(&app, "over", block).await;
+    app.fixtures().workload("plain").await;
     app.patch(format!("/v1/workloads/{asleep}"), json!({ "status": "suspended" })).await.expect(200);
     app.patch(format!("/v1/workloads/{over}"), json!({ "status": "retired" })).await.expect(200);
     let list = app.get("/v1/workloads/runtime-enabled").await;
@@ -83,20 +83,20 @@ async fn lists_workloads_with_an_interface_that_can_run() {
         ("limit=0", "limit"),
     ] {
         let refused = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
-        assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], field, "{query}");
+        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], field, "{query}");
     }
 }
 
 #[tokio::test]
 async fn searches_by_words_only() {
     let app = TestApp::start().await;
-    workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat_interface("Sorts e-mail & more, 100%.") }))
+    create_workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat_interface("Sorts e-mail & more, 100%.") }))
         .await;
-    workload(&app, "two", json!({
+    create_workload(&app, "two", json!({
         "name": "Café planner", "description": "Tickets for lunch.", "interface_config": chat_interface("Plans O'Brien's day."),
     }))
     .await;
-    workload(&app, "three", json!({ "name": "Überblick 分類", "interface_config": chat_interface("") })).await;
+    create_workload(&app, "three", json!({ "name": "Überblick 分類", "interface_config": chat_interface("") })).await;
     for (text, slugs) in [
         ("ticket", vec!["two", "one"]),
         ("TICK", vec!["two", "one"]),
@@ -139,10 +139,10 @@ async fn searches_by_words_only() {
     assert_eq!(listed_slugs(&app, &format!("q={}", percent_encoded(&longest))).await, ["two", "one"]);
     for long in ["x".repeat(257), "ticket ".repeat(2_000)] {
         let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", percent_encoded(&long))).await;
-        let refused = refused.refused(422, "validation_error");
+        let refused = refused.expect_refusal(422, "validation_error");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
-    app.get("/v1/workloads/runtime-enabled?q=%00").await.refused(422, "validation_error");
+    app.get("/v1/workloads/runtime-enabled?q=%00").await.expect_refusal(422, "validation_error");
     // A changed text no longer matches its old words.
     let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
     app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
@@ -153,19 +153,19 @@ async fn searches_by_words_only() {
 #[tokio::test]
 async fn callers_see_the_workloads_of_their_roles() {
     let app = TestApp::start().await;
-    let here = workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
-    let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
-    let there = app.given().in_workspace(&elsewhere).workload("there").await;
+    let here = create_workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
+    let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
+    let there = app.fixtures().in_workspace(&elsewhere).workload("there").await;
     app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat_interface("shared word") })).await.expect(200);
-    let tenant = app.given().tenant("abroad").await;
-    let given = app.given().in_tenant(&tenant, crate::stage::WORKSPACE);
+    let tenant = app.fixtures().tenant("abroad").await;
+    let given = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
     let foreign = given.workspace("foreign", "foreign").await;
-    let away = app.given().in_tenant(&tenant, &foreign).workload("away").await;
+    let away = app.fixtures().in_tenant(&tenant, &foreign).workload("away").await;
     let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
-    app.given().role("user:near", "runtime_user", ("workspace", Some(crate::stage::WORKSPACE))).await;
-    app.given().role("user:far", "viewer", ("workspace", Some(&elsewhere))).await;
-    app.given().role("user:one", "runtime_user", ("workload", Some(&here))).await;
+    app.fixtures().bind_role("user:near", "runtime_user", ("workspace", Some(crate::fixture::WORKSPACE))).await;
+    app.fixtures().bind_role("user:far", "viewer", ("workspace", Some(&elsewhere))).await;
+    app.fixtures().bind_role("user:one", "runtime_user", ("workload", Some(&here))).await;
     for (actor, slugs, unseen) in
         [("user:near", ["here"], "there"), ("user:far", ["there"], "here"), ("user:one", ["here"], "there")]
     {
@@ -176,9 +176,9 @@ async fn callers_see_the_workloads_of_their_roles() {
             assert!(found.iter().map(|entry| entry["slug"].as_str().unwrap()).eq(slugs), "{actor} {query}");
         }
         app.get(format!("/v1/workloads/by-slug/{}", slugs[0])).as_actor(actor).await.expect(200);
-        app.get(format!("/v1/workloads/by-slug/{unseen}")).as_actor(actor).await.refused(404, "not_found");
+        app.get(format!("/v1/workloads/by-slug/{unseen}")).as_actor(actor).await.expect_refusal(404, "not_found");
     }
-    app.get("/v1/workloads/by-slug/away").await.refused(404, "not_found");
+    app.get("/v1/workloads/by-slug/away").await.expect_refusal(404, "not_found");
     assert_eq!(listed_slugs(&app, "q=shared").await, ["there", "here"]);
     let abroad = app.get("/v1/workloads/runtime-enabled?q=shared").in_tenant(&tenant).await.expect(200);
     assert_eq!((abroad.as_array().unwrap().len(), &abroad[0]["slug"]), (1, &json!("away")));
@@ -191,7 +191,7 @@ async fn reads_a_runtime_workload_by_its_slug() {
         "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
         "rollout_config": { "sample_size": 5 },
     });
-    let id = workload(&app, "sorter", json!({ "name": "Sorter", "interface_config": config })).await;
+    let id = create_workload(&app, "sorter", json!({ "name": "Sorter", "interface_config": config })).await;
     assert_eq!(
         app.get("/v1/workloads/by-slug/sorter").await.expect(200),
         json!({
@@ -206,8 +206,8 @@ async fn reads_a_runtime_workload_by_its_slug() {
     // A suspended workload stays readable, so that a page can report it.
     app.patch(format!("/v1/workloads/{id}"), json!({ "status": "suspended" })).await.expect(200);
     app.get("/v1/workloads/by-slug/sorter").await.expect(200);
-    app.given().workload("plain").await;
+    app.fixtures().workload("plain").await;
     for slug in ["plain", "unknown", "Sorter", "sorter%00", "by-slug", "%2e%2e", "sorter%2f"] {
-        app.get(format!("/v1/workloads/by-slug/{slug}")).await.refused(404, "not_found");
+        app.get(format!("/v1/workloads/by-slug/{slug}")).await.expect_refusal(404, "not_found");
     }
 }

@@ -1,11 +1,11 @@
 //! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that end in a defined failure.
 
-use fairway_domain::execution::code::{
-    CodeGateway as _, ScriptRequest, CodeResult, GatewayFailure, LONGEST, Language, MAX_OUTPUT_BYTES, Script,
-    ScriptFailure::{self, Error, Memory, NoJson, TimedOut, TooMuchOutput},
+use fairway_domain::execution::script::{
+    ScriptGateway as _, ScriptRequest, ScriptResult, GatewayFailure, MAX_DURATION, Language, MAX_OUTPUT_BYTES, Script,
+    ScriptFailure::{self, Error, Memory, ResultNotJson, TimedOut, TooMuchOutput},
     ScriptLimits,
 };
-use fairway_sandbox::Embedded;
+use fairway_sandbox::EmbeddedGateway;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Instant};
@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 use Language::{JavaScript as JS, Starlark as SL};
 
-fn embedded_gateway() -> Embedded {
-    Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
+fn embedded_gateway() -> EmbeddedGateway {
+    EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
-async fn run(language: Language, code: &str) -> CodeResult {
+async fn run_script(language: Language, code: &str) -> ScriptResult {
     let script = Script { language, code: code.to_owned() };
-    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
-    embedded_gateway().prepare(language, ScriptLimits::GREATEST).run(request).await.unwrap()
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
+    embedded_gateway().prepare(language, ScriptLimits::MAXIMUM).run(request).await.unwrap()
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn scripts_return_results_and_output() {
         (JS, "let x = 1;", Value::Null, ""),
         (JS, "", Value::Null, ""),
     ] {
-        assert_eq!(run(language, code).await, CodeResult { result: Ok(result), stdout: stdout.to_owned() }, "{code}");
+        assert_eq!(run_script(language, code).await, ScriptResult { result: Ok(result), stdout: stdout.to_owned() }, "{code}");
     }
 }
 
@@ -137,24 +137,24 @@ async fn scripts_cannot_escape_the_sandbox() {
         (SL, "def f(): return f()\nf()", &[Memory, Error]),
         (SL, &lists, &[Memory, Error, TimedOut]),
         (SL, &negations, &[Memory, Error, TimedOut]),
-        (SL, "x = []\nfor i in range(20000): x = [x]\nresult = x", &[NoJson, Memory, TimedOut]),
-        (SL, "x = []\nx.append(x)\nresult = x", &[NoJson]),
+        (SL, "x = []\nfor i in range(20000): x = [x]\nresult = x", &[ResultNotJson, Memory, TimedOut]),
+        (SL, "x = []\nx.append(x)\nresult = x", &[ResultNotJson]),
         (JS, "function f() { return f() + 1 } f()", &[Memory]),
         (JS, &brackets, &[Memory, Error]),
         (JS, &calls, &[Memory, Error]),
-        (JS, "let o = {}; for (let i = 0; i < 100000; i++) o = { o }; o", &[Memory, NoJson]),
-        (JS, "let o = 1; for (let i = 0; i < 64; i++) o = [o]; o", &[NoJson]),
-        (JS, "let o = {}; o.o = o; o", &[NoJson]),
+        (JS, "let o = {}; for (let i = 0; i < 100000; i++) o = { o }; o", &[Memory, ResultNotJson]),
+        (JS, "let o = 1; for (let i = 0; i < 64; i++) o = [o]; o", &[ResultNotJson]),
+        (JS, "let o = {}; o.o = o; o", &[ResultNotJson]),
         (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
         (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
         // Values without a JSON form.
-        (SL, "result = lambda x: x", &[NoJson]),
+        (SL, "result = lambda x: x", &[ResultNotJson]),
         (SL, "result = 'a' * 70000", &[TooMuchOutput]),
-        (JS, "() => 1", &[NoJson]),
-        (JS, "Symbol('x')", &[NoJson]),
-        (JS, "1n", &[NoJson]),
-        (JS, "({ deep: [1n] })", &[NoJson]),
-        (JS, "'a\\u0000b'", &[NoJson]),
+        (JS, "() => 1", &[ResultNotJson]),
+        (JS, "Symbol('x')", &[ResultNotJson]),
+        (JS, "1n", &[ResultNotJson]),
+        (JS, "({ deep: [1n] })", &[ResultNotJson]),
+        (JS, "'a\\u0000b'", &[ResultNotJson]),
         (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
         // Output.
         (SL, "[print('x' * 1000) for i in range(1000)]", &[TooMuchOutput]),
@@ -163,7 +163,7 @@ async fn scripts_cannot_escape_the_sandbox() {
     ];
     let mut escapes = Vec::new();
     for (language, code, allowed) in cases {
-        let CodeResult { result, stdout } = run(language, code).await;
+        let ScriptResult { result, stdout } = run_script(language, code).await;
         let is_allowed = result.as_ref().is_err_and(|failure| allowed.contains(failure));
         if !is_allowed || stdout.len() > MAX_OUTPUT_BYTES || stdout.contains("root:") {
             escapes.push(format!("{code:.100}: {result:?}, {stdout:.200}"));
@@ -183,13 +183,13 @@ async fn errors_about_long_lines_are_truncated() {
         (SL, format!("fail('{word}')")),
         (SL, format!("def {word} {word}")),
     ] {
-        let CodeResult { result, stdout } = run(language, &code).await;
+        let ScriptResult { result, stdout } = run_script(language, &code).await;
         assert_eq!(result, Err(Error), "{code:.30}");
         assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
     }
     // Earlier output stays, and the error is cut at the output limit.
     let full = format!("print('y'.repeat({})); throw new Error('{word}')", MAX_OUTPUT_BYTES - 5);
-    let CodeResult { result, stdout } = run(JS, &full).await;
+    let ScriptResult { result, stdout } = run_script(JS, &full).await;
     assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
@@ -202,7 +202,7 @@ async fn reports_thrown_values_that_are_not_errors() {
         ("throw Symbol('x')", "Uncaught Symbol(x)\n"),
         ("throw 7", "Uncaught 7\n"),
     ] {
-        assert_eq!(run(JS, code).await, CodeResult { result: Err(Error), stdout: printed.to_owned() }, "{code}");
+        assert_eq!(run_script(JS, code).await, ScriptResult { result: Err(Error), stdout: printed.to_owned() }, "{code}");
     }
 }
 
@@ -215,8 +215,8 @@ async fn scripts_end_at_the_time_limit() {
         (SL, "def f():\n  for i in range(1 << 30):\n    for j in range(1 << 30): pass\nf()"),
     ] {
         let began = Instant::now();
-        assert_eq!(run(language, code).await.result, Err(TimedOut), "{code}");
-        assert!(began.elapsed() < LONGEST * 2, "{code}");
+        assert_eq!(run_script(language, code).await.result, Err(TimedOut), "{code}");
+        assert!(began.elapsed() < MAX_DURATION * 2, "{code}");
     }
 }
 
@@ -240,7 +240,7 @@ async fn wait_until_gone(child: i32) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LONGEST, gone).await.unwrap();
+    tokio::time::timeout(MAX_DURATION, gone).await.unwrap();
 }
 
 /// A prepared child waits for its script. Dropping the handle ends the child, and a new child replaces one that died.
@@ -256,7 +256,7 @@ async fn ends_prepared_children_that_get_no_script() {
     };
     let gateway = embedded_gateway();
     let ready = async |language| {
-        let prepared = gateway.prepare(language, ScriptLimits::GREATEST);
+        let prepared = gateway.prepare(language, ScriptLimits::MAXIMUM);
         let child = child_pids()[0];
         while !is_waiting(child) {
             tokio::task::yield_now().await;
@@ -272,7 +272,7 @@ async fn ends_prepared_children_that_get_no_script() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
     wait_until_gone(child).await;
     let script = Script { language: SL, code: "result = 1".to_owned() };
-    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "a new child runs the script");
     // A child that was prepared for another language is replaced as well.
     let (prepared, child) = ready(JS).await;
@@ -286,9 +286,9 @@ async fn ends_prepared_children_that_get_no_script() {
 async fn child_is_confined_and_ends_with_its_caller() {
     assert_eq!(child_pids(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
-    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
     let gateway = embedded_gateway();
-    let mut running = gateway.prepare(JS, ScriptLimits::GREATEST).run(request);
+    let mut running = gateway.prepare(JS, ScriptLimits::MAXIMUM).run(request);
     let child = loop {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
         assert!(waited.is_err(), "the script does not end");
@@ -340,8 +340,8 @@ async fn child_is_confined_and_ends_with_its_caller() {
 #[tokio::test]
 async fn distinguishes_unreachable_and_lost_children() {
     let script = Script { language: SL, code: String::new() };
-    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
-    let run = async |program: &str| Embedded::of(program.into()).prepare(SL, ScriptLimits::GREATEST).run(request).await;
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
+    let run = async |program: &str| EmbeddedGateway::with_program(program.into()).prepare(SL, ScriptLimits::MAXIMUM).run(request).await;
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
     assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "the program does not respond with JSON");
 }
@@ -351,7 +351,7 @@ async fn runs_scripts_through_the_api() {
     let app = TestApp::builder().gateway(Arc::new(embedded_gateway())).start().await;
     app.active_workload("main").await;
     let ask = |language: &str, code: &str| {
-        let body = json!({ "workspace_id": crate::stage::WORKSPACE, "workload_slug": "main", "environment": "dev",
+        let body = json!({ "workspace_id": crate::fixture::WORKSPACE, "workload_slug": "main", "environment": "dev",
             "language": language, "code": code });
         app.post("/v1/runtime/code", body)
     };

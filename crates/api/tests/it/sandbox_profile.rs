@@ -1,23 +1,23 @@
 //! Scripts under a `sandbox_profile` that their release binds.
 
-use crate::{guardrail::documents, stage::WORKSPACE};
-use fairway_domain::execution::code::{
-    CodeGateway, ScriptRequest, CodeResult, Language, Script, ScriptFailure, ScriptLimits,
+use crate::{guardrail::evidence_documents, fixture::WORKSPACE};
+use fairway_domain::execution::script::{
+    ScriptGateway, ScriptRequest, ScriptResult, Language, Script, ScriptFailure, ScriptLimits,
 };
-use fairway_sandbox::Embedded;
-use fairway_testkit::{StubGateway, TestApp, app::Answer};
+use fairway_sandbox::EmbeddedGateway;
+use fairway_testkit::{StubGateway, TestApp, app::Response};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
-fn embedded_gateway() -> Embedded {
-    Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
+fn embedded_gateway() -> EmbeddedGateway {
+    EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
 /// Starts a server whose workload binds a profile with these changes.
-async fn start_with_profile(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
+async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> TestApp {
     let app = TestApp::builder().gateway(gateway).start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let mut profile = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
     profile.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let versions = vec![
@@ -30,7 +30,7 @@ async fn start_with_profile(gateway: Arc<dyn CodeGateway>, changes: Value) -> Te
     app
 }
 
-async fn run_script(app: &TestApp, language: &str, code: &str) -> Answer {
+async fn run_script(app: &TestApp, language: &str, code: &str) -> Response {
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "walled", "environment": "dev",
         "language": language, "code": code });
     app.post("/v1/runtime/code", body).await
@@ -38,33 +38,33 @@ async fn run_script(app: &TestApp, language: &str, code: &str) -> Answer {
 
 #[tokio::test]
 async fn passes_the_limits_of_the_profile_to_the_gateway() {
-    let gateway = StubGateway::quiet();
+    let gateway = StubGateway::succeeding();
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
     let app = start_with_profile(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
     let answer = run_script(&app, "starlark", "result = 1").await.expect(200);
     let lower = ScriptLimits {
-        wall: Duration::from_millis(1_500),
-        cpu: Duration::from_millis(700),
-        memory: 16 << 20,
-        output: 1_000,
+        wall_time: Duration::from_millis(1_500),
+        cpu_time: Duration::from_millis(700),
+        memory_bytes: 16 << 20,
+        output_bytes: 1_000,
     };
     assert_eq!(gateway.limits(), [lower]);
-    let evidence = documents(&app, &answer["execution_id"], "code_run").await;
+    let evidence = evidence_documents(&app, &answer["execution_id"], "code_run").await;
     assert_eq!(evidence[0]["limits"], lower.as_json());
     // Without a profile the greatest limits apply.
     app.active_workload("main").await;
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
     app.post("/v1/runtime/code", body).await.expect(200);
-    assert_eq!(gateway.limits(), [lower, ScriptLimits::GREATEST]);
+    assert_eq!(gateway.limits(), [lower, ScriptLimits::MAXIMUM]);
 }
 
 #[tokio::test]
 async fn refuses_unlisted_languages_before_any_write() {
-    let gateway = StubGateway::quiet();
+    let gateway = StubGateway::succeeding();
     let app = start_with_profile(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
-    run_script(&app, "starlark", "result = 1").await.refused(422, "language_not_allowed");
-    assert_eq!((gateway.count(), gateway.prepared().0), (0, 0));
+    run_script(&app, "starlark", "result = 1").await.expect_refusal(422, "language_not_allowed");
+    assert_eq!((gateway.count(), gateway.preparation_counts().0), (0, 0));
     assert_eq!(app.get("/v1/executions").await.expect(200), json!([]));
     run_script(&app, "javascript", "1").await.expect(200);
     assert_eq!(gateway.count(), 1);
@@ -73,9 +73,9 @@ async fn refuses_unlisted_languages_before_any_write() {
 #[tokio::test]
 async fn refuses_unsupported_runtimes_and_images() {
     for changes in [json!({ "runtime": "gvisor" }), json!({ "image": "registry.example.com/python" })] {
-        let gateway = StubGateway::quiet();
+        let gateway = StubGateway::succeeding();
         let app = start_with_profile(gateway.clone(), changes).await;
-        run_script(&app, "starlark", "result = 1").await.refused(409, "sandbox_unavailable");
+        run_script(&app, "starlark", "result = 1").await.expect_refusal(409, "sandbox_unavailable");
         assert_eq!(gateway.count(), 0);
     }
 }
@@ -105,7 +105,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
 #[tokio::test]
 async fn cpu_limit_ends_a_script_before_the_wall_limit() {
     let limits =
-        ScriptLimits { wall: Duration::from_secs(120), cpu: Duration::from_millis(100), ..ScriptLimits::GREATEST };
+        ScriptLimits { wall_time: Duration::from_secs(120), cpu_time: Duration::from_millis(100), ..ScriptLimits::MAXIMUM };
     for (language, code) in [
         (Language::JavaScript, "while (true) {}"),
         (Language::Starlark, "def f():\n  for x in range(1 << 30):\n    pass\nf()"),
@@ -113,6 +113,6 @@ async fn cpu_limit_ends_a_script_before_the_wall_limit() {
         let script = Script { language, code: code.to_owned() };
         let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
         let outcome = embedded_gateway().prepare(language, limits).run(request).await.unwrap();
-        assert_eq!(outcome, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
+        assert_eq!(outcome, ScriptResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
     }
 }

@@ -2,12 +2,12 @@
 //! or create metric series.
 
 use crate::{
-    document::{document, routes},
-    overheard::{CapturedServer, Said},
-    stage::{ECHO_FLOW, Stage},
+    openapi_routes::{openapi_document, routes},
+    captured_telemetry::{CapturedServer, CapturedTelemetry},
+    fixture::{ECHO_FLOW, WorkspaceFixture},
 };
 use fairway_domain::execution::Status;
-use fairway_testkit::app::{Answer, Client, Request};
+use fairway_testkit::app::{Response, Client, Request};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ fn assert_no_trace(what: &str, text: &str) {
 }
 
 /// Bodies with a secret in place of each member, in several forms.
-fn poisoned(body: &Value) -> Vec<Vec<u8>> {
+fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let values = [
         json!(CANARY),
@@ -49,8 +49,8 @@ fn poisoned(body: &Value) -> Vec<Vec<u8>> {
 }
 
 /// Valid bodies with secrets in every free text.
-fn valid_bodies_with_secrets(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
-    let body = stage.body(operation);
+fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
+    let body = stage.successful_body(operation);
     let with = |members: &[(&str, Value)]| {
         let mut body = body.clone();
         for (name, value) in members {
@@ -91,7 +91,7 @@ fn valid_bodies_with_secrets(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
 }
 
 /// The error of a response, without the field names that the caller sent.
-fn error_text(answer: &Answer) -> String {
+fn error_text(answer: &Response) -> String {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     // Errors may repeat the caller's own field names as paths.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
@@ -104,12 +104,12 @@ fn error_text(answer: &Answer) -> String {
 
 /// The same request with another JSON body.
 fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
-    request.clone().bytes("application/json", bytes)
+    request.clone().with_body("application/json", bytes)
 }
 
 /// Runs in which policies read secrets, flows forward them, and steps fail on them.
-async fn execute_runs_with_secrets(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
-    let given = &stage.given;
+async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
+    let given = &stage.fixtures;
     for (slug, condition, template) in [
         ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
         ("failed", "always", "{{trigger.nothing}}"),
@@ -131,7 +131,7 @@ async fn execute_runs_with_secrets(stage: &Stage<'_>, responses: &mut Vec<Answer
         let workload = given.active_workload_with(slug, vec![policy, flow]).await;
         for ticket in [json!(CANARY), json!(SECRET_NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
-            responses.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
+            responses.push(stage.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
         }
     }
 }
@@ -139,29 +139,29 @@ async fn execute_runs_with_secrets(stage: &Stage<'_>, responses: &mut Vec<Answer
 #[tokio::test]
 async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let server = CapturedServer::start("trace").await;
-    let stage = Stage::set(&server.client).await;
+    let stage = WorkspaceFixture::create(&server.client).await;
     let mut responses = Vec::new();
     let (mut good, mut bad) = (0, 0);
     for route in routes().iter().filter(|route| route.method != "get") {
         if !route.takes_body() {
             continue;
         }
-        for body in valid_bodies_with_secrets(&stage, route.id()) {
-            let request = stage.request(route.id()).await.json(body);
+        for body in valid_bodies_with_secrets(&stage, route.operation_id()) {
+            let request = stage.successful_request(route.operation_id()).await.json(body);
             let answer = request.await;
             assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
             good += 1;
             responses.push(answer);
         }
-        let request = stage.request(route.id()).await;
-        let body = stage.body(route.id());
-        for bytes in poisoned(&body) {
+        let request = stage.successful_request(route.operation_id()).await;
+        let body = stage.successful_body(route.operation_id());
+        for bytes in bodies_with_misplaced_secrets(&body) {
             responses.push(with_json_bytes(&request, bytes).await);
             bad += 1;
         }
         let mut more = body.clone();
         more[CANARY] = json!(CANARY);
-        with_json_bytes(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
+        with_json_bytes(&request, more.to_string().into_bytes()).idempotency_key("unknown").await.expect_refusal(422, "validation_error");
         for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{SECRET_NUMBER}]")] {
             responses.push(with_json_bytes(&request, broken.into_bytes()).await);
         }
@@ -170,7 +170,7 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     execute_runs_with_secrets(&stage, &mut responses).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
-            responses.push(server.client.get(format!("{}{query}", stage.path(&route.path))).await);
+            responses.push(server.client.get(format!("{}{query}", stage.fill_path(&route.path))).await);
         }
     }
     for answer in &responses {
@@ -191,12 +191,12 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         assert_no_trace("the audit log", &page.text());
     }
     assert!(entries > 50, "{entries}");
-    let (telemetry, database) = server.end().await;
+    let (telemetry, database) = server.shut_down().await;
     for row in database.owner().await.unwrap().query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap()
     {
         assert_no_trace("a fact", row.get(0));
     }
-    assert!(telemetry.lines().len() > responses.len(), "{}", telemetry.lines().len());
+    assert!(telemetry.log_lines().len() > responses.len(), "{}", telemetry.log_lines().len());
     assert_no_trace("the log", &telemetry.log);
     assert!(telemetry.spans.contains("execute") && telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
     assert_no_trace("spans", &telemetry.spans);
@@ -231,7 +231,7 @@ fn assert_closed_labels(metrics: &str) {
     known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
     let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
     known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
-    let paths = document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
+    let paths = openapi_document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
     let mut seen = label_values(metrics);
     let buckets = seen.remove("le").unwrap();
@@ -261,9 +261,9 @@ fn raw_request(client: &Client, (method, path): (&str, &str), header: &[u8]) -> 
 async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let server = CapturedServer::start("trace").await;
     let client = &server.client;
-    let stage = Stage::set(client).await;
+    let stage = WorkspaceFixture::create(client).await;
     let mut answers = BTreeMap::new();
-    let mut count = |answer: &Answer| {
+    let mut count = |answer: &Response| {
         assert_ne!(answer.status, 500, "{answer}");
         assert!(!answer.text().contains("forged"), "{answer}");
         *answers.entry(answer.status).or_insert(0) += 1;
@@ -292,8 +292,8 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         count(&client.raw(raw_request(client, ("GET", &format!("{place}/a\u{1b}[31m\u{9b}")), b"Accept: */*")).await);
     }
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let request = stage.request(route.id()).await;
-        let body = stage.body(route.id());
+        let request = stage.successful_request(route.operation_id()).await;
+        let body = stage.successful_body(route.operation_id());
         for name in body.as_object().unwrap().keys() {
             let mut hostile = body.clone();
             hostile[name] = json!(FORGED_LINE);
@@ -318,14 +318,14 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
     assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
 
-    let (telemetry, _) = server.end().await;
+    let (telemetry, _) = server.shut_down().await;
     assert_untouched_telemetry(&telemetry);
 }
 
 /// Asserts that each log line is genuine, that spans contain no name from a request, and that the log has no control
 /// characters.
-fn assert_untouched_telemetry(telemetry: &Said) {
-    let lines = telemetry.lines();
+fn assert_untouched_telemetry(telemetry: &CapturedTelemetry) {
+    let lines = telemetry.log_lines();
     assert!(lines.len() > UNKNOWN_NAMES, "{}", lines.len());
     for line in &lines {
         let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());

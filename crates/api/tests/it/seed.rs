@@ -1,6 +1,6 @@
 //! `fairway-server seed`: seeds the demo, and changes nothing when repeated.
 
-use crate::stage::WORKSPACE;
+use crate::fixture::WORKSPACE;
 use fairway_testkit::{TestApp, TestDatabase};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, env, path::Path, process::Command};
@@ -30,7 +30,7 @@ async fn seed(database: &TestDatabase, data: &Path) -> String {
 }
 
 /// The number of rows of each table.
-async fn rows(database: &TestDatabase) -> BTreeMap<String, i64> {
+async fn row_counts(database: &TestDatabase) -> BTreeMap<String, i64> {
     let owner = database.owner().await.unwrap();
     let sql = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = 'public' AND relkind = 'r'";
@@ -57,11 +57,11 @@ async fn seeding_twice_has_no_effect() {
         first.contains("curl -sS 'http://127.0.0.1:8080/v1/workloads/by-slug/ticket-classifier/execute'"),
         "{first}"
     );
-    let seeded = rows(&database).await;
+    let seeded = row_counts(&database).await;
     assert_eq!((seeded["asset"], seeded["asset_version"], seeded["release"]), (4, 4, 1));
     let second = seed(&database, data.path()).await;
     assert!(second.contains("nothing was changed"), "{second}");
-    assert_eq!(rows(&database).await, seeded);
+    assert_eq!(row_counts(&database).await, seeded);
 }
 
 #[tokio::test]
@@ -84,11 +84,11 @@ async fn seeds_next_to_a_running_server_and_keeps_changes() {
         let body = json!({ "asset_version_id": binding["asset_version_id"], "role": binding["role"] });
         app.post(format!("/v1/releases/{release}/bindings"), body).await.expect(201);
     }
-    app.given().transition(&release, "review_ready").await;
+    app.fixtures().transition(&release, "review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).as_actor("user:approver").await.expect(201);
     for state in ["approved", "active"] {
-        app.given().transition(&release, state).await;
+        app.fixtures().transition(&release, state).await;
     }
     let output = seed(app.database(), app.home()).await;
     assert!(output.contains(&release) && output.contains("nothing was changed"), "{output}");

@@ -1,6 +1,6 @@
 //! The service itself: health, readiness, metrics, logs and request identifiers.
 
-use crate::{document::routes, stage::Stage};
+use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{
@@ -30,7 +30,7 @@ async fn reports_health_and_readiness() {
 #[tokio::test]
 async fn metric_labels_are_a_closed_set() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
+    let stage = WorkspaceFixture::create(&app).await;
     for at in 0..30 {
         let random = Uuid::now_v7();
         for path in [
@@ -47,7 +47,7 @@ async fn metric_labels_are_a_closed_set() {
         app.post("/v1/workloads/by-slug/nothing/execute", json!({ "environment": format!("e{at}") })).await;
     }
     for route in routes() {
-        stage.request(route.id()).await.await;
+        stage.successful_request(route.operation_id()).await.await;
     }
     let answer = app.get("/metrics").await;
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
@@ -88,7 +88,7 @@ async fn assigns_unique_request_ids() {
         let made = answer.header("x-request-id").unwrap();
         assert_ne!(made, sent);
         Uuid::parse_str(made).unwrap();
-        assert_eq!(answer.refused(404, "not_found")["error"], "not_found");
+        assert_eq!(answer.expect_refusal(404, "not_found")["error"], "not_found");
     }
     let twice = app.get("/healthz").header("X-Request-Id", &request_id).header("X-Request-Id", &request_id).await;
     assert_ne!(twice.header("x-request-id"), Some(request_id.as_str()));
@@ -130,10 +130,10 @@ async fn log_contains_neither_queries_nor_texts() {
     let marked = Uuid::now_v7().to_string();
     let listed = app.get("/v1/workloads?token=canary-query&limit=7").as_actor("user:ada").header("traceparent", parent);
     listed.header("X-Request-Id", &marked).await.expect(200);
-    app.get("/nowhere%0d%0a%1b[31mfake?x=canary-query").await.refused(404, "not_found");
+    app.get("/nowhere%0d%0a%1b[31mfake?x=canary-query").await.expect_refusal(404, "not_found");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "canary-input" } });
-    app.post(workload.execute_path(), body.clone()).key("canary-key").await.expect(200);
-    app.post(workload.execute_path(), body).key("canary key").await.refused(422, "validation_error");
+    app.post(workload.execute_path(), body.clone()).idempotency_key("canary-key").await.expect(200);
+    app.post(workload.execute_path(), body).idempotency_key("canary key").await.expect_refusal(422, "validation_error");
     app.post("/v1/assets", json!({ "slug": "canary-slug!", "canary-field": 1 })).await;
     let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let own_lines: Vec<Value> = logged
@@ -201,8 +201,8 @@ async fn responses_to_identified_callers_have_server_timing() {
 #[tokio::test]
 async fn omits_server_timing_for_refusals_and_guests() {
     let app = TestApp::start().await;
-    let workload = crate::public::public(&app, "main").await;
-    let link = crate::share_link::made(&app, &workload, json!({})).await;
+    let workload = crate::public::create_public_workload(&app, "main").await;
+    let link = crate::share_link::create_link(&app, &workload, json!({})).await;
     let page = "/v1/workloads/by-slug/main";
     assert!(app.get(page).await.header("server-timing").is_some());
     let refused = [
@@ -236,7 +236,7 @@ async fn documentation_routes_allow_reads_only() {
     for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css", "/docs"] {
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
             let answer = app.raw_path(method, path).await;
-            answer.refused(405, "method_not_allowed");
+            answer.expect_refusal(405, "method_not_allowed");
             assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{answer}");
         }
         let head = app.request("HEAD".parse().unwrap(), path).await;
@@ -254,11 +254,11 @@ async fn not_found_is_an_html_page_for_browsers() {
         assert_eq!((page.status, page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{page}");
         assert_eq!(page.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
         for accept in ["*/*", "application/json", "application/json, text/html"] {
-            app.get(path).header("accept", accept).await.refused(404, "not_found");
+            app.get(path).header("accept", accept).await.expect_refusal(404, "not_found");
         }
     }
     // A known route returns the usual error body to browsers as well.
     let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
-    known.refused(404, "not_found");
-    app.raw_path("DELETE", "/healthz").await.refused(405, "method_not_allowed");
+    known.expect_refusal(404, "not_found");
+    app.raw_path("DELETE", "/healthz").await.expect_refusal(405, "method_not_allowed");
 }

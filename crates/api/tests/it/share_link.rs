@@ -1,71 +1,71 @@
 //! Share links: creation, use limits and revocation. `share_token` covers the access that tokens give.
 
-use crate::stage::{ECHO_FLOW, TENANT};
+use crate::fixture::{ECHO_FLOW, TENANT};
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Answer, Client, Request},
+    app::{ActiveWorkload, Response, Client, Request},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, future::IntoFuture as _};
 
 /// A created link and its token.
-pub(crate) struct Made {
+pub(crate) struct CreatedLink {
     pub(crate) id: String,
     pub(crate) token: String,
 }
 
-pub(crate) fn links(workload: &ActiveWorkload) -> String {
+pub(crate) fn links_path(workload: &ActiveWorkload) -> String {
     format!("/v1/workloads/{}/share-links", workload.workload_id)
 }
 
-pub(crate) async fn made(app: &Client, workload: &ActiveWorkload, terms: Value) -> Made {
-    let made = app.post(links(workload), terms).await.expect(201);
+pub(crate) async fn create_link(app: &Client, workload: &ActiveWorkload, terms: Value) -> CreatedLink {
+    let made = app.post(links_path(workload), terms).await.expect(201);
     let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    Made { id: text("share_link_id"), token: text("token") }
+    CreatedLink { id: text("share_link_id"), token: text("token") }
 }
 
 /// An active workload that returns its ticket.
-pub(crate) async fn echoing(app: &Client, slug: &str) -> ActiveWorkload {
-    let given = app.given();
+pub(crate) async fn active_echo_workload(app: &Client, slug: &str) -> ActiveWorkload {
+    let given = app.fixtures();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
     given.active_workload_with(slug, vec![flow, policy]).await
 }
 
-pub(crate) async fn open(app: &Client, workload: &ActiveWorkload, mode: &str) {
+pub(crate) async fn set_access_mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": mode, "input_fields": [
         { "name": "ticket", "type": "text", "required": true },
     ] } });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
 }
 
-pub(crate) async fn shared(app: &Client, slug: &str) -> ActiveWorkload {
-    let workload = echoing(app, slug).await;
-    open(app, &workload, "link_shared").await;
+pub(crate) async fn create_shared_workload(app: &Client, slug: &str) -> ActiveWorkload {
+    let workload = active_echo_workload(app, slug).await;
+    set_access_mode(app, &workload, "link_shared").await;
     workload
 }
 
-pub(crate) fn run(app: &Client, workload: &ActiveWorkload, token: &str) -> Request {
+pub(crate) fn run_request(app: &Client, workload: &ActiveWorkload, token: &str) -> Request {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     app.post(format!("{}?token={token}", workload.execute_path()), body)
 }
 
-pub(crate) async fn uses(app: &Client, workload: &ActiveWorkload, link: &Made) -> Value {
-    let listed = app.get(links(workload)).await.expect(200);
+pub(crate) async fn use_count(app: &Client, workload: &ActiveWorkload, link: &CreatedLink) -> Value {
+    let listed = app.get(links_path(workload)).await.expect(200);
     let found = listed.as_array().unwrap().iter().find(|row| row["share_link_id"] == *link.id).unwrap().clone();
     found["use_count"].clone()
 }
 
-pub(crate) async fn number(app: &TestApp, sql: &str) -> i64 {
+pub(crate) async fn query_number(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]
 async fn creates_lists_and_revokes_a_link() {
     let app = TestApp::start().await;
-    let workload = shared(&app, "main").await;
-    let links = links(&workload);
+    let workload = create_shared_workload(&app, "main").await;
+    let links = links_path(&workload);
     assert_eq!(app.get(&links).await.expect(200), json!([]));
     let answer = app.post(&links, json!({})).await;
     let first = answer.expect(201);
@@ -83,7 +83,7 @@ async fn creates_lists_and_revokes_a_link() {
     assert_eq!(secret.len(), 43);
     let hours = "SELECT count(*) FROM share_link WHERE expires_at BETWEEN now() + interval '23 hours 59 minutes'
         AND now() + interval '24 hours'";
-    assert_eq!(number(&app, hours).await, 1);
+    assert_eq!(query_number(&app, hours).await, 1);
     let terms = json!({ "ttl_hours": 720, "max_uses": 10_000, "label": "For Tina", "lane": "guided" });
     let second = app.post(&links, terms).await.expect(201);
     assert_eq!(
@@ -97,14 +97,14 @@ async fn creates_lists_and_revokes_a_link() {
     assert_eq!(listed.expect(200)[1], expected);
     assert_eq!(listed.json()[0]["share_link_id"], second["share_link_id"]);
     // `Location` names the same fields, and the link belongs to this workload only.
-    let other = app.given().workload("other").await;
+    let other = app.fixtures().workload("other").await;
     let read = app.get(format!("{links}/{id}")).await;
     assert_eq!(read.expect(200), expected);
-    app.get(format!("/v1/workloads/{other}/share-links/{id}")).await.refused(404, "not_found");
+    app.get(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
     // A link is revoked once, under its own workload.
-    app.delete(format!("/v1/workloads/{other}/share-links/{id}")).await.refused(404, "not_found");
+    app.delete(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
     app.delete(format!("{links}/{id}")).await.expect(204);
-    app.delete(format!("{links}/{id}")).await.refused(404, "not_found");
+    app.delete(format!("{links}/{id}")).await.expect_refusal(404, "not_found");
     assert_eq!(app.get(&links).await.expect(200)[1]["revoked"], true);
     assert_eq!(app.get(format!("{links}/{id}")).await.expect(200)["revoked"], true);
     let facts = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'share\\_link.%' ORDER BY fact_id";
@@ -127,7 +127,7 @@ async fn creates_lists_and_revokes_a_link() {
 #[tokio::test]
 async fn rejects_link_terms_out_of_bounds() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     for (name, values) in [
         ("ttl_hours", vec![json!(0), json!(-1), json!(721), json!(1_000_000_000), json!(1.5), json!("24")]),
@@ -138,50 +138,50 @@ async fn rejects_link_terms_out_of_bounds() {
         ("use_count", vec![json!(0)]),
     ] {
         for value in values {
-            let refused = app.post(&links, json!({ name: value })).await.refused(422, "validation_error");
+            let refused = app.post(&links, json!({ name: value })).await.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], name, "{value}");
         }
     }
     for terms in [json!({ "ttl_hours": 1, "max_uses": 1 }), json!({ "ttl_hours": 720, "max_uses": 10_000 })] {
         app.post(&links, terms).await.expect(201);
     }
-    assert_eq!(number(&app, "SELECT count(*) FROM share_link").await, 2);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM share_link").await, 2);
 }
 
 #[tokio::test]
 async fn refused_tokens_report_the_first_applicable_reason() {
     let app = TestApp::start().await;
-    let workload = shared(&app, "main").await;
+    let workload = create_shared_workload(&app, "main").await;
     let page = |token: &str| app.get(format!("/v1/workloads/by-slug/main?token={token}"));
-    app.get("/v1/workloads/by-slug/main").await.refused(401, "share_token_required");
-    app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.refused(401, "share_token_required");
+    app.get("/v1/workloads/by-slug/main").await.expect_refusal(401, "share_token_required");
+    app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect_refusal(401, "share_token_required");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    app.post(workload.execute_path(), body.clone()).await.refused(401, "share_token_required");
+    app.post(workload.execute_path(), body.clone()).await.expect_refusal(401, "share_token_required");
     let none = app.post(workload.execute_path(), body).as_actor("anonymous").await;
-    none.refused(401, "share_token_required");
+    none.expect_refusal(401, "share_token_required");
     assert_eq!(none.header("www-authenticate"), Some("Bearer"));
-    let link = made(&app, &workload, json!({ "ttl_hours": 1 })).await;
-    let ran = run(&app, &workload, &link.token).await.expect(200);
+    let link = create_link(&app, &workload, json!({ "ttl_hours": 1 })).await;
+    let ran = run_request(&app, &workload, &link.token).await.expect(200);
     let read = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
     // A used-up link starts no further run; the workload and the run stay readable.
-    run(&app, &workload, &link.token).await.refused(401, "share_token_exhausted");
+    run_request(&app, &workload, &link.token).await.expect_refusal(401, "share_token_exhausted");
     page(&link.token).await.expect(200);
     app.get(&read).await.expect(200);
     // The token is checked before the inputs.
     let wrong = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
     let wrong = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong).await;
-    wrong.refused(401, "share_token_exhausted");
+    wrong.expect_refusal(401, "share_token_exhausted");
     app.database().move_clock(60 * 60 + 1).await.unwrap();
     let all = |code: &'static str| {
-        let requests = [run(&app, &workload, &link.token), page(&link.token), app.get(&read)];
+        let requests = [run_request(&app, &workload, &link.token), page(&link.token), app.get(&read)];
         async move {
             for request in requests {
-                request.await.refused(401, code);
+                request.await.expect_refusal(401, code);
             }
         }
     };
     all("share_token_expired").await;
-    app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);
+    app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
     all("share_token_revoked").await;
     app.database().move_clock(0).await.unwrap();
     all("share_token_revoked").await;
@@ -192,49 +192,49 @@ async fn refused_tokens_report_the_first_applicable_reason() {
 #[tokio::test]
 async fn refused_runs_consume_no_use() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let rules = json!([{ "id": "r", "condition": "inputs.ticket == 'yes'", "outcome": "allow", "reason_code": "ok" }]);
     let (flow, policy) = (given.flow("f", ECHO_FLOW).await, given.policy_with_rules("p", rules).await);
     let workload = given.active_workload_with("main", vec![flow, policy]).await;
-    open(&app, &workload, "link_shared").await;
-    let link = made(&app, &workload, json!({ "max_uses": 1 })).await;
+    set_access_mode(&app, &workload, "link_shared").await;
+    let link = create_link(&app, &workload, json!({ "max_uses": 1 })).await;
     let ask = |inputs: Value| {
         let body = json!({ "environment": "dev", "inputs": inputs });
         app.post(format!("{}?token={}", workload.execute_path(), link.token), body)
     };
-    ask(json!({})).await.refused(422, "validation_error");
-    ask(json!({ "ticket": 1 })).await.refused(422, "validation_error");
-    let denied = ask(json!({ "ticket": "no" })).key("d").await;
-    let denied = denied.refused(403, "policy_denied");
+    ask(json!({})).await.expect_refusal(422, "validation_error");
+    ask(json!({ "ticket": 1 })).await.expect_refusal(422, "validation_error");
+    let denied = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
+    let denied = denied.expect_refusal(403, "policy_denied");
     let body = json!({ "environment": "test", "inputs": { "ticket": "yes" } });
     let nowhere = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
-    nowhere.refused(409, "no_active_release");
+    nowhere.expect_refusal(409, "no_active_release");
     let status =
         |status: &str| app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": status }));
     status("suspended").await.expect(200);
-    ask(json!({ "ticket": "yes" })).await.refused(409, "workload_suspended");
+    ask(json!({ "ticket": "yes" })).await.expect_refusal(409, "workload_suspended");
     status("registered").await.expect(200);
-    assert_eq!(uses(&app, &workload, &link).await, 0);
+    assert_eq!(use_count(&app, &workload, &link).await, 0);
     // A replay returns only the identifier and the state of the run.
-    let again = ask(json!({ "ticket": "no" })).key("d").await;
-    let detail = again.refused(403, "policy_denied");
+    let again = ask(json!({ "ticket": "no" })).idempotency_key("d").await;
+    let detail = again.expect_refusal(403, "policy_denied");
     assert_eq!(
         (&detail["execution_id"], &detail["state"], detail.get("reason_code")),
         (&denied["execution_id"], &json!("denied"), None)
     );
-    let first = ask(json!({ "ticket": "yes" })).key("k").await.expect(200);
-    let again = ask(json!({ "ticket": "yes" })).key("k").await;
+    let first = ask(json!({ "ticket": "yes" })).idempotency_key("k").await.expect(200);
+    let again = ask(json!({ "ticket": "yes" })).idempotency_key("k").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": first["execution_id"], "state": "completed" }));
-    ask(json!({ "ticket": "yes" })).key("other").await.refused(401, "share_token_exhausted");
-    ask(json!({ "ticket": "yeah" })).key("k").await.refused(409, "idempotency_key_conflict");
-    assert_eq!(uses(&app, &workload, &link).await, 1);
+    ask(json!({ "ticket": "yes" })).idempotency_key("other").await.expect_refusal(401, "share_token_exhausted");
+    ask(json!({ "ticket": "yeah" })).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    assert_eq!(use_count(&app, &workload, &link).await, 1);
     // A refused request releases its key.
     let keys = "SELECT count(*) FROM idempotency_key WHERE caller LIKE 'share_link:%'";
-    assert_eq!(number(&app, keys).await, 2);
+    assert_eq!(query_number(&app, keys).await, 2);
 }
 
-fn count_outcomes(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
+fn count_outcomes(answers: &[Response]) -> BTreeMap<(u16, String), usize> {
     let mut all = BTreeMap::new();
     for answer in answers {
         *all.entry((answer.status, answer.code())).or_default() += 1;
@@ -247,38 +247,38 @@ fn count_outcomes(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
 async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     const MANY: usize = 50;
     let app = TestApp::start().await;
-    let twin = TestApp::builder().beside(&app).start().await;
-    let workload = shared(&app, "main").await;
+    let twin = TestApp::builder().sharing_storage_of(&app).start().await;
+    let workload = create_shared_workload(&app, "main").await;
     let servers: [&Client; 2] = [&app, &twin];
     for cap in [1, 5] {
         for keyed in [false, true] {
-            let link = made(&app, &workload, json!({ "max_uses": cap })).await;
+            let link = create_link(&app, &workload, json!({ "max_uses": cap })).await;
             let ask = |number: usize| {
-                let request = run(servers[number % 2], &workload, &link.token);
-                if keyed { request.key(&format!("{cap}-{number}")) } else { request }
+                let request = run_request(servers[number % 2], &workload, &link.token);
+                if keyed { request.idempotency_key(&format!("{cap}-{number}")) } else { request }
             };
             let answers = join_all((0..MANY).map(|number| ask(number).into_future())).await;
             let expected =
                 BTreeMap::from([((200, String::new()), cap), ((401, "share_token_exhausted".to_owned()), MANY - cap)]);
             assert_eq!(count_outcomes(&answers), expected);
-            assert_eq!(uses(&app, &workload, &link).await, cap);
+            assert_eq!(use_count(&app, &workload, &link).await, cap);
             let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
-            assert_eq!(number(&app, &sql).await, i64::try_from(cap).unwrap());
+            assert_eq!(query_number(&app, &sql).await, i64::try_from(cap).unwrap());
         }
     }
     // Requests continue during the revocation: no request is accepted after its response.
-    let link = made(&app, &workload, json!({ "max_uses": 10_000 })).await;
-    let during = join_all((0..MANY).map(|number| run(servers[number % 2], &workload, &link.token).into_future()));
+    let link = create_link(&app, &workload, json!({ "max_uses": 10_000 })).await;
+    let during = join_all((0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future()));
     let revoked = async {
-        app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);
-        let after = (0..MANY).map(|number| run(servers[number % 2], &workload, &link.token).into_future());
+        app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
+        let after = (0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future());
         count_outcomes(&join_all(after).await)
     };
     let (during, after) = futures_util::future::join(during, revoked).await;
     assert_eq!(after, BTreeMap::from([((401, "share_token_revoked".to_owned()), MANY)]));
     let accepted = during.iter().filter(|answer| answer.status == 200).count();
     assert!(during.iter().all(|answer| answer.status == 200 || answer.code() == "share_token_revoked"), "{during:?}");
-    assert_eq!(uses(&app, &workload, &link).await, accepted);
+    assert_eq!(use_count(&app, &workload, &link).await, accepted);
 }
 
 /// A run that waited can check whether its link was revoked meanwhile.
@@ -286,11 +286,11 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
 async fn run_reports_the_revocation_of_its_link() {
     use fairway_domain::{id::ExecutionId, share_link::ShareLinkStore as _, tenant::TenantScope};
     let app = TestApp::start().await;
-    let workload = shared(&app, "main").await;
-    let link = made(&app, &workload, json!({})).await;
-    let ran = run(&app, &workload, &link.token).await.expect(200);
+    let workload = create_shared_workload(&app, "main").await;
+    let link = create_link(&app, &workload, json!({})).await;
+    let ran = run_request(&app, &workload, &link.token).await.expect(200);
     let id: ExecutionId = ran["execution_id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap().into();
-    let scope = TenantScope::for_relay(TENANT.parse::<uuid::Uuid>().unwrap().into());
+    let scope = TenantScope::for_background_task(TENANT.parse::<uuid::Uuid>().unwrap().into());
     let options = fairway_postgres::DatabaseOptions {
         url: app.database().url(),
         connections: 1,
@@ -301,6 +301,6 @@ async fn run_reports_the_revocation_of_its_link() {
     // An expired or used-up link is not revoked.
     app.database().move_clock(25 * 60 * 60).await.unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
-    app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);
+    app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
     assert!(store.is_run_revoked(scope, id).await.unwrap());
 }

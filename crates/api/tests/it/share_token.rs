@@ -1,10 +1,10 @@
 //! Tokens of share links: each one gives access to one workload, cannot be guessed, and is not stored in plain text.
 
 use crate::{
-    overheard::CapturedServer,
-    share_link::{echoing, links, made, number, open, run, shared, uses},
-    stage::{Stage, TENANT},
-    token_scan::{TokenScanner, dump, spellings},
+    captured_telemetry::CapturedServer,
+    share_link::{active_echo_workload, links_path, create_link, query_number, set_access_mode, run_request, create_shared_workload, use_count},
+    fixture::{WorkspaceFixture, TENANT},
+    token_scan::{TokenScanner, dump_database, spellings},
 };
 use fairway_testkit::{
     TestApp,
@@ -15,22 +15,22 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn token_reads_its_workload_and_starts_runs() {
     let app = TestApp::start().await;
-    let workload = shared(&app, "main").await;
-    let link = made(&app, &workload, json!({ "max_uses": 3, "lane": "restricted" })).await;
+    let workload = create_shared_workload(&app, "main").await;
+    let link = create_link(&app, &workload, json!({ "max_uses": 3, "lane": "restricted" })).await;
     let page = format!("/v1/workloads/by-slug/main?token={}", link.token);
     assert_eq!(app.get(&page).await.expect(200)["slug"], "main");
     app.get("/v1/workloads/by-slug/main").header("X-Share-Token", &link.token).await.expect(200);
     app.get(&page).header("X-Share-Token", &link.token).await.expect(200);
-    let other = made(&app, &workload, json!({})).await;
-    let both = app.get(&page).header("X-Share-Token", &other.token).await.refused(422, "validation_error");
+    let other = create_link(&app, &workload, json!({})).await;
+    let both = app.get(&page).header("X-Share-Token", &other.token).await.expect_refusal(422, "validation_error");
     assert_eq!(both["fields"][0]["path"], "token");
     app.get(&page)
         .header("X-Share-Token", &link.token)
         .header("X-Share-Token", &link.token)
         .await
-        .refused(422, "validation_error");
-    app.get(format!("{page}&token={}", link.token)).await.refused(422, "validation_error");
-    let ran = run(&app, &workload, &link.token).await.expect(200);
+        .expect_refusal(422, "validation_error");
+    app.get(format!("{page}&token={}", link.token)).await.expect_refusal(422, "validation_error");
+    let ran = run_request(&app, &workload, &link.token).await.expect(200);
     assert_eq!((&ran["status"], &ran["output"]), (&json!("completed"), &json!("a refund")));
     assert_eq!(ran.get("result_token"), None);
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
@@ -41,37 +41,37 @@ async fn token_reads_its_workload_and_starts_runs() {
         (&json!("a refund"), &json!("restricted"), &Value::Null)
     );
     // The token of another link, and a caller without a token, cannot read the run.
-    app.get(format!("{path}?token={}", other.token)).await.refused(404, "not_found");
-    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
+    app.get(format!("{path}?token={}", other.token)).await.expect_refusal(404, "not_found");
+    app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
     assert_eq!(app.get(&path).await.expect(200)["queued_result"], Value::Null);
     // An actor with a token: the run belongs to the actor and consumes a use as well.
-    let named = run(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
+    let named = run_request(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", named["execution_id"].as_str().unwrap());
     assert_eq!(app.get(&path).as_actor("user:ada").await.expect(200)["submitted_by"], "user:ada");
-    app.get(format!("{path}?token={}", link.token)).await.refused(404, "not_found");
-    assert_eq!(uses(&app, &workload, &link).await, 2);
+    app.get(format!("{path}?token={}", link.token)).await.expect_refusal(404, "not_found");
+    assert_eq!(use_count(&app, &workload, &link).await, 2);
     // Choosing a lane requires a permission that no link gives.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "lane": "standard" });
     let chosen = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
-    assert_eq!(chosen.refused(403, "forbidden")["permission"], "release.transition");
-    assert_eq!(uses(&app, &workload, &link).await, 2);
+    assert_eq!(chosen.expect_refusal(403, "forbidden")["permission"], "release.transition");
+    assert_eq!(use_count(&app, &workload, &link).await, 2);
     // The run records its link.
     let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
-    assert_eq!(number(&app, &sql).await, 2);
+    assert_eq!(query_number(&app, &sql).await, 2);
 }
 
 #[tokio::test]
 async fn lane_of_a_link_serves_its_runs() {
     let app = TestApp::start().await;
-    let workload = shared(&app, "main").await;
-    let careful = app.given().approved(&workload.workload_id, &workload.versions).await;
+    let workload = create_shared_workload(&app, "main").await;
+    let careful = app.fixtures().approved_release(&workload.workload_id, &workload.versions).await;
     let body = json!({ "to_state": "active", "lane": "restricted" });
     app.post(format!("/v1/releases/{careful}/transition"), body).await.expect(200);
     for (lane, expected) in
         [(json!("restricted"), "restricted"), (json!(null), "standard"), (json!("guided"), "guided")]
     {
-        let link = made(&app, &workload, json!({ "lane": lane })).await;
-        let ran = run(&app, &workload, &link.token).await.expect(200);
+        let link = create_link(&app, &workload, json!({ "lane": lane })).await;
+        let ran = run_request(&app, &workload, &link.token).await.expect(200);
         let path = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
         let seen = app.get(path).await.expect(200);
         assert_eq!(seen["lane"], expected);
@@ -83,20 +83,20 @@ async fn lane_of_a_link_serves_its_runs() {
 #[tokio::test]
 async fn token_gives_access_to_its_workload_only() {
     let app = TestApp::start().await;
-    let stage = Stage::set(&app).await;
-    let workload = shared(&app, "shared").await;
-    let other = shared(&app, "other").await;
-    open(&app, &other, "authenticated").await;
-    let link = made(&app, &workload, json!({ "max_uses": 5 })).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let workload = create_shared_workload(&app, "shared").await;
+    let other = create_shared_workload(&app, "other").await;
+    set_access_mode(&app, &other, "authenticated").await;
+    let link = create_link(&app, &workload, json!({ "max_uses": 5 })).await;
     let token = &link.token;
-    run(&app, &other, token).await.refused(401, "share_token_invalid");
-    app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.refused(401, "share_token_invalid");
+    run_request(&app, &other, token).await.expect_refusal(401, "share_token_invalid");
+    app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.expect_refusal(401, "share_token_invalid");
     // An unknown slug gets the same response as a workload of another link.
-    app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.refused(401, "share_token_invalid");
+    app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.expect_refusal(401, "share_token_invalid");
     let nobodys = ActiveWorkload { slug: "nobodys".to_owned(), ..other.clone() };
-    run(&app, &nobodys, token).await.refused(401, "share_token_invalid");
+    run_request(&app, &nobodys, token).await.expect_refusal(401, "share_token_invalid");
     // An actor with access to the other workload is refused as well when it sends the token.
-    run(&app, &other, token).as_actor("user:local").await.refused(401, "share_token_invalid");
+    run_request(&app, &other, token).as_actor("user:local").await.expect_refusal(401, "share_token_invalid");
     // Other routes refuse the token, and use the permissions of a named actor.
     let tokened = |request: Request| request.header("X-Share-Token", token);
     for operation in [
@@ -111,26 +111,26 @@ async fn token_gives_access_to_its_workload_only() {
         "list_audit_events",
         "read_active_release",
     ] {
-        tokened(stage.request(operation).await).await.refused(401, "share_token_invalid");
-        let named = tokened(stage.request(operation).await).as_actor("anonymous").await;
+        tokened(stage.successful_request(operation).await).await.expect_refusal(401, "share_token_invalid");
+        let named = tokened(stage.successful_request(operation).await).as_actor("anonymous").await;
         assert!([403, 404].contains(&named.status), "{named}");
     }
-    tokened(app.get(links(&workload))).await.refused(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.refused(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.refused(404, "not_found");
+    tokened(app.get(links_path(&workload))).await.expect_refusal(401, "share_token_invalid");
+    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.expect_refusal(401, "share_token_invalid");
+    tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.expect_refusal(404, "not_found");
     // Another spelling of the path.
     for respelled in ["%73hared", "share%64"] {
         let page = format!("/v1/workloads/by-slug/{respelled}");
-        app.get(format!("{page}?token={token}")).await.refused(401, "share_token_invalid");
+        app.get(format!("{page}?token={token}")).await.expect_refusal(401, "share_token_invalid");
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
-        run.await.refused(401, "share_token_invalid");
+        run.await.expect_refusal(401, "share_token_invalid");
     }
     // A token with another tenant in it, and a request to another tenant.
-    let abroad = app.given().tenant("abroad").await;
+    let abroad = app.fixtures().tenant("abroad").await;
     let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));
-    run(&app, &workload, &moved).await.refused(401, "share_token_invalid");
-    run(&app, &workload, token).in_tenant(&abroad).await.refused(404, "not_found");
+    run_request(&app, &workload, &moved).await.expect_refusal(401, "share_token_invalid");
+    run_request(&app, &workload, token).in_tenant(&abroad).await.expect_refusal(404, "not_found");
     // Variants of the token are invalid.
     let last = &token[token.len() - 1..];
     let variants = [
@@ -151,19 +151,19 @@ async fn token_gives_access_to_its_workload_only() {
         "x".repeat(2_000),
     ];
     for variant in variants {
-        run(&app, &workload, &variant).await.refused(401, "share_token_invalid");
+        run_request(&app, &workload, &variant).await.expect_refusal(401, "share_token_invalid");
     }
     // The percent-encoded token is the same token.
     let encoded: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    assert_eq!(uses(&app, &workload, &link).await, 0);
-    run(&app, &workload, &encoded).await.expect(200);
-    assert_eq!(uses(&app, &workload, &link).await, 1);
+    assert_eq!(use_count(&app, &workload, &link).await, 0);
+    run_request(&app, &workload, &encoded).await.expect(200);
+    assert_eq!(use_count(&app, &workload, &link).await, 1);
 }
 
 #[tokio::test]
 async fn link_selects_its_tenant_without_a_session() {
     let app = TestApp::start().await;
-    let abroad = Stage::in_other_tenant(&app).await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
     let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let token = link["token"].as_str().unwrap();
@@ -172,7 +172,7 @@ async fn link_selects_its_tenant_without_a_session() {
     let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
     let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
     assert!(!read.await.expect(200)["queued_result"]["result"].is_null());
-    app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.refused(404, "not_found");
+    app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.expect_refusal(404, "not_found");
 }
 
 /// T30: all servers rate limit a client that guesses tokens, and serve clients with a valid token at other addresses.
@@ -185,32 +185,32 @@ async fn rate_limits_guesses_of_tokens() {
             .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1")
     };
     let app = rate(TestApp::builder()).start().await;
-    let twin = rate(TestApp::builder()).beside(&app).start().await;
-    let workload = shared(&app, "main").await;
-    let link = made(&app, &workload, json!({})).await;
+    let twin = rate(TestApp::builder()).sharing_storage_of(&app).start().await;
+    let workload = create_shared_workload(&app, "main").await;
+    let link = create_link(&app, &workload, json!({})).await;
     let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
-    let guess = |server: &Client, from: &str| run(server, &workload, &wrong).header("X-Forwarded-For", from);
+    let guess = |server: &Client, from: &str| run_request(server, &workload, &wrong).header("X-Forwarded-For", from);
     for number in 0..5 {
         let server: &Client = if number % 2 == 0 { &app } else { &twin };
-        guess(server, "192.0.2.1").await.refused(401, "share_token_invalid");
+        guess(server, "192.0.2.1").await.expect_refusal(401, "share_token_invalid");
     }
     for server in [&app, &twin] {
         let refused = guess(server, "192.0.2.1").await;
-        refused.refused(429, "rate_limited");
+        refused.expect_refusal(429, "rate_limited");
         assert!(
             refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
         // A valid token of the same client is refused as well.
-        run(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.refused(429, "rate_limited");
+        run_request(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.expect_refusal(429, "rate_limited");
     }
-    guess(&app, "192.0.2.2").await.refused(401, "share_token_invalid");
-    run(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
+    guess(&app, "192.0.2.2").await.expect_refusal(401, "share_token_invalid");
+    run_request(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
     // A used-up token does not count as a guess.
     for _ in 0..10 {
-        run(&app, &workload, &link.token)
+        run_request(&app, &workload, &link.token)
             .header("X-Forwarded-For", "192.0.2.3")
             .await
-            .refused(401, "share_token_exhausted");
+            .expect_refusal(401, "share_token_exhausted");
     }
 }
 
@@ -220,8 +220,8 @@ fn link_counts() -> (usize, usize) {
 }
 
 /// Creates a workload that records transcripts, so that artifacts hold the inputs of callers.
-async fn recorded(app: &Client) -> ActiveWorkload {
-    let given = app.given();
+async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
+    let given = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
         "obligations": ["record_transcript"] }]);
     let versions = vec![
@@ -230,7 +230,7 @@ async fn recorded(app: &Client) -> ActiveWorkload {
         given.policy_with_rules("recorded-policy", rules).await,
     ];
     let workload = given.active_workload_with("recorded", versions).await;
-    open(app, &workload, "link_shared").await;
+    set_access_mode(app, &workload, "link_shared").await;
     workload
 }
 
@@ -239,19 +239,19 @@ async fn recorded(app: &Client) -> ActiveWorkload {
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     let server = CapturedServer::start("trace").await;
     let app = &server.client;
-    let workload = shared(app, "main").await;
-    let public = echoing(app, "public").await;
-    open(app, &public, "public").await;
-    let recorded = recorded(app).await;
+    let workload = create_shared_workload(app, "main").await;
+    let public = active_echo_workload(app, "public").await;
+    set_access_mode(app, &public, "public").await;
+    let recorded = create_recorded_workload(app).await;
     let mut tokens = Vec::new();
     let (link_count, sent_count) = link_counts();
     for number in 0..link_count {
-        let link = made(app, &workload, json!({ "max_uses": 2 })).await;
+        let link = create_link(app, &workload, json!({ "max_uses": 2 })).await;
         if number >= sent_count {
             tokens.push(link.token);
             continue;
         }
-        run(app, &workload, &link.token).key(&format!("k{number}")).await.expect(200);
+        run_request(app, &workload, &link.token).idempotency_key(&format!("k{number}")).await.expect(200);
         let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
         let requests = [
             app.get(format!("/v1/workloads/by-slug/main?token={}", link.token)),
@@ -277,8 +277,8 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
             assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer}");
         }
         tokens.push(link.token);
-        let link = made(app, &recorded, json!({ "max_uses": 2 })).await;
-        run(app, &recorded, &link.token).await.expect(200);
+        let link = create_link(app, &recorded, json!({ "max_uses": 2 })).await;
+        run_request(app, &recorded, &link.token).await.expect(200);
         tokens.push(link.token);
     }
     for _ in 0..5 {
@@ -291,14 +291,14 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     }
     let metrics = app.get("/metrics").await.text();
     let events = app.get("/v1/audit/events?limit=200").await.text();
-    let (telemetry, database) = server.end().await;
-    let rows = dump(&database).await;
+    let (telemetry, database) = server.shut_down().await;
+    let rows = dump_database(&database).await;
     assert!(rows.contains("share_link") && telemetry.log.contains("by-slug") && telemetry.spans.len() > 1_000);
     // The search covers artifacts and transcripts of runs that tokens started.
     let contents = telemetry.files.values().filter(|bytes| String::from_utf8_lossy(bytes).contains("Sort the ticket"));
     assert!(contents.count() > 0 && telemetry.files.len() > 5, "{} artifacts", telemetry.files.len());
     assert!(rows.matches("Ticket: a refund").count() >= sent_count, "no transcripts in the database");
-    let scanner = TokenScanner::of(&tokens);
+    let scanner = TokenScanner::new(&tokens);
     // Control: the scanner finds each spelling within other bytes.
     for token in [&tokens[0], &tokens[tokens.len() - 1]] {
         for spelling in spellings(token) {

@@ -1,6 +1,6 @@
 //! Validation of slugs, names and labels.
 
-use crate::stage::ECHO_FLOW;
+use crate::fixture::ECHO_FLOW;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ const RESERVED_SLUGS: [&str; 12] = [
     "sign-out",
 ];
 
-fn body(path: &str, slug: &str) -> Value {
+fn create_body(path: &str, slug: &str) -> Value {
     match path {
         "/v1/tenants" => json!({ "slug": slug, "name": "x" }),
         "/v1/workspaces" => json!({ "slug": slug, "name": "x", "namespace": "x" }),
@@ -63,14 +63,14 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
     let long = "a".repeat(64);
     for path in CREATE_PATHS {
         for slug in INVALID_SLUGS.into_iter().chain([long.as_str()]) {
-            let answer = app.post(path, body(path, slug)).await;
-            let refused = answer.refused(422, "validation_error");
+            let answer = app.post(path, create_body(path, slug)).await;
+            let refused = answer.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], "slug", "{path} {slug:?}");
             assert_eq!(refused["fields"][0]["code"], "invalid_slug", "{path} {slug:?}");
             assert!(slug.len() < 4 || !answer.text().contains(slug), "{answer}");
         }
         for slug in RESERVED_SLUGS {
-            let refused = app.post(path, body(path, slug)).await.refused(422, "validation_error");
+            let refused = app.post(path, create_body(path, slug)).await.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{path} {slug}");
         }
         // Flows are assets, so they share the slugs of assets.
@@ -78,9 +78,9 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
         let end = if path == "/v1/flows" { "f" } else { "" };
         for slug in ["a", "0", "a--b", "x1-2", longest.as_str()] {
             let slug = if slug.len() == 43 { slug.to_owned() } else { format!("{slug}{end}") };
-            let made = app.post(path, body(path, &slug)).await.expect(201);
+            let made = app.post(path, create_body(path, &slug)).await.expect(201);
             assert_eq!(made["slug"], slug);
-            app.post(path, body(path, &slug)).await.refused(409, "duplicate_slug");
+            app.post(path, create_body(path, &slug)).await.expect_refusal(409, "duplicate_slug");
         }
     }
 }
@@ -88,21 +88,21 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
 #[tokio::test]
 async fn taken_slugs_conflict_before_reserved_slugs_are_refused() {
     let app = TestApp::start().await;
-    let post = |slug: &'static str| app.post("/v1/workloads", body("/v1/workloads", slug));
-    post("knowledge-assistant-default").await.refused(409, "duplicate_slug");
+    let post = |slug: &'static str| app.post("/v1/workloads", create_body("/v1/workloads", slug));
+    post("knowledge-assistant-default").await.expect_refusal(409, "duplicate_slug");
     for free in ["knowledge-assistant-elsewhere", "fairway-generator-of-mine"] {
-        let refused = post(free).await.refused(422, "validation_error");
+        let refused = post(free).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{free}");
     }
-    app.given().workspace("elsewhere", "elsewhere").await;
-    post("knowledge-assistant-elsewhere").await.refused(409, "duplicate_slug");
+    app.fixtures().workspace("elsewhere", "elsewhere").await;
+    post("knowledge-assistant-elsewhere").await.expect_refusal(409, "duplicate_slug");
 }
 
 #[tokio::test]
 async fn assets_and_flows_share_slugs_and_workloads_do_not() {
     let app = TestApp::start().await;
     for (path, status) in [("/v1/assets", 201), ("/v1/flows", 409), ("/v1/workloads", 201)] {
-        let answer = app.post(path, body(path, "same")).await;
+        let answer = app.post(path, create_body(path, "same")).await;
         assert_eq!(answer.status, status, "{answer}");
     }
 }
@@ -110,48 +110,48 @@ async fn assets_and_flows_share_slugs_and_workloads_do_not() {
 #[tokio::test]
 async fn rejects_invalid_environments_owners_labels_and_names() {
     let app = TestApp::start().await;
-    let workload = app.given().workload("main").await;
+    let workload = app.fixtures().workload("main").await;
     for environment in ["", "Dev", "dev ", "v1", "a/b", "..", "dev\u{200b}"] {
         let body = json!({ "workload_id": workload, "environment": environment });
-        let refused = app.post("/v1/releases", body).await.refused(422, "validation_error");
+        let refused = app.post("/v1/releases", body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "environment");
         let run = json!({ "environment": environment, "inputs": {} });
-        app.post("/v1/workloads/by-slug/main/execute", run).await.refused(422, "validation_error");
+        app.post("/v1/workloads/by-slug/main/execute", run).await.expect_refusal(422, "validation_error");
     }
     for owner in ["", "team:", "ada", "group:ops", "service:x", "team:A", "team:a b", "user:", "Team:a"] {
         let refused = app
             .post("/v1/assets", json!({ "slug": "o", "asset_kind": "skill", "owner_ref": owner }))
             .await
-            .refused(422, "validation_error");
+            .expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "owner_ref", "{owner}");
     }
-    let asset = app.given().asset("prompt_template", "labelled").await;
+    let asset = app.fixtures().asset("prompt_template", "labelled").await;
     for label in ["", "v 1", "v/1", "\u{fc}", "v\u{202e}1", &"v".repeat(65), "v1\n"] {
         let body = json!({ "content": { "system_prompt": "x" }, "version_label": label });
-        let refused = app.post(format!("/v1/assets/{asset}/versions"), body).await.refused(422, "validation_error");
+        let refused = app.post(format!("/v1/assets/{asset}/versions"), body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "version_label", "{label:?}");
     }
     for name in ["", " ", "\u{7}", "a\u{202e}b", "a\u{200b}b", "\u{feff}a", "a\nb", &"n".repeat(201)] {
         let answer = app.patch(format!("/v1/workloads/{workload}"), json!({ "name": name })).await;
-        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "name");
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "name");
     }
     for description in ["x".repeat(2_001), "a\u{2066}b".to_owned(), "\u{1b}[31m".to_owned()] {
         let body = json!({ "description": description });
         let answer = app.patch(format!("/v1/workloads/{workload}"), body).await;
-        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "description");
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "description");
     }
     let lines = json!({ "description": "one\n\ttwo" });
     app.patch(format!("/v1/workloads/{workload}"), lines).await.expect(200);
     for path in ["/v1/tenants", "/v1/workspaces"] {
-        let mut body = body(path, "named");
+        let mut body = create_body(path, "named");
         body["name"] = json!("a\u{202e}b");
-        let refused = app.post(path, body).await.refused(422, "validation_error");
+        let refused = app.post(path, body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "name", "{path}");
     }
-    let release = app.given().draft(&workload, &[]).await;
+    let release = app.fixtures().draft(&workload, &[]).await;
     for note in ["a\u{202e}b".to_owned(), "a\u{200d}b".to_owned(), "x".repeat(2_001)] {
         let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": note });
         let answer = app.post(format!("/v1/releases/{release}/approvals"), verdict).await;
-        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "note");
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "note");
     }
 }

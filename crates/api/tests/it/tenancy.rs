@@ -1,12 +1,12 @@
 //! Tenants and workspaces: ownership and isolation.
 
 use crate::{
-    document::routes,
-    stage::{Stage, TENANT, WORKSPACE},
+    openapi_routes::routes,
+    fixture::{WorkspaceFixture, TENANT, WORKSPACE},
 };
 use fairway_testkit::{
     TestApp,
-    app::{Answer, Request},
+    app::{Response, Request},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ async fn creates_and_configures_tenants() {
         "created_by": "user:local",
     });
     assert_eq!(tenant, expected);
-    app.post("/v1/tenants", json!({ "slug": "acme", "name": "Again" })).await.refused(409, "duplicate_slug");
+    app.post("/v1/tenants", json!({ "slug": "acme", "name": "Again" })).await.expect_refusal(409, "duplicate_slug");
     let listed = app.get("/v1/tenants").await.expect(200);
     assert_eq!(listed[0], tenant, "newest first");
     assert_eq!(listed[1]["tenant_id"], TENANT);
@@ -35,7 +35,7 @@ async fn creates_and_configures_tenants() {
     assert_eq!(made.header("location"), Some(path.as_str()));
     assert_eq!(app.get(&path).await.expect(200)["tenant_id"], id);
     // Callers of other tenants get 404.
-    app.get(&path).as_actor("user:ada").await.refused(404, "not_found");
+    app.get(&path).as_actor("user:ada").await.expect_refusal(404, "not_found");
     let read = app.get(&path).in_tenant(id).await;
     let defaults = json!({
         "tenant_id": id, "notifications_enabled": true, "advanced_notifications_enabled": false, "public_hosts": [],
@@ -46,12 +46,12 @@ async fn creates_and_configures_tenants() {
     assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
     assert_eq!(changed.expect(200)["notifications_enabled"], true, "omitted fields stay unchanged");
     let stale = app.patch(&path, json!({ "notifications_enabled": false })).in_tenant(id);
-    stale.header("If-Match", read.header("etag").unwrap()).await.refused(412, "precondition_failed");
+    stale.header("If-Match", read.header("etag").unwrap()).await.expect_refusal(412, "precondition_failed");
     // A host belongs to one tenant.
     let own = format!("/v1/tenants/{TENANT}/settings");
-    app.patch(&own, hosts).await.refused(409, "host_taken");
+    app.patch(&own, hosts).await.expect_refusal(409, "host_taken");
     for host in ["Acme.example", "acme.example:80", "", "a b", "acme..example"] {
-        let refused = app.patch(&own, json!({ "public_hosts": [host] })).await.refused(422, "validation_error");
+        let refused = app.patch(&own, json!({ "public_hosts": [host] })).await.expect_refusal(422, "validation_error");
         assert!(refused["fields"][0]["path"].as_str().unwrap().starts_with("public_hosts"), "{refused}");
     }
 }
@@ -63,11 +63,11 @@ async fn rejects_null_settings() {
     let path = format!("/v1/tenants/{TENANT}/settings");
     let before = app.get(&path).await;
     for field in ["notifications_enabled", "advanced_notifications_enabled", "public_hosts"] {
-        let refused = app.patch(&path, json!({ field: null })).await.refused(422, "validation_error");
+        let refused = app.patch(&path, json!({ field: null })).await.expect_refusal(422, "validation_error");
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("invalid")));
     }
     let all = json!({ "notifications_enabled": null, "advanced_notifications_enabled": null, "public_hosts": null });
-    let refused = app.patch(&path, all).await.refused(422, "validation_error");
+    let refused = app.patch(&path, all).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 3, "{refused}");
     assert_eq!(app.get(&path).await.header("etag"), before.header("etag"));
 }
@@ -76,7 +76,7 @@ async fn rejects_null_settings() {
 #[tokio::test]
 async fn platform_operators_change_the_settings_that_they_read() {
     let app = TestApp::start().await;
-    let id = app.given().tenant("acme").await;
+    let id = app.fixtures().tenant("acme").await;
     let path = format!("/v1/tenants/{id}/settings");
     let read = app.get(&path).await;
     let change = json!({ "notifications_enabled": false, "public_hosts": ["acme.example"] });
@@ -90,10 +90,10 @@ async fn platform_operators_change_the_settings_that_they_read() {
     let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(logs, std::slice::from_ref(&id));
     // Administrators of another tenant neither read nor change them.
-    app.given().role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
-    app.patch(&path, change).as_actor("user:tenant-admin").await.refused(404, "not_found");
+    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.patch(&path, change).as_actor("user:tenant-admin").await.expect_refusal(404, "not_found");
     let nowhere = format!("/v1/tenants/{UNKNOWN_ID}/settings");
-    app.patch(nowhere, json!({ "notifications_enabled": false })).await.refused(404, "not_found");
+    app.patch(nowhere, json!({ "notifications_enabled": false })).await.expect_refusal(404, "not_found");
 }
 
 /// A public host selects the tenant of anonymous callers, so only platform operators assign hosts, and only free ones.
@@ -102,21 +102,21 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     let app = TestApp::builder()
         .setting("VAULT_ADDR", "https://Vault.house.example:8200")
         .setting("VAULT_TOKEN", "x")
-        .file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
+        .config_file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
         .start()
         .await;
     let path = format!("/v1/tenants/{TENANT}/settings");
-    app.given().role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
     let set = |hosts: Value| app.patch(&path, json!({ "public_hosts": hosts }));
     let hosts = |count: usize| (0..count).map(|number| format!("h{number}.example")).collect::<Vec<_>>();
     for named in [json!(["acme.example"]), json!([]), json!(["localhost"])] {
-        let refused = set(named).as_actor("user:tenant-admin").await.refused(403, "forbidden");
+        let refused = set(named).as_actor("user:tenant-admin").await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "platform.manage");
     }
     let rest = json!({ "notifications_enabled": false });
     app.patch(&path, rest).as_actor("user:tenant-admin").await.expect(200);
     let refused = async |named: Value, code: &str| {
-        let detail = set(named.clone()).await.refused(422, "validation_error");
+        let detail = set(named.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(
             (&detail["fields"][0]["path"], &detail["fields"][0]["code"]),
             (&json!("public_hosts"), &json!(code))
@@ -136,10 +136,10 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
     // A host that was stored before this rule has no effect.
     let owner = app.database().owner().await.unwrap();
-    let abroad = app.given().tenant("abroad").await;
+    let abroad = app.fixtures().tenant("abroad").await;
     let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
     owner.execute(&stolen, &[]).await.unwrap();
-    let workload = crate::public::public(&app, "main").await;
+    let workload = crate::public::create_public_workload(&app, "main").await;
     app.get(format!("/v1/workloads/by-slug/{}", workload.slug)).as_actor("anonymous").await.expect(200);
 }
 
@@ -149,7 +149,7 @@ async fn workspaces_share_a_namespace() {
     let body = json!({ "slug": "one", "name": "One", "namespace": "shared" });
     let one = app.post("/v1/workspaces", body.clone()).await.expect(201);
     assert_eq!((&one["slug"], &one["name"], &one["namespace"]), (&json!("one"), &json!("One"), &json!("shared")));
-    app.post("/v1/workspaces", body).await.refused(409, "duplicate_slug");
+    app.post("/v1/workspaces", body).await.expect_refusal(409, "duplicate_slug");
     let two = json!({ "slug": "two", "name": "Two", "namespace": "shared" });
     let two = app.post("/v1/workspaces", two).await.expect(201);
     assert_eq!(one["namespace_id"], two["namespace_id"]);
@@ -163,12 +163,12 @@ async fn workspaces_share_a_namespace() {
     assert_eq!(rest.expect(200)[0]["slug"], "default");
     assert_eq!((rest.header("link"), rest.header("x-total-count")), (None, Some("3")));
     let long = json!({ "slug": "a".repeat(44), "name": "Long", "namespace": "shared" });
-    let refused = app.post("/v1/workspaces", long).await.refused(422, "validation_error");
+    let refused = app.post("/v1/workspaces", long).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"][0]["path"], "slug");
 
     // An asset is visible from every workspace of its namespace, and from no other one.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
-    let asset = app.given().in_workspace(one).asset("skill", "shared-skill").await;
+    let asset = app.fixtures().in_workspace(one).asset("skill", "shared-skill").await;
     for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (UNKNOWN_ID, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
         assert_eq!(answer.status, status, "{answer}");
@@ -182,40 +182,40 @@ async fn workspaces_share_a_namespace() {
 #[tokio::test]
 async fn requests_use_one_tenant() {
     let app = TestApp::start().await;
-    let tenant = app.given().tenant("acme").await;
-    let abroad = app.given().in_tenant(&tenant, "");
+    let tenant = app.fixtures().tenant("acme").await;
+    let abroad = app.fixtures().in_tenant(&tenant, "");
     let there = abroad.workspace("there", "there").await;
     let slugs = async |request: Request| -> Vec<String> {
         let listed = request.await.expect(200);
         listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()).collect()
     };
     // An actor with roles in one tenant uses that tenant by default.
-    abroad.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    abroad.bind_role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
     // An actor with roles in several tenants chooses one. The default is the default tenant.
-    abroad.role("user:both", "viewer", ("workspace", Some(&there))).await;
-    app.given().role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
+    abroad.bind_role("user:both", "viewer", ("workspace", Some(&there))).await;
+    app.fixtures().bind_role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(TENANT)).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(&tenant)).await, ["there"]);
     // Foreign, unknown and invalid tenants get the same response.
-    app.given().role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.fixtures().bind_role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
     for actor in ["user:home", "user:never-bound"] {
         for wanted in [tenant.as_str(), UNKNOWN_ID, "acme", ""] {
             let answer = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
-            answer.refused(404, "not_found");
+            answer.expect_refusal(404, "not_found");
         }
     }
     let twice = app.get("/v1/workspaces").in_tenant(&tenant).in_tenant(TENANT).await;
-    twice.refused(422, "validation_error");
+    twice.expect_refusal(422, "validation_error");
 }
 
 #[tokio::test]
 async fn tenants_have_separate_slugs_and_rows() {
     let app = TestApp::start().await;
-    let tenant = app.given().tenant("acme").await;
-    let abroad = app.given().in_tenant(&tenant, "");
+    let tenant = app.fixtures().tenant("acme").await;
+    let abroad = app.fixtures().in_tenant(&tenant, "");
     let there = abroad.workspace("there", "there").await;
     let ours = app.active_workload("twin").await;
     let theirs = abroad.in_tenant(&tenant, &there).active_workload("twin").await;
@@ -237,7 +237,7 @@ async fn tenants_have_separate_slugs_and_rows() {
 }
 
 /// Status, headers and body of a response without the parts that differ in each request.
-pub(crate) fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
+pub(crate) fn comparable_response(answer: &Response) -> (u16, BTreeMap<String, String>, Value) {
     let headers =
         answer.headers.iter().filter(|(name, _)| !["date", "x-request-id", "server-timing"].contains(&name.as_str()));
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
@@ -251,22 +251,22 @@ pub(crate) fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
 #[tokio::test]
 async fn foreign_identifiers_look_like_unknown_ones() {
     let app = TestApp::start().await;
-    let (home, abroad) = (Stage::set(&app).await, Stage::in_other_tenant(&app).await);
-    let next_door = home.given.workspace("next-door", "next-door").await;
-    home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    let (home, abroad) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
+    let next_door = home.fixtures.workspace("next-door", "next-door").await;
+    home.fixtures.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
     let mut compared = 0;
     for route in routes() {
         let names = route.placeholders();
-        let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
+        let body = if route.takes_body() { home.successful_body(route.operation_id()) } else { json!({}) };
         for (at, name) in names.iter().enumerate() {
             // Kinds and tools belong to no tenant.
             if ["kind", "tool"].contains(name) {
                 continue;
             }
-            let foreign = |stage: &Stage<'_>| {
-                let query = if route.takes_body() { String::new() } else { home.query(&route) };
-                let path = stage.path(&route.path) + &query;
-                let real = stage.placeholder(names[at]);
+            let foreign = |stage: &WorkspaceFixture<'_>| {
+                let query = if route.takes_body() { String::new() } else { home.required_query(&route) };
+                let path = stage.fill_path(&route.path) + &query;
+                let real = stage.path_parameter(names[at]);
                 let other = if *name == "slug" { "no-such-slug" } else { UNKNOWN_ID };
                 (path.clone(), path.replace(&real, other))
             };
@@ -282,17 +282,17 @@ async fn foreign_identifiers_look_like_unknown_ones() {
                 }
                 let (there, nowhere) = foreign(stage);
                 let ask = |path: String| {
-                    let request = app.named(&route.method, path.clone()).as_actor(actor);
+                    let request = app.with_method(&route.method, path.clone()).as_actor(actor);
                     let mut body = body.clone();
-                    if route.id() == "review_release" {
+                    if route.operation_id() == "review_release" {
                         // Without the same release in the body, the request is refused for the mismatch.
                         body["subject_ref"] = json!(path.split('/').nth(3));
                     }
                     if route.takes_body() { request.json(body) } else { request }
                 };
                 let (there, nowhere) = (ask(there).await, ask(nowhere).await);
-                there.refused(404, "not_found");
-                assert_eq!(told(&there), told(&nowhere), "{} {} as {actor}", route.method, route.path);
+                there.expect_refusal(404, "not_found");
+                assert_eq!(comparable_response(&there), comparable_response(&nowhere), "{} {} as {actor}", route.method, route.path);
                 compared += 1;
             }
         }
@@ -303,9 +303,9 @@ async fn foreign_identifiers_look_like_unknown_ones() {
 #[tokio::test]
 async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
     let app = TestApp::start().await;
-    let (home, abroad) = (Stage::set(&app).await, Stage::in_other_tenant(&app).await);
-    home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
-    let draft = home.given.draft(&home.workload.workload_id, &[]).await;
+    let (home, abroad) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
+    home.fixtures.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let draft = home.fixtures.draft(&home.workload.workload_id, &[]).await;
     let theirs = &abroad.workload;
     let policy = theirs.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
     let bind = format!("/v1/releases/{draft}/bindings");
@@ -318,7 +318,7 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
         (ask(foreign), ask(UNKNOWN_ID))
     };
     let asset = json!({ "slug": "mine", "asset_kind": "skill", "owner_ref": "team:a" });
-    let flow = json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::stage::ECHO_FLOW });
+    let flow = json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::fixture::ECHO_FLOW });
     let workload = json!({ "slug": "mine", "owner_ref": "team:a", "invocation_mode": "chat" });
     let release = json!({ "workload_id": home.workload.workload_id, "environment": "dev" });
     let grant = |kind: &str| json!({ "principal": "user:x", "role": "viewer", "scope_kind": kind });
@@ -335,8 +335,8 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
     ];
     for (foreign, nothing) in pairs {
         let (foreign, nothing) = (foreign.as_actor("user:boss").await, nothing.as_actor("user:boss").await);
-        foreign.refused(404, "not_found");
-        assert_eq!(told(&foreign), told(&nothing), "{foreign}");
+        foreign.expect_refusal(404, "not_found");
+        assert_eq!(comparable_response(&foreign), comparable_response(&nothing), "{foreign}");
     }
     // Within the tenant, a workload of an invisible workspace looks unknown as well.
     let grant = |id: &str| {
@@ -344,13 +344,13 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
         app.post("/v1/role-bindings", body).as_actor("user:neighbour")
     };
     let (hidden, nothing) = (grant(&home.workload.workload_id).await, grant(UNKNOWN_ID).await);
-    hidden.refused(404, "not_found");
-    assert_eq!(told(&hidden), told(&nothing));
+    hidden.expect_refusal(404, "not_found");
+    assert_eq!(comparable_response(&hidden), comparable_response(&nothing));
     for path in ["/v1/assets", "/v1/flows", "/v1/workloads", "/v1/role-bindings", "/v1/audit/events"] {
         let ask = |id: &str| app.get(format!("{path}?workspace_id={id}")).as_actor("user:boss");
         let (foreign, nothing) = (ask(&abroad.workspace).await, ask(UNKNOWN_ID).await);
-        foreign.refused(404, "not_found");
-        assert_eq!(told(&foreign), told(&nothing), "{path}");
+        foreign.expect_refusal(404, "not_found");
+        assert_eq!(comparable_response(&foreign), comparable_response(&nothing), "{path}");
     }
     let ask = |id: &str| app.get(format!("/v1/releases?workload_id={id}")).as_actor("user:boss");
     assert_eq!(ask(&theirs.workload_id).await.expect(200), json!([]));

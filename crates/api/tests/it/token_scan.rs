@@ -4,7 +4,7 @@ use fairway_testkit::TestDatabase;
 use std::collections::HashMap;
 
 /// All rows of the database as text. Bytes are in hexadecimal.
-pub(crate) async fn dump(database: &TestDatabase) -> String {
+pub(crate) async fn dump_database(database: &TestDatabase) -> String {
     let owner = database.owner().await.unwrap();
     let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
         AND relnamespace = 'public'::regnamespace";
@@ -25,8 +25,8 @@ const PREFIX_COUNT: usize = 1 << 24;
 /// Finds any of many tokens in any spelling.
 pub(crate) struct TokenScanner<'t> {
     /// Whether a spelling starts with a three-byte prefix. This check skips most positions of a text.
-    begins: Vec<bool>,
-    known: HashMap<[u8; PREFIX_LENGTH], Vec<(Vec<u8>, &'t str)>>,
+    prefixes: Vec<bool>,
+    spellings: HashMap<[u8; PREFIX_LENGTH], Vec<(Vec<u8>, &'t str)>>,
 }
 
 fn prefix_index(bytes: &[u8]) -> Option<usize> {
@@ -35,25 +35,25 @@ fn prefix_index(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<'t> TokenScanner<'t> {
-    pub(crate) fn of(tokens: &'t [String]) -> Self {
-        let (mut begins, mut known) = (vec![false; PREFIX_COUNT], HashMap::<_, Vec<_>>::new());
+    pub(crate) fn new(tokens: &'t [String]) -> Self {
+        let (mut prefixes, mut spellings) = (vec![false; PREFIX_COUNT], HashMap::<_, Vec<_>>::new());
         for token in tokens {
             for spelling in spellings(token) {
-                begins[prefix_index(&spelling).unwrap()] = true;
-                known.entry(*spelling.first_chunk().unwrap()).or_default().push((spelling, token.as_str()));
+                prefixes[prefix_index(&spelling).unwrap()] = true;
+                spellings.entry(*spelling.first_chunk().unwrap()).or_default().push((spelling, token.as_str()));
             }
         }
-        Self { begins, known }
+        Self { prefixes, spellings }
     }
 
     /// The first token in the bytes.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&'t str> {
         (0..bytes.len()).find_map(|at| {
             let rest = &bytes[at..];
-            if !self.begins[prefix_index(rest)?] {
+            if !self.prefixes[prefix_index(rest)?] {
                 return None;
             }
-            let candidates = self.known.get(rest.first_chunk()?)?;
+            let candidates = self.spellings.get(rest.first_chunk()?)?;
             candidates.iter().find(|(spelling, _)| rest.starts_with(spelling)).map(|(_, token)| *token)
         })
     }
@@ -63,7 +63,7 @@ impl<'t> TokenScanner<'t> {
 /// both alphabets and percent-encoded.
 pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
-    let decoded = decoded(secret);
+    let decoded = decode_base64url(secret);
     let mut all = vec![secret.as_bytes().to_vec(), decoded.clone(), to_standard_base64(secret).into_bytes()];
     for bytes in [token.as_bytes(), secret.as_bytes(), &decoded] {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -71,7 +71,7 @@ pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
         all.extend([hex.to_uppercase(), percent.to_uppercase(), hex, percent].map(String::into_bytes));
         // The base64 form of bytes depends on their offset modulo three, and its edges depend on neighbouring bytes.
         for before in 0..3 {
-            let encoded = encoded(&[&vec![0; before], bytes].concat());
+            let encoded = encode_base64url(&[&vec![0; before], bytes].concat());
             let middle = &encoded[4..encoded.len() - 4];
             all.extend([middle.to_owned(), to_standard_base64(middle)].map(String::into_bytes));
         }
@@ -86,7 +86,7 @@ fn to_standard_base64(base64url: &str) -> String {
     base64url.replace('-', "+").replace('_', "/")
 }
 
-fn decoded(text: &str) -> Vec<u8> {
+fn decode_base64url(text: &str) -> Vec<u8> {
     let bits: String =
         text.bytes().map(|byte| format!("{:06b}", ALPHABET.iter().position(|one| *one == byte).unwrap())).collect();
     bits.as_bytes()
@@ -95,7 +95,7 @@ fn decoded(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn encoded(bytes: &[u8]) -> String {
+fn encode_base64url(bytes: &[u8]) -> String {
     let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
     let letter =
         |bits: &[u8]| char::from(ALPHABET[usize::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap()]);

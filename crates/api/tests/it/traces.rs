@@ -1,6 +1,6 @@
 //! Distributed traces from the caller's span to each statement.
 
-use crate::{guardrail::documents, mcp_server::FLOW, overheard::CapturedServer, stage::Stage};
+use crate::{guardrail::evidence_documents, mcp_server::AGENT_FLOW, captured_telemetry::CapturedServer, fixture::WorkspaceFixture};
 use fairway_testkit::{FaultyEndpoint, Script};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
@@ -17,17 +17,17 @@ fn hex(bytes: &[u8]) -> String {
 async fn traces_a_request_from_its_caller_to_its_statements() {
     // The log level is `warn`, because it must not affect the export of spans.
     let server = CapturedServer::start("warn").await;
-    let stage = Stage::set(&server.client).await;
+    let stage = WorkspaceFixture::create(&server.client).await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a word that nobody else says" } });
     let run = server.client.post(stage.workload.execute_path(), body).header("traceparent", &traceparent).await;
     run.expect(200);
-    let version = stage.request("create_asset_version").await.header("traceparent", &traceparent).await;
+    let version = stage.successful_request("create_asset_version").await.header("traceparent", &traceparent).await;
     version.expect(201);
-    let (telemetry, _) = server.end().await;
+    let (telemetry, _) = server.shut_down().await;
 
     let spans: Vec<Span> = telemetry
-        .traced
+        .trace_request
         .resource_spans
         .into_iter()
         .flat_map(|resource| resource.scope_spans)
@@ -68,7 +68,7 @@ const CANARY: &str = "canary-qxzw-7781";
 async fn exports_no_messages_of_a_tool_server() {
     let endpoint = FaultyEndpoint::start().await;
     let server = CapturedServer::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
-    let given = server.client.given();
+    let given = server.client.fixtures();
     let (name, schema) = ("weather", json!({ "type": "object", "properties": { "city": { "type": "string" } } }));
     let transport = json!({ "type": "streamable-http", "url": endpoint.url("/mcp") });
     given.version("mcp_server", "skies", json!({ "name": "com.example/skies", "transport": transport })).await;
@@ -80,7 +80,7 @@ async fn exports_no_messages_of_a_tool_server() {
     let versions = vec![
         given.policy("policy").await,
         given.version("model_policy", "models", models).await,
-        given.flow("flow", FLOW).await,
+        given.flow("flow", AGENT_FLOW).await,
         given.version("tool_definition", "sky", tool).await,
     ];
     let workload = given.active_workload_with("desk", versions).await;
@@ -105,8 +105,8 @@ async fn exports_no_messages_of_a_tool_server() {
     endpoint.respond_in_sequence([answer(0, begun), Script::status(202, ""), answer(1, tools), answer(2, gives)]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let ran = server.client.post(workload.execute_path(), body).await.expect(200);
-    assert_eq!(documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"], "answered", "{ran}");
-    let (telemetry, _) = server.end().await;
+    assert_eq!(evidence_documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"], "answered", "{ran}");
+    let (telemetry, _) = server.shut_down().await;
     assert!(telemetry.spans.contains("chat"), "the run was traced");
     let logged = telemetry.log.lines().find(|line| line.contains(CANARY));
     assert_eq!(logged, None);
@@ -122,9 +122,9 @@ async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     owner.batch_execute(&check).await.unwrap();
     let skill = json!({ "slug": CANARY, "asset_kind": "skill", "owner_ref": "team:a" });
     let answer = server.client.post("/v1/assets", skill).await;
-    answer.refused(500, "internal");
+    answer.expect_refusal(500, "internal");
     assert!(!answer.text().contains(CANARY), "{answer}");
-    let (telemetry, _) = server.end().await;
+    let (telemetry, _) = server.shut_down().await;
     let logged = telemetry.log.lines().find(|line| line.contains("SQLSTATE 23514, constraint `no_canary`"));
     assert!(logged.is_some(), "{}", telemetry.log);
     for text in [&telemetry.log, &telemetry.spans] {

@@ -1,8 +1,8 @@
 //! Versions of assets: labels, notes and diffs.
 
 use crate::{
-    burden::turns,
-    stage::{ECHO_FLOW, WORKSPACE},
+    resource_usage::measure_polls,
+    fixture::{ECHO_FLOW, WORKSPACE},
 };
 use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
 use fairway_operations::{
@@ -10,11 +10,11 @@ use fairway_operations::{
     access::{Claims, IdentityMode},
     asset::VersionDraft,
 };
-use fairway_testkit::{TestApp, app::Answer};
+use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-async fn create_version(app: &TestApp, asset: &str, body: Value) -> Answer {
+async fn create_version(app: &TestApp, asset: &str, body: Value) -> Response {
     app.post(format!("/v1/assets/{asset}/versions"), body).await
 }
 
@@ -25,7 +25,7 @@ fn prompt_content(text: &str) -> Value {
 #[tokio::test]
 async fn versions_carry_labels_and_notes() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let mut labels = Vec::new();
     for body in [
         json!({ "content": prompt_content("1") }),
@@ -46,9 +46,9 @@ async fn versions_carry_labels_and_notes() {
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
     let notes: Vec<&Value> = listed.as_array().unwrap().iter().map(|version| &version["change_note"]).collect();
     assert_eq!(notes, [&json!(null), &json!(""), &json!("for autumn"), &json!(null)]);
-    assert_eq!(app.get(&path).await.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    assert_eq!(app.get(&path).await.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
     let twice = create_version(&app, &asset, json!({ "content": prompt_content("x"), "version_label": "2026.11" })).await;
-    twice.refused(409, "duplicate_version_label");
+    twice.expect_refusal(409, "duplicate_version_label");
     create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "ä".repeat(2_000) })).await.expect(201);
     for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
         let answer = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
@@ -60,8 +60,8 @@ async fn versions_carry_labels_and_notes() {
 }
 
 /// The paths and codes of the field errors of a refusal.
-fn field_errors(answer: &Answer) -> Vec<(String, String)> {
-    let refused = answer.refused(422, "validation_error");
+fn field_errors(answer: &Response) -> Vec<(String, String)> {
+    let refused = answer.expect_refusal(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
     refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
 }
@@ -70,7 +70,7 @@ fn field_errors(answer: &Answer) -> Vec<(String, String)> {
 #[tokio::test]
 async fn reports_every_invalid_field_at_once() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asset = given.asset("prompt_template", "prompt").await;
     let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
     let workload = given.workload("worker").await;
@@ -134,7 +134,7 @@ async fn reports_every_invalid_field_at_once() {
 #[tokio::test]
 async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asset = given.asset("prompt_template", "prompt").await;
     let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
     let afar = given.workspace("afar", "another").await;
@@ -151,9 +151,9 @@ async fn creates_versions_from_a_workspace() {
         app.post(from(WORKSPACE), body.clone()).await.expect(201);
         app.post(&path, within(WORKSPACE)).await.expect(201);
         app.post(from(WORKSPACE), within(WORKSPACE)).await.expect(201);
-        app.post(from(&afar), body.clone()).await.refused(404, "not_found");
-        app.post(&path, within(&afar)).await.refused(404, "not_found");
-        app.post(from(&afar), within(WORKSPACE)).await.refused(422, "validation_error");
+        app.post(from(&afar), body.clone()).await.expect_refusal(404, "not_found");
+        app.post(&path, within(&afar)).await.expect_refusal(404, "not_found");
+        app.post(from(&afar), within(WORKSPACE)).await.expect_refusal(422, "validation_error");
     }
 }
 
@@ -161,14 +161,14 @@ async fn creates_versions_from_a_workspace() {
 #[tokio::test]
 async fn error_paths_truncate_long_member_names() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let name = |number: usize| format!("{number}{}", "ä".repeat(10_000));
     let mut content = prompt_content("x");
     for number in 0..100 {
         content[name(number)] = json!(1);
     }
     let answer = create_version(&app, &asset, json!({ "content": content })).await;
-    let refused = answer.refused(400, "invalid_content");
+    let refused = answer.expect_refusal(400, "invalid_content");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
     assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
     let path = refused["fields"][0]["path"].as_str().unwrap();
@@ -185,7 +185,7 @@ async fn error_paths_truncate_long_member_names() {
 #[tokio::test]
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" })).await.expect(201);
     let owner = app.database().owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
@@ -199,7 +199,7 @@ async fn change_notes_can_be_erased() {
 #[tokio::test]
 async fn diffs_any_two_versions_of_an_asset() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     let contents = [
         json!({ "system_prompt": "Sort the ticket.\nBe kind.\nTicket: $arg:a", "variables": [{ "name": "a", "type": "string" }] }),
         json!({ "system_prompt": "Sort the ticket.\nBe quick." }),
@@ -230,7 +230,7 @@ async fn diffs_any_two_versions_of_an_asset() {
     // Both versions must belong to the asset.
     let other = app.prompt("other").await.asset_version_id;
     for (one, two) in [(&versions[0], &other), (&other, &versions[0])] {
-        app.get(path(one, two)).await.refused(404, "not_found");
+        app.get(path(one, two)).await.expect_refusal(404, "not_found");
     }
 }
 
@@ -238,7 +238,7 @@ async fn diffs_any_two_versions_of_an_asset() {
 #[tokio::test]
 async fn pages_of_large_versions_are_bounded_by_size() {
     let app = TestApp::start().await;
-    let asset = app.given().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset("prompt_template", "prompt").await;
     for number in 0..12 {
         let text = format!("{number}{}", "x".repeat(255 << 10));
         create_version(&app, &asset, json!({ "content": prompt_content(&text) })).await.expect(201);
@@ -265,7 +265,7 @@ async fn pages_of_large_versions_are_bounded_by_size() {
 #[tokio::test]
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;
-    let given = app.given();
+    let given = app.fixtures();
     let asset = given.asset("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
     let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
@@ -280,12 +280,12 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     });
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
-    let (made, longest, took) = turns(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
+    let (made, longest, took) = measure_polls(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 
     let text = format!("entry_step: a\nsteps:\n  - {{id: a, type: return, output: [{}]}}\n", "x, ".repeat(15_000));
-    let (found, longest, took) = turns(services.validate_flow(&caller, flow.into(), None, text)).await;
+    let (found, longest, took) = measure_polls(services.validate_flow(&caller, flow.into(), None, text)).await;
     assert_eq!(found.unwrap(), []);
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 }
@@ -293,7 +293,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
 #[tokio::test]
 async fn location_of_a_created_version_is_readable() {
     let app = TestApp::start().await;
-    let prompt = app.given().asset("prompt_template", "prompt").await;
+    let prompt = app.fixtures().asset("prompt_template", "prompt").await;
     let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
     let flow = app.post("/v1/flows", flow).await;
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::accounting::Account;
-use crate::asking::Asking;
-use crate::bar::Judged;
-use crate::beside::Beside;
-use crate::million::RetrievalLatency;
-use crate::run::{Findings, Measured, Measurement};
-use crate::stage::FirstResponseTimes;
+use crate::accounting::StatementCounts;
+use crate::openai_provider::ProviderBenchmark;
+use crate::thresholds::TargetResult;
+use crate::interleaved::InterleavedScenario;
+use crate::large_corpus::RetrievalLatency;
+use crate::run::{Findings, ScenarioMeasurement, Measurement};
+use crate::environment::FirstResponseTimes;
 
 /// Durations are in milliseconds, memory and log in bytes, rates per second.
-pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
+pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
     let machine = &findings.machine;
     let idle = &findings.idle;
     json!({
@@ -32,33 +32,33 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "wal_bytes": idle.cost.log_bytes, "commits": idle.cost.log.map(|log| log.commits),
         },
         "memory_after_bytes": findings.memory_after,
-        "rights": findings.rights.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
+        "rights": findings.revocation.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
         "overload": findings.overload.as_ref().map(|seen| json!({
             "usual_per_second": seen.usual.0, "usual_p99_us": seen.usual.1, "offered_per_second": seen.offered,
             "accepted_per_second": seen.accepted.0, "accepted_p99_us": seen.accepted.1, "refused": seen.refused,
-            "strange": seen.strange, "others_asked": seen.others.0, "others_served": seen.others.1,
+            "strange": seen.unexpected, "others_asked": seen.other_caller.0, "others_served": seen.other_caller.1,
             "most_memory_bytes": seen.memory, "recovery_ms": millis(seen.recovery),
         })),
         "queued": findings.queued.as_ref().map(|seen| json!({
-            "answered_at_once_per_second": seen.drained, "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
-            "in_line_p99_us": seen.in_line, "heard_p99_us": seen.heard,
+            "answered_at_once_per_second": seen.drained, "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.baseline,
+            "in_line_p99_us": seen.queueing, "heard_p99_us": seen.follower_delay,
         })),
         "code_mode": findings.code_mode.as_ref().map(|seen| json!({
             "p50_us": seen.latency.value_at_quantile(0.5), "p99_us": seen.latency.value_at_quantile(0.99),
         })),
-        "asking": findings.asking.as_ref().map(Asking::value),
-        "million": findings.million.as_ref().map(RetrievalLatency::value),
-        "existence": findings.existence.iter().map(|one| json!({
+        "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
+        "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
+        "existence": findings.timing_oracle.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
-            "apart": one.apart(),
+            "apart": one.difference(),
         })).collect::<Vec<_>>(),
-        "rows": findings.measured.iter().map(row).collect::<Vec<_>>(),
-        "rows_beside_a_year_of_runs": findings.beside.iter().map(beside).collect::<Vec<_>>(),
+        "rows": findings.measured.iter().map(scenario).collect::<Vec<_>>(),
+        "rows_beside_a_year_of_runs": findings.interleaved.iter().map(interleaved).collect::<Vec<_>>(),
         "accounts": findings.accounts.iter().map(|(row, counted)| {
-            json!({"row": row.name(), "counted": counted.as_ref().map(account)})
+            json!({"row": row.name(), "counted": counted.as_ref().map(statement_counts)})
         }).collect::<Vec<_>>(),
         "bars": judged.iter().map(|one| json!({
-            "what": one.what, "bar": one.bar, "measured": one.measured, "verdict": one.verdict.name().trim_matches('*'),
+            "what": one.name, "bar": one.target, "measured": one.measured, "verdict": one.verdict.name().trim_matches('*'),
         })).collect::<Vec<_>>(),
     })
 }
@@ -67,30 +67,30 @@ fn first_responses(answers: FirstResponseTimes) -> Value {
     json!({"health_ms": millis(answers.health), "read_ms": millis(answers.read)})
 }
 
-fn row(one: &Measured) -> Value {
+fn scenario(one: &ScenarioMeasurement) -> Value {
     json!({
-        "row": one.row.name(), "clients": one.clients, "fairway": measurement(&one.fairway),
-        "floors": one.floors.iter().map(|(floor, measured)| {
+        "row": one.scenario.name(), "clients": one.clients, "fairway": measurement(&one.fairway),
+        "floors": one.baselines.iter().map(|(floor, measured)| {
             json!({"floor": floor.name(), "measured": measurement(measured)})
         }).collect::<Vec<_>>(),
-        "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
+        "share": one.share_of(one.scenario.baseline()), "share_by_cpu": one.share_by_processor(one.scenario.baseline()),
     })
 }
 
-fn beside(one: &Beside) -> Value {
+fn interleaved(one: &InterleavedScenario) -> Value {
     let rounds = one.rounds.iter().map(|(young, grown)| json!({"young": measurement(young), "grown": measurement(grown)}));
     json!({
-        "row": one.row.name(), "clients": one.clients, "times": one.times(), "rounds": rounds.collect::<Vec<_>>(),
+        "row": one.row.name(), "clients": one.clients, "times": one.median_slowdown(), "rounds": rounds.collect::<Vec<_>>(),
     })
 }
 
 fn measurement(measured: &Measurement) -> Value {
-    let (program, postgres) = measured.processor();
+    let (program, postgres) = measured.processor_millis();
     let latency = |quantile| millis(Duration::from_micros(measured.quantile(quantile)));
     json!({
         "requests": measured.tally.requests, "seconds": measured.tally.elapsed.as_secs_f64(), "rate": measured.rate(),
         "p50_ms": latency(0.5), "p95_ms": latency(0.95), "p99_ms": latency(0.99), "max_ms": latency(1.0),
-        "server_cpu_ms": program, "postgres_cpu_ms": postgres, "strangers_processors": measured.strangers(),
+        "server_cpu_ms": program, "postgres_cpu_ms": postgres, "strangers_processors": measured.other_processors(),
         "wal_bytes": measured.cost.log_bytes,
         "wal": measured.cost.log.map(|log| json!({
             "record_bytes": log.record_bytes, "full_page_image_bytes": log.image_bytes, "commits": log.commits,
@@ -98,10 +98,10 @@ fn measurement(measured: &Measurement) -> Value {
     })
 }
 
-fn account(account: &Account) -> Value {
+fn statement_counts(account: &StatementCounts) -> Value {
     json!({
-        "requests": account.requests, "round_trips": account.on_the_way(), "commits": account.writing(),
-        "statements_in_all": account.all(),
+        "requests": account.requests, "round_trips": account.round_trips_per_request(), "commits": account.commits_per_request(),
+        "statements_in_all": account.statements_per_request(),
         "statements": account.statements.iter().map(|statement| json!({
             "text": statement.text, "per_request": account.per_request(statement.calls), "calls": statement.calls,
             "total_ms": statement.milliseconds, "wal_bytes": statement.log_bytes,
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn json_contains_the_reported_values() {
         let findings = findings();
-        let value = value(&findings, &crate::bar::judge(&findings));
+        let value = to_json(&findings, &crate::thresholds::judge(&findings));
         assert_eq!(value["rows"][0]["fairway"]["rate"], 500.0);
         assert_eq!(value["rows"][0]["share"], 0.5);
         assert_eq!(value["existence"][0]["foreign_ms"], 0.5);

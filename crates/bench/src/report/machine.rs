@@ -21,7 +21,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Describes this machine; called before the benchmark loads it.
-    pub(crate) fn here(postgres: u32) -> Machine {
+    pub(crate) fn current(postgres: u32) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: String, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);

@@ -3,35 +3,35 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::asking::Asking;
-use crate::bar::{Judged, mean, mebibytes};
-use crate::beside::ROUNDS;
+use crate::openai_provider::ProviderBenchmark;
+use crate::thresholds::{TargetResult, mean, mebibytes};
+use crate::interleaved::ROUNDS;
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
 use crate::meter::LogContents;
-use crate::million::RetrievalLatency;
+use crate::large_corpus::RetrievalLatency;
 use crate::overload::Overload;
-use crate::queued::Queued;
-use crate::row::Floor;
-use crate::run::{Findings, Measured, Measurement};
+use crate::queued::QueuedRuns;
+use crate::scenario::BaselineOperation;
+use crate::run::{Findings, ScenarioMeasurement, Measurement};
 
 /// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
-pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
+pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
     let mut out = String::new();
     machine(&mut out, findings);
     rates(&mut out, &findings.measured);
     growth(&mut out, findings);
-    floors(&mut out, &findings.measured);
+    baselines(&mut out, &findings.measured);
     requests(&mut out, findings);
     process(&mut out, findings);
-    existence(&mut out, findings);
+    timing_oracle(&mut out, findings);
     targets(&mut out, judged);
     out
 }
 
 fn machine(out: &mut String, findings: &Findings) {
     let machine = &findings.machine;
-    let strangers = mean(findings.measured.iter().map(|measured| measured.fairway.strangers())).unwrap_or_default();
+    let strangers = mean(findings.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
     let _ = writeln!(
         out,
         "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s for each scenario. Load before: {}; \
@@ -46,24 +46,24 @@ fn machine(out: &mut String, findings: &Findings) {
     );
 }
 
-fn rates(out: &mut String, measured: &[Measured]) {
+fn rates(out: &mut String, measured: &[ScenarioMeasurement]) {
     out.push_str(
         "| row | clients | requests/s | p50 ms | p95 ms | p99 ms | CPU ms (server + PostgreSQL) | baseline/s | \
          share of baseline | share by CPU | share of one-statement baseline |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for one in measured {
-        let floor = one.row.floor();
+        let floor = one.scenario.baseline();
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} |",
-            one.row.name(),
+            one.scenario.name(),
             one.clients,
             speed(&one.fairway),
             number(one.baseline_rate(floor), 0),
             number(one.share_of(floor), 2),
             number(one.share_by_processor(floor), 2),
-            number(one.share_of(Floor::CommitAtOnce), 2),
+            number(one.share_of(BaselineOperation::CommitInOneStatement), 2),
         );
     }
     out.push('\n');
@@ -71,7 +71,7 @@ fn rates(out: &mut String, measured: &[Measured]) {
 
 /// Each scenario on a small database, and with a year of runs.
 fn growth(out: &mut String, findings: &Findings) {
-    if findings.beside.is_empty() {
+    if findings.interleaved.is_empty() {
         return;
     }
     let _ = writeln!(
@@ -79,12 +79,12 @@ fn growth(out: &mut String, findings: &Findings) {
         "| scenario on a small database and with a year of runs, in {ROUNDS} rounds | clients | requests/s | | p50 ms | \
          | PostgreSQL ms | | times | least | most |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
-    for one in &findings.beside {
+    for one in &findings.interleaved {
         let cell = |value: Option<f64>, digits| number(value, digits);
-        let rates = one.middles(Measurement::rate);
-        let medians = one.middles(|stretch| latency(stretch, 0.5));
-        let postgres = one.middles(|stretch| stretch.processor().1);
-        let (least, most) = one.range();
+        let rates = one.medians(Measurement::rate);
+        let medians = one.medians(|stretch| latency(stretch, 0.5));
+        let postgres = one.medians(|stretch| stretch.processor_millis().1);
+        let (least, most) = one.slowdown_range();
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {least:.2} | {most:.2} |",
@@ -96,24 +96,24 @@ fn growth(out: &mut String, findings: &Findings) {
             cell(medians.1, 2),
             cell(postgres.0, 3),
             cell(postgres.1, 3),
-            cell(one.times(), 2),
+            cell(one.median_slowdown(), 2),
         );
     }
     out.push('\n');
 }
 
-fn floors(out: &mut String, measured: &[Measured]) {
+fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
     out.push_str(
         "| baseline (mean of its measurements) | clients | requests/s | lowest | highest | p50 ms | p99 ms | \
          CPU ms (baseline + PostgreSQL) |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for floor in Floor::ALL {
+    for floor in BaselineOperation::ALL {
         let mut clients: Vec<usize> = measured.iter().map(|one| one.clients).collect();
         clients.sort_unstable();
         clients.dedup();
         for clients in clients {
             let stretches: Vec<&Measurement> =
-                measured.iter().filter(|one| one.clients == clients).flat_map(|one| one.around(floor)).collect();
+                measured.iter().filter(|one| one.clients == clients).flat_map(|one| one.baseline_measurements(floor)).collect();
             let of = |value: &dyn Fn(&Measurement) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
             let Some(rate) = of(&Measurement::rate) else { continue };
             let _ = writeln!(
@@ -124,8 +124,8 @@ fn floors(out: &mut String, measured: &[Measured]) {
                 stretches.iter().map(|stretch| stretch.rate()).fold(0.0, f64::max),
                 number(of(&|stretch| latency(stretch, 0.5)), 2),
                 number(of(&|stretch| latency(stretch, 0.99)), 2),
-                number(of(&|stretch| stretch.processor().0), 3),
-                number(of(&|stretch| stretch.processor().1), 3),
+                number(of(&|stretch| stretch.processor_millis().0), 3),
+                number(of(&|stretch| stretch.processor_millis().1), 3),
             );
         }
     }
@@ -139,7 +139,7 @@ fn requests(out: &mut String, findings: &Findings) {
          included | WAL KiB | of it records | of it full-page images |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for (row, account) in &findings.accounts {
-        let measured = findings.measured.iter().filter(|one| one.row == *row).max_by_key(|one| one.clients);
+        let measured = findings.measured.iter().filter(|one| one.scenario == *row).max_by_key(|one| one.clients);
         let stretch = measured.map(|measured| &measured.fairway);
         let log = |value: &dyn Fn(LogContents) -> u64| {
             stretch.and_then(|stretch| Some(stretch.per_request(value(stretch.cost.log?))))
@@ -148,9 +148,9 @@ fn requests(out: &mut String, findings: &Findings) {
             out,
             "| {} | {} | {} | {} | {} | {} | {} | {} |",
             row.name(),
-            number(account.as_ref().map(|account| account.on_the_way()), 2),
-            number(account.as_ref().map(|account| account.all()), 2),
-            number(account.as_ref().map(|account| account.writing()), 2),
+            number(account.as_ref().map(|account| account.round_trips_per_request()), 2),
+            number(account.as_ref().map(|account| account.statements_per_request()), 2),
+            number(account.as_ref().map(|account| account.commits_per_request()), 2),
             number(log(&|log| log.commits), 2),
             number(stretch.map(|stretch| stretch.log_bytes_per_request() / 1_024.0), 2),
             number(log(&|log| log.record_bytes).map(|bytes| bytes / 1_024.0), 2),
@@ -181,41 +181,41 @@ fn process(out: &mut String, findings: &Findings) {
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    let rows = findings.overload.iter().flat_map(Overload::told);
-    let rows = rows.chain(findings.queued.iter().flat_map(Queued::told));
-    let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::told));
-    for (what, value) in rows.chain(findings.asking.iter().flat_map(Asking::told)) {
+    let rows = findings.overload.iter().flat_map(Overload::table_rows);
+    let rows = rows.chain(findings.queued.iter().flat_map(QueuedRuns::table_rows));
+    let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::table_rows));
+    for (what, value) in rows.chain(findings.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    for (what, value) in findings.million.iter().flat_map(RetrievalLatency::told) {
+    for (what, value) in findings.retrieval.iter().flat_map(RetrievalLatency::table_rows) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     out.push('\n');
 }
 
 /// Reads of hidden resources and of unused identifiers.
-fn existence(out: &mut String, findings: &Findings) {
-    if findings.existence.is_empty() {
+fn timing_oracle(out: &mut String, findings: &Findings) {
+    if findings.timing_oracle.is_empty() {
         return;
     }
     out.push_str("| read by identifier | median ms | of an unused identifier | difference |\n|---|--:|--:|--:|\n");
-    for one in &findings.existence {
+    for one in &findings.timing_oracle {
         let (foreign, random) = (one.foreign.as_secs_f64() * 1e3, one.random.as_secs_f64() * 1e3);
-        let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.apart() * 100.0);
+        let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.difference() * 100.0);
     }
     out.push('\n');
 }
 
-fn targets(out: &mut String, judged: &[Judged]) {
+fn targets(out: &mut String, judged: &[TargetResult]) {
     out.push_str("| target (32 clients) | required | measured | |\n|---|--:|--:|---|\n");
     for one in judged {
-        let _ = writeln!(out, "| {} | {} | {} | {} |", one.what, one.bar, one.measured, one.verdict.name());
+        let _ = writeln!(out, "| {} | {} | {} | {} |", one.name, one.target, one.measured, one.verdict.name());
     }
 }
 
 /// Requests per second, latencies and processor time, as cells.
 fn speed(stretch: &Measurement) -> String {
-    let (program, postgres) = stretch.processor();
+    let (program, postgres) = stretch.processor_millis();
     format!(
         "{:.0} | {:.2} | {:.2} | {:.2} | {program:.3} + {postgres:.3}",
         stretch.rate(),
@@ -246,19 +246,19 @@ fn per_second(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::accounting::{Account, Statement};
-    use crate::bar::judge;
-    use crate::beside::Beside;
+    use crate::accounting::{StatementCounts, Statement};
+    use crate::thresholds::judge;
+    use crate::interleaved::InterleavedScenario;
     use crate::cold_start::ColdStart;
-    use crate::existence::{ResourceKind, tests::compared};
+    use crate::timing_oracle::{ResourceKind, tests::compared};
     use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
     use crate::meter::Cost;
     use crate::report::Machine;
-    use crate::revocation::Seen;
-    use crate::row::{Keys, Row, Workloads};
+    use crate::revocation::RevocationResult;
+    use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::run::Idle;
-    use crate::stage::FirstResponseTimes;
+    use crate::environment::FirstResponseTimes;
 
     /// Findings with constant measurements.
     pub(in crate::report) fn findings() -> Findings {
@@ -277,29 +277,29 @@ pub(super) mod tests {
                 ..Cost::default()
             },
         };
-        let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
+        let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let first = FirstResponseTimes { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
         Findings {
-            machine: Machine::here(15),
+            machine: Machine::current(15),
             seconds: 5.0,
             cold_start: ColdStart { migrating: first, starts: vec![first; 5] },
             idle: Idle { cost: Cost { elapsed: Duration::from_secs(1), ..Cost::default() }, memory: 30 << 20 },
-            measured: vec![Measured {
-                row,
+            measured: vec![ScenarioMeasurement {
+                scenario,
                 clients: 32,
                 fairway: stretch(500),
-                floors: vec![(Floor::Commit, stretch(1_000)), (Floor::Commit, stretch(1_000))],
+                baselines: vec![(BaselineOperation::Commit, stretch(1_000)), (BaselineOperation::Commit, stretch(1_000))],
             }],
-            beside: vec![Beside { row, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
-            accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
-            rights: Some(Seen { rounds: 50, late: 0 }),
-            existence: vec![compared(ResourceKind::Workload, 500, 520)],
+            interleaved: vec![InterleavedScenario { row, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
+            accounts: vec![(row, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
+            revocation: Some(RevocationResult { rounds: 50, late: 0 }),
+            timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
             overload: None,
             queued: None,
             code_mode: None,
-            asking: None,
-            million: None,
+            provider: None,
+            retrieval: None,
             memory_after: 40 << 20,
         }
     }
@@ -308,7 +308,7 @@ pub(super) mod tests {
     fn every_known_miss_names_a_target() {
         let judged = judge(&findings());
         for known in KNOWN_MISSES {
-            assert!(judged.iter().any(|one| one.what == known.what), "{}", known.what);
+            assert!(judged.iter().any(|one| one.name == known.target), "{}", known.target);
         }
     }
 

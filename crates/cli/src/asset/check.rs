@@ -2,8 +2,8 @@
 
 use crate::{
     failure::{Failure, Finding},
-    file::{LONGEST, LocatedValue, Source},
-    output::{say, tell},
+    file::{MAX_FILE_BYTES, LocatedValue, Source},
+    output::{print, eprint},
     session::Session,
 };
 use clap::Subcommand;
@@ -47,7 +47,7 @@ pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), F
         output.value(&json!({ "valid": findings.is_empty(), "errors": findings }))?;
     }
     if findings.is_empty() {
-        return if output.is_for_people() { say("valid") } else { Ok(()) };
+        return if output.is_for_people() { print("valid") } else { Ok(()) };
     }
     Err(Failure::Files(findings))
 }
@@ -62,7 +62,7 @@ fn known_kinds() -> String {
 }
 
 fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
-    let read = Source::named(path, LONGEST).and_then(|source| source.parsed());
+    let read = Source::try_open(path, MAX_FILE_BYTES).and_then(|source| source.try_value());
     let read = read.and_then(|located| if is_manifest(&located) { located.with_texts(path) } else { Ok(located) });
     let located = match read {
         Ok(located) => located,
@@ -94,7 +94,7 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
         for warning in content::warnings(kind, content) {
             let place = located.finding(&format!("{pointer}{}", warning.pointer), warning.code, warning.message);
-            tell(&format!("warning: {place}"));
+            eprint(&format!("warning: {place}"));
         }
     }
     problems

@@ -1,11 +1,11 @@
 //! Creates an asset with its first version: two requests, of which the server may refuse the second.
 
-use super::{VersionOptions, add_version, content_problems, named, versions};
+use super::{VersionOptions, add_version, content_problems, find_asset, list_versions};
 use crate::{
     failure::Failure,
     file::LocatedValue,
-    output::{Output, tell},
-    server::{Server, text},
+    output::{Output, eprint},
+    server::{Server, required_string},
 };
 use fairway_domain::asset::{ChangeNote, VersionLabel, kind::AssetKind};
 use serde_json::{Value, json};
@@ -18,21 +18,21 @@ pub(super) fn create(
     (slug, kind, owner): (&str, &str, &str),
     (content, options): (Option<&LocatedValue>, &VersionOptions),
 ) -> Result<(), Failure> {
-    let Some(content) = content else { return output.one(&made(server, (slug, kind, owner))?) };
+    let Some(content) = content else { return output.one(&post_asset(server, (slug, kind, owner))?) };
     check_version(kind, content, options)?;
-    let asset = match made(server, (slug, kind, owner)) {
+    let asset = match post_asset(server, (slug, kind, owner)) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
             find_unversioned(server, (slug, kind, owner))?.ok_or(Failure::Refused(refusal))?
         }
         made => made?,
     };
     add_version(server, output, &asset, (&content.value, options)).inspect_err(|_| {
-        tell("the asset was created without a version; run the same command again to add the version");
+        eprint("the asset was created without a version; run the same command again to add the version");
     })
 }
 
-fn made(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Value, Failure> {
-    let workspace = server.workspace()?;
+fn post_asset(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Value, Failure> {
+    let workspace = server.workspace_id()?;
     let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": owner, "workspace_id": workspace });
     server.post(&["assets"], &body)
 }
@@ -52,13 +52,13 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
 
 /// Finds the asset that an earlier attempt created: same kind, owner and workspace, and no version.
 fn find_unversioned(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Option<Value>, Failure> {
-    let asset = match named(server, slug) {
+    let asset = match find_asset(server, slug) {
         // The slug belongs to another workspace.
-        Err(Failure::Unfit(_)) => return Ok(None),
+        Err(Failure::Failed(_)) => return Ok(None),
         asset => asset?,
     };
-    let is_the_same = text(&asset, "asset_kind")? == kind
-        && text(&asset, "owner_ref")? == owner
-        && text(&asset, "workspace_id")? == server.workspace()?;
-    Ok((is_the_same && versions(server, &asset)?.is_empty()).then_some(asset))
+    let is_the_same = required_string(&asset, "asset_kind")? == kind
+        && required_string(&asset, "owner_ref")? == owner
+        && required_string(&asset, "workspace_id")? == server.workspace_id()?;
+    Ok((is_the_same && list_versions(server, &asset)?.is_empty()).then_some(asset))
 }

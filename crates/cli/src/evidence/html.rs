@@ -1,7 +1,7 @@
 //! Renders evidence as one HTML page with a diagram. The page loads and executes nothing, which its
 //! Content-Security-Policy enforces. maud escapes every text.
 
-use super::{Graph, Line, Node};
+use super::{Graph, EdgeStyle, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Dimensions of the diagram in SVG user units.
@@ -53,7 +53,7 @@ fn node_table(node: &Node) -> Markup {
 }
 
 fn diagram(title: &str, graph: &Graph) -> Markup {
-    let places = places(graph);
+    let places = layout(graph);
     let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
     let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
     let (width, height) = (2 * MARGIN + columns.saturating_sub(1) * COLUMN_STEP + BOX_WIDTH, 2 * MARGIN + rows * ROW_STEP);
@@ -65,7 +65,7 @@ fn diagram(title: &str, graph: &Graph) -> Markup {
                     @let ((left, from_top), (right, to_top)) = (corner(*from), corner(*to));
                     @let (x1, y1, x2, y2) = (left + BOX_WIDTH, from_top + BOX_HEIGHT / 2, right, to_top + BOX_HEIGHT / 2);
                     @let middle = (x1 + x2) / 2;
-                    path class=[(edge.line == Line::Dashed).then_some("dashed")] d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
+                    path class=[(edge.style == EdgeStyle::Dashed).then_some("dashed")] d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
                     text class="edge" x=(x2 - 6) y=(y2 - 4) { (edge.relationship) }
                 }
             }
@@ -85,7 +85,7 @@ fn shorten(label: &str) -> String {
 }
 
 /// Column and row of each node. The column is the longest distance from a node without incoming edges.
-fn places(graph: &Graph) -> Vec<(usize, usize)> {
+fn layout(graph: &Graph) -> Vec<(usize, usize)> {
     let mut columns = vec![0_usize; graph.nodes.len()];
     // An acyclic path has fewer edges than there are nodes. The bound also terminates the loop on a cycle.
     for _ in 0..graph.nodes.len().min(16) {

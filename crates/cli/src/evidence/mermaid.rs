@@ -1,26 +1,26 @@
 //! Renders evidence as a Mermaid flowchart.
 
-use super::{Graph, Line};
+use super::{Graph, EdgeStyle};
 use std::fmt::Write as _;
 
 /// The source of a diagram. Writing to a string cannot fail.
-pub(super) fn drawn(graph: &Graph) -> String {
+pub(super) fn render(graph: &Graph) -> String {
     let mut text = "flowchart LR\n".to_owned();
     for (place, node) in graph.nodes.iter().enumerate() {
-        let _ = writeln!(text, "  n{place}[\"{}<br/>{}\"]", escaped(&node.kind), escaped(&node.label));
+        let _ = writeln!(text, "  n{place}[\"{}<br/>{}\"]", escape(&node.kind), escape(&node.label));
     }
     for edge in &graph.edges {
-        let arrow = match edge.line {
-            Line::Solid => "-->",
-            Line::Dashed => "-.->",
+        let arrow = match edge.style {
+            EdgeStyle::Solid => "-->",
+            EdgeStyle::Dashed => "-.->",
         };
-        let _ = writeln!(text, "  n{} {arrow}|\"{}\"| n{}", edge.from, escaped(&edge.relationship), edge.to);
+        let _ = writeln!(text, "  n{} {arrow}|\"{}\"| n{}", edge.from, escape(&edge.relationship), edge.to);
     }
     text
 }
 
 /// Encodes every character outside a safe set as a numeric entity, so that no text ends a label or starts an element.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
         if letter.is_alphanumeric() || matches!(letter, ' ' | '_' | '-' | '.' | '/' | '@' | ':') {

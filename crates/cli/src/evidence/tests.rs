@@ -3,7 +3,7 @@ use serde_json::json;
 
 fn graph() -> Graph {
     let hostile = "</text><script>alert(1)</script>\"]; click n0 \"javascript:x\"";
-    Graph::of(&json!({
+    Graph::parse(&json!({
         "format": "graph",
         "nodes": [
             { "id": "e", "type": "execution", "data": { "execution_id": "e", "status": "completed" } },
@@ -39,7 +39,7 @@ fn html_page_escapes_values_and_loads_nothing() {
 
 #[test]
 fn mermaid_diagram_escapes_labels() {
-    let text = mermaid::drawn(&graph());
+    let text = mermaid::render(&graph());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 1 + 5 + 4, "{text}");
     assert_eq!(lines[1], "  n0[\"execution<br/>completed\"]");

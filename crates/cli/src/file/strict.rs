@@ -12,7 +12,7 @@ use std::fmt;
 /// The reason why a text is not a valid value.
 #[derive(Debug)]
 pub(super) struct Fault {
-    place: Option<(u32, u32)>,
+    position: Option<(u32, u32)>,
     code: &'static str,
     message: &'static str,
 }
@@ -23,7 +23,7 @@ const NUMBER_OUT_OF_RANGE: &str = "a number is out of range";
 
 impl Fault {
     const fn new(place: (u32, u32), code: &'static str, message: &'static str) -> Self {
-        Self { place: Some(place), code, message }
+        Self { position: Some(place), code, message }
     }
 
     pub(super) const fn syntax(place: (u32, u32)) -> Self {
@@ -46,12 +46,12 @@ impl Fault {
         Self::new(place, "yaml_key_no_text", "a key must be a string")
     }
 
-    pub(super) const fn repeated(place: (u32, u32)) -> Self {
+    pub(super) const fn duplicate_key(place: (u32, u32)) -> Self {
         Self::new(place, "yaml_duplicate_key", DUPLICATE_KEY)
     }
 
-    pub(super) fn of(self, file: &str) -> Finding {
-        Finding::whole(file, self.code, self.message).at(self.place)
+    pub(super) fn in_file(self, file: &str) -> Finding {
+        Finding::whole(file, self.code, self.message).at(self.position)
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let read: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
     read.map(|strict| strict.0).map_err(|error| Fault {
-        place: Some((number(error.line().max(1)), number(error.column().max(1)))),
+        position: Some((number(error.line().max(1)), number(error.column().max(1)))),
         code: "malformed_json",
         message: if error.to_string().starts_with(DUPLICATE_KEY) { DUPLICATE_KEY } else { "the text is not valid JSON" },
     })
@@ -80,7 +80,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
         } else {
             ("yaml_syntax", "the text is not a single YAML document")
         };
-        Fault { place: Some(place.unwrap_or((1, 1))), code, message }
+        Fault { position: Some(place.unwrap_or((1, 1))), code, message }
     })
 }
 

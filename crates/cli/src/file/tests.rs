@@ -3,7 +3,7 @@ use serde_json::json;
 use std::{fmt::Write as _, io::Write as _};
 
 fn parsed(name: &str, text: &str) -> Result<LocatedValue, Finding> {
-    Source { name: name.to_owned(), text: text.to_owned() }.parsed()
+    Source { name: name.to_owned(), text: text.to_owned() }.try_value()
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn locates_values_by_json_pointer() {
         ("/content/rules/0/missing/below", (4, 7)),
         ("/content/same", (7, 9)),
     ] {
-        assert_eq!(read.place(pointer), Some(place), "{pointer}");
+        assert_eq!(read.position(pointer), Some(place), "{pointer}");
     }
     let read = parsed("a.json", "{\n \"a\": [1,\n  {\"b\": \"\\ud83d\\ude00\"}]}").unwrap();
     assert_eq!(read.value, json!({ "a": [1, { "b": "😀" }] }));
@@ -64,7 +64,7 @@ fn rejects_files_that_are_not_bounded_utf8_text() {
         File::create(&path).unwrap().write_all(bytes).unwrap();
         path
     };
-    let long = vec![b'a'; usize::try_from(LONGEST).unwrap() + 1];
+    let long = vec![b'a'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
     for (path, code, place) in [
         (folder.path().join("missing"), "file_unreadable", None),
         (folder.path().to_owned(), "file_not_regular", None),
@@ -73,8 +73,8 @@ fn rejects_files_that_are_not_bounded_utf8_text() {
         (written("binary.yaml", b"a: 1\nb: \0"), "file_binary", Some((2, 4))),
         (written("latin.yaml", b"a: caf\xe9\n"), "file_encoding", Some((1, 7))),
     ] {
-        let finding = Source::found(&path).unwrap_err();
+        let finding = Source::read_file(&path).unwrap_err();
         assert_eq!((finding.code.as_str(), finding.line.zip(finding.column)), (code, place), "{finding}");
     }
-    assert_eq!(Source::found(&written("mark.yaml", "\u{feff}a: 1\n".as_bytes())).unwrap().text, "a: 1\n");
+    assert_eq!(Source::read_file(&written("mark.yaml", "\u{feff}a: 1\n".as_bytes())).unwrap().text, "a: 1\n");
 }

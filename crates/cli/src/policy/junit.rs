@@ -21,7 +21,7 @@ pub(super) fn write(report: &Report, coverage: CoveragePolicy, path: &Path) -> R
         // A coverage gap that fails the command is also a failed test case. Otherwise CI would show a failed step
         // without a failed test.
         let lacking = bundle.rules.iter().filter(|_| coverage == CoveragePolicy::Required);
-        for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.lack()?))) {
+        for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.gap()?))) {
             let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {lack}")));
             case.set_classname(bundle.file.as_str());
             suite.add_test_case(case);

@@ -1,10 +1,10 @@
 //! Reads, checks and tests the policy bundles and scenarios of a directory.
 
-use super::{Bundle, Report, RuleCoverage, Verdict};
+use super::{BundleCoverage, Report, RuleCoverage, TestResult};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, beside::Beside},
+    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -50,8 +50,8 @@ struct CompiledBundle {
 }
 
 /// Tests all bundles below the directory.
-pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
-    let paths = file::below(directory)?;
+pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
+    let paths = file::manifest_files(directory)?;
     let mut report = Report::default();
     let (mut bundles, mut scenarios, mut broken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
     for (path, held) in read_all(&paths, directory) {
@@ -76,7 +76,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     }
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
-            Some(ready) => ready.run(located, "/scenarios", &mut report),
+            Some(ready) => ready.run_tests(located, "/scenarios", &mut report),
             // The error in the bundle's file is already reported.
             None if broken.contains(bundle) => {}
             None => {
@@ -100,7 +100,7 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFi
     let share = paths.len().div_ceil(threads).max(1);
     let within = (root, &room);
     thread::scope(|scope| {
-        let read = move |share: &[PathBuf]| share.iter().map(|path| read(path, within)).collect::<Vec<_>>();
+        let read = move |share: &[PathBuf]| share.iter().map(|path| read_policy_file(path, within)).collect::<Vec<_>>();
         let working: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || read(share))).collect();
         let done = working
             .into_iter()
@@ -110,9 +110,9 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFi
 }
 
 /// Reads a file, with its sidecar texts within the remaining size limit.
-fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
+fn read_policy_file(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let located = match Source::found(path).and_then(|source| source.parsed()) {
+    let located = match Source::read_file(path).and_then(|source| source.try_value()) {
         Ok(located) => located,
         Err(finding) => return PolicyFile::Broken { slug: stem, findings: vec![finding] },
     };
@@ -125,21 +125,21 @@ fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
     let broken = |findings| PolicyFile::Broken { slug: slug.clone(), findings };
     match bundle_pointer(&located) {
-        Ok(Some(pointer)) => bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
+        Ok(Some(pointer)) => compile_bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
         Ok(None) => PolicyFile::Other,
         Err(finding) => broken(vec![finding]),
     }
 }
 
 /// Checks and compiles the bundle at a JSON pointer of a file.
-fn bundle(
+fn compile_bundle(
     (slug, mut located, pointer): (&str, LocatedValue, &'static str),
     path: &Path,
     (root, room): (&Path, &Mutex<u64>),
 ) -> Result<PolicyFile, Vec<Finding>> {
     if !pointer.is_empty() {
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
-        located = located.with_texts_limited(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
+        located = located.with_texts_limited(&Sidecars { path, root }, &mut room).map_err(|finding| vec![finding])?;
     }
     // A failing test is reported as a test result; all other findings are those of the server.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
@@ -203,17 +203,17 @@ impl CompiledBundle {
         let located = std::mem::take(&mut self.located);
         let pointer = format!("{}/tests", self.pointer);
         if located.value.pointer(&pointer).is_some() {
-            self.run(&located, &pointer, report);
+            self.run_tests(&located, &pointer, report);
         }
         self.located = located;
     }
 
     /// Runs the tests at a JSON pointer of a file.
-    fn run(&mut self, located: &LocatedValue, pointer: &str, report: &mut Report) {
+    fn run_tests(&mut self, located: &LocatedValue, pointer: &str, report: &mut Report) {
         let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         for (index, value) in tests.enumerate() {
             let place = format!("{pointer}/{index}");
-            let Some(scenario) = Scenario::of(value) else {
+            let Some(scenario) = Scenario::parse(value) else {
                 let message = "a scenario needs `name`, `input`, and `expect` with a valid outcome";
                 report.errors.push(located.finding(&place, "invalid_scenario", message));
                 continue;
@@ -222,11 +222,11 @@ impl CompiledBundle {
             for rule in &decision.matched_rules {
                 *self.met.entry(rule.clone()).or_default() += 1;
             }
-            let differences: Vec<String> = scenario.differences(&decision).iter().map(told).collect();
-            report.tests.push(Verdict {
+            let differences: Vec<String> = scenario.differences(&decision).iter().map(describe_difference).collect();
+            report.tests.push(TestResult {
                 bundle: self.slug.clone(),
                 file: located.name.clone(),
-                line: located.place(&place).map(|(line, _)| line),
+                line: located.position(&place).map(|(line, _)| line),
                 name: scenario.name().to_owned(),
                 passed: differences.is_empty(),
                 difference: (!differences.is_empty()).then(|| differences.join("; ")),
@@ -234,17 +234,17 @@ impl CompiledBundle {
         }
     }
 
-    fn told(self) -> Bundle {
+    fn told(self) -> BundleCoverage {
         let of_rule = |(rule, idle): (&str, _)| {
             let met = self.met.get(rule).copied().unwrap_or_default();
             RuleCoverage { rule: rule.to_owned(), met, idle }
         };
-        let rules = self.policy.idle().into_iter().map(of_rule).collect();
-        Bundle { bundle: self.slug, file: self.located.name, rules }
+        let rules = self.policy.unreachable_rules().into_iter().map(of_rule).collect();
+        BundleCoverage { bundle: self.slug, file: self.located.name, rules }
     }
 }
 
-fn told(difference: &Difference) -> String {
+fn describe_difference(difference: &Difference) -> String {
     let Difference { part, expected, decided } = difference;
     format!("{}: expected {expected}, decided {decided}", part.as_str())
 }

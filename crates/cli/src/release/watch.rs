@@ -1,11 +1,11 @@
 //! Watches a release: prints each change until the release settles.
 
-use super::Release;
+use super::ReleaseArgument;
 use crate::{
     failure::Failure,
-    output::{Output, is_heard, say, tell},
+    output::{Output, is_stdout_open, print, eprint},
     server::Server,
-    text::plain,
+    text::sanitize,
 };
 use clap::Args;
 use fairway_domain::{release::StateName, rollout::RolloutStatus};
@@ -28,9 +28,9 @@ const MAX_OUTAGE: Duration = Duration::from_secs(120);
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    release: Release,
+    release: ReleaseArgument,
     /// The maximum time to watch, such as 10m or 1h
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = crate::run::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = crate::run::parse_duration)]
     wait: Duration,
 }
 
@@ -45,25 +45,25 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
                 reached = Some(Instant::now());
                 let now = status_line(&release);
                 if now != before {
-                    if output.is_for_people() { say(&now)? } else { output.one(&release)? }
+                    if output.is_for_people() { print(&now)? } else { output.one(&release)? }
                 }
                 before = now;
                 match watch_state(&release) {
                     WatchState::Open => {}
                     WatchState::Serves => return Ok(()),
-                    WatchState::Over(why) => return Err(Failure::Unfit(why.to_owned())),
+                    WatchState::Over(why) => return Err(Failure::Failed(why.to_owned())),
                 }
             }
             (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < MAX_OUTAGE => {
-                tell(&format!("{failure}; retrying"));
+                eprint(&format!("{failure}; retrying"));
             }
             (Err(failure), _) => return Err(failure),
         }
-        if !is_heard() {
-            return Err(Failure::Unheard);
+        if !is_stdout_open() {
+            return Err(Failure::OutputClosed);
         }
         if Instant::now() >= until {
-            return Err(Failure::Unsettled);
+            return Err(Failure::WatchTimedOut);
         }
         thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
     }
@@ -71,7 +71,7 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
 
 fn status_line(release: &Value) -> String {
     let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
-    let mut line = format!("{} {}", plain(word("/updated_at")), plain(word("/state")));
+    let mut line = format!("{} {}", sanitize(word("/updated_at")), sanitize(word("/state")));
     if let Some(rollout) = release.get("rollout_state").filter(|rollout| !rollout.is_null()) {
         let lanes = rollout.get("lane_sequence").and_then(Value::as_array).into_iter().flatten();
         let lanes: Vec<&str> = lanes.filter_map(Value::as_str).collect();
@@ -80,9 +80,9 @@ fn status_line(release: &Value) -> String {
         let lane = index.and_then(|index| lanes.get(index)).copied().unwrap_or("-");
         line.push_str(&format!(
             ", rollout {} at {} of {}",
-            plain(word("/rollout_state/status")),
-            plain(lane),
-            plain(&lanes.join(", "))
+            sanitize(word("/rollout_state/status")),
+            sanitize(lane),
+            sanitize(&lanes.join(", "))
         ));
     }
     line

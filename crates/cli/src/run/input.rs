@@ -9,16 +9,16 @@ const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// Inputs before their types are known.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct RawInputs {
     /// Typed values.
-    settled: Map<String, Value>,
+    values: Map<String, Value>,
     /// Texts that may represent a number or a boolean.
     texts: BTreeMap<String, String>,
 }
 
-impl Given {
+impl RawInputs {
     /// Merges the single inputs over the inputs of a file.
-    pub(super) fn read(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn parse(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
         let mut settled = match all {
             Some(path) => match file::Source::open(path)?.value()?.value {
                 Value::Object(members) => members,
@@ -47,15 +47,15 @@ impl Given {
                 texts.insert(name.to_owned(), value.to_owned());
             }
         }
-        Ok(Self { settled, texts })
+        Ok(Self { values: settled, texts })
     }
 
     /// Converts texts by the field types of the form. Requests the form only when there are texts.
-    pub(super) fn typed(
+    pub(super) fn resolve_types(
         self,
         form: impl FnOnce() -> Result<Option<Value>, Failure>,
     ) -> Result<Map<String, Value>, Failure> {
-        let Self { mut settled, texts } = self;
+        let Self { values: mut settled, texts } = self;
         if texts.is_empty() {
             return Ok(settled);
         }
@@ -94,7 +94,7 @@ mod tests {
     fn typed(single: &[&str], fields: &Value) -> Value {
         let single: Vec<String> = single.iter().map(|input| (*input).to_owned()).collect();
         let form = json!({ "interface_config": { "input_fields": fields } });
-        Value::Object(Given::read(&single, None).unwrap().typed(|| Ok(Some(form))).unwrap())
+        Value::Object(RawInputs::parse(&single, None).unwrap().resolve_types(|| Ok(Some(form))).unwrap())
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn rejects_malformed_inputs() {
         for wrong in ["ticket", "a:=nonsense"] {
-            assert!(matches!(Given::read(&[wrong.to_owned()], None), Err(Failure::Usage(_))), "{wrong}");
+            assert!(matches!(RawInputs::parse(&[wrong.to_owned()], None), Err(Failure::Usage(_))), "{wrong}");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Waits for a run to end. The wait knows the run's id from the start, and survives lost connections and server
 //! restarts.
 
-use super::Patience;
+use super::WaitOptions;
 use crate::{
     failure::Failure,
-    output::{self, Output, is_watched, say, tell},
+    output::{self, Output, is_stderr_terminal, print, eprint},
     server::{
         Server,
-        events::{Answered, Event, Events, Heard, Stream},
-        text, word,
+        events::{EventResponse, Event, Events, StreamItem, EventStream},
+        required_string, string_or_empty,
     },
-    text::{plain, sanitize_lines},
+    text::{sanitize, sanitize_lines},
 };
 use fairway_domain::execution::Status;
 use serde_json::Value;
@@ -40,7 +40,7 @@ const READ_GRACE: Duration = Duration::from_secs(2);
 const STILL_RUNNING_EXIT_CODE: i32 = 5;
 
 /// The response to a submission: the run, and its events if any.
-pub(super) struct Begun {
+pub(super) struct SubmittedRun {
     pub(super) run: String,
     /// The result token of an anonymous run.
     token: Option<String>,
@@ -49,32 +49,32 @@ pub(super) struct Begun {
     is_known: bool,
 }
 
-impl Begun {
+impl SubmittedRun {
     /// A run that an earlier command submitted.
-    pub(super) fn before(run: &str) -> Self {
+    pub(super) fn existing(run: &str) -> Self {
         Self { run: run.to_owned(), token: None, events: None, is_known: false }
     }
 
     /// Reads the response to `execute`, which names the run even when the run is queued.
-    pub(super) fn of(answered: Answered) -> Result<Self, Failure> {
+    pub(super) fn from_response(answered: EventResponse) -> Result<Self, Failure> {
         match answered {
-            Answered::Events(Stream { events, run: Some(run), token }) => {
+            EventResponse::Events(EventStream { events, run: Some(run), token }) => {
                 Ok(Self { run, token, events: Some(events), is_known: true })
             }
-            Answered::Value(answer) => {
-                let run = text(&answer, "execution_id")?.to_owned();
+            EventResponse::Value(answer) => {
+                let run = required_string(&answer, "execution_id")?.to_owned();
                 let token = answer.get("result_token").and_then(Value::as_str).map(str::to_owned);
                 Ok(Self { run, token, events: None, is_known: true })
             }
-            Answered::Events(Stream { run: None, .. }) | Answered::Nothing => {
-                Err(Failure::Unfit("the server's response does not name the run".to_owned()))
+            EventResponse::Events(EventStream { run: None, .. }) | EventResponse::Nothing => {
+                Err(Failure::Failed("the server's response does not name the run".to_owned()))
             }
         }
     }
 }
 
 /// The state of a wait.
-pub(super) struct Wait {
+pub(super) struct RunWait {
     until: Instant,
     streams: bool,
     /// The run id once known; the signal handler prints it.
@@ -93,8 +93,8 @@ enum RunPoll {
     Unseen(Failure),
 }
 
-impl Wait {
-    pub(super) fn of(patience: &Patience) -> Self {
+impl RunWait {
+    pub(super) fn new(patience: &WaitOptions) -> Self {
         Self { until: Instant::now() + patience.wait.unwrap_or(DEFAULT_WAIT), streams: patience.stream, run: Arc::default() }
     }
 
@@ -105,7 +105,7 @@ impl Wait {
     }
 
     /// Stores the run's id before any output about the run.
-    pub(super) fn note(&self, run: &str) {
+    pub(super) fn set_run(&self, run: &str) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_owned());
     }
 
@@ -114,26 +114,26 @@ impl Wait {
     }
 
     /// The remaining time; at least 100 ms, because zero would mean no limit.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn remaining(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
     /// Timeout of one read.
-    fn patience(&self) -> Duration {
-        self.left() + READ_GRACE
+    fn read_timeout(&self) -> Duration {
+        self.remaining() + READ_GRACE
     }
 
     /// Follows the run to its end. On an early exit, prints how to resume the wait.
-    pub(super) fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
-        let Begun { run, token, events, is_known } = begun;
+    pub(super) fn follow(&self, server: &Server, output: Output, begun: SubmittedRun) -> Result<(), Failure> {
+        let SubmittedRun { run, token, events, is_known } = begun;
         let streams = self.streams && output.is_for_people();
         let mut seen = RunProgress { streams, known: is_known, ..RunProgress::default() };
         let run = RunReader { server, run: &run, token: token.as_deref() };
         let ended = self.follow_to_end(&run, output, events, &mut seen);
         let is_refused = matches!(&ended, Err(Failure::Refused(_)));
         if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
-            let run = plain(run.run);
-            tell(&format!("run {run} may still be running; `fairway executions wait {run}` resumes waiting"));
+            let run = sanitize(run.run);
+            eprint(&format!("run {run} may still be running; `fairway executions wait {run}` resumes waiting"));
         }
         ended
     }
@@ -151,36 +151,36 @@ impl Wait {
         let mut tries = MAX_RESUMES;
         loop {
             if let Some(events) = events.take() {
-                match self.listen(run, events, seen)? {
+                match self.read_events(run, events, seen)? {
                     StreamEnd::ToItsEnd => {}
                     StreamEnd::InVain => tries = tries.min(1),
                 }
             }
-            match run.look(seen, self.patience())? {
+            match run.poll(seen, self.read_timeout())? {
                 RunPoll::Ended(found) => {
-                    if !seen.misses() || tries == 0 {
-                        return seen.show(output, &found);
+                    if !seen.has_missing_events() || tries == 0 {
+                        return seen.print_result(output, &found);
                     }
                     tries -= 1;
                 }
                 RunPoll::Reviewed => {
-                    tell("the answer awaits review");
-                    return Err(run.goes_on());
+                    eprint("the answer awaits review");
+                    return Err(run.still_running());
                 }
-                RunPoll::GoesOn if self.is_over() => return Err(run.goes_on()),
+                RunPoll::GoesOn if self.is_over() => return Err(run.still_running()),
                 RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
                 RunPoll::GoesOn | RunPoll::Unseen(_) => {}
             }
-            thread::sleep(RESUME_PAUSE.min(self.left()));
-            events = match run.server.follow(run.run, seen.last.as_deref(), run.token, self.patience()) {
-                Ok(Answered::Events(stream)) => Some(stream.events),
-                Ok(Answered::Nothing) => {
+            thread::sleep(RESUME_PAUSE.min(self.remaining()));
+            events = match run.server.follow_events(run.run, seen.last.as_deref(), run.token, self.read_timeout()) {
+                Ok(EventResponse::Events(stream)) => Some(stream.events),
+                Ok(EventResponse::Nothing) => {
                     seen.ended = true;
                     None
                 }
-                Ok(Answered::Value(_)) => None,
+                Ok(EventResponse::Value(_)) => None,
                 Err(failure) => {
-                    failure.passing(run.server.address())?;
+                    failure.into_transient(run.server.address())?;
                     None
                 }
             };
@@ -192,24 +192,24 @@ impl Wait {
     ///
     /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
     /// of the wait.
-    fn listen(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
-        let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
+    fn read_events(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
+        let events = events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
         seen.listens = true;
         loop {
-            let silence = if seen.over { MAX_SILENCE } else { MAX_SILENCE.min(self.left()) };
-            match events.within(silence)? {
-                Heard::Event(event) => {
+            let silence = if seen.over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
+            match events.recv_timeout(silence)? {
+                StreamItem::Event(event) => {
                     seen.note(&event)?;
                     if self.is_over() && !seen.over && !seen.ended {
                         return Ok(StreamEnd::ToItsEnd);
                     }
                 }
-                Heard::End => return Ok(StreamEnd::ToItsEnd),
-                Heard::Silence if seen.over => return Ok(StreamEnd::InVain),
-                Heard::Silence if self.is_over() => return Ok(StreamEnd::ToItsEnd),
-                Heard::Silence => match run.look(seen, self.patience())? {
+                StreamItem::End => return Ok(StreamEnd::ToItsEnd),
+                StreamItem::Silence if seen.over => return Ok(StreamEnd::InVain),
+                StreamItem::Silence if self.is_over() => return Ok(StreamEnd::ToItsEnd),
+                StreamItem::Silence => match run.poll(seen, self.read_timeout())? {
                     RunPoll::Reviewed => return Ok(StreamEnd::ToItsEnd),
-                    RunPoll::GoesOn if self.is_over() => return Err(run.goes_on()),
+                    RunPoll::GoesOn if self.is_over() => return Err(run.still_running()),
                     RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
                     RunPoll::Ended(_) | RunPoll::GoesOn | RunPoll::Unseen(_) => {}
                 },
@@ -234,16 +234,16 @@ struct RunReader<'f> {
 }
 
 impl RunReader<'_> {
-    fn look(&self, seen: &mut RunProgress, patience: Duration) -> Result<RunPoll, Failure> {
-        let found = match self.server.run(self.run, self.token, patience) {
+    fn poll(&self, seen: &mut RunProgress, patience: Duration) -> Result<RunPoll, Failure> {
+        let found = match self.server.get_run(self.run, self.token, patience) {
             Ok(found) => found,
             Err(failure) => {
-                let unseen = failure.passing(self.server.address())?;
-                seen.lose(self.run);
+                let unseen = failure.into_transient(self.server.address())?;
+                seen.report_outage(self.run);
                 return Ok(RunPoll::Unseen(unseen));
             }
         };
-        seen.find(&found);
+        seen.record_poll(&found);
         Ok(match status(&found) {
             // An operator can still resolve an unknown run, so the client does not wait for it.
             Some(status) if status.is_final() || status == Status::Unknown => {
@@ -255,7 +255,7 @@ impl RunReader<'_> {
         })
     }
 
-    fn goes_on(&self) -> Failure {
+    fn still_running(&self) -> Failure {
         Failure::StillRunning { execution_id: self.run.to_owned() }
     }
 }
@@ -268,8 +268,8 @@ fn exit_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
         if signals.forever().next().is_some() {
             let run = run.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match run {
-                Some(execution_id) => tell(&format!("fairway: {}", Failure::StillRunning { execution_id })),
-                None => tell("fairway: stopped before the server named the run; `fairway executions list` shows it"),
+                Some(execution_id) => eprint(&format!("fairway: {}", Failure::StillRunning { execution_id })),
+                None => eprint("fairway: stopped before the server named the run; `fairway executions list` shows it"),
             }
             process::exit(STILL_RUNNING_EXIT_CODE);
         }
@@ -306,19 +306,19 @@ impl RunProgress {
         if event.id.is_some() {
             self.last.clone_from(&event.id);
         }
-        let word = |name: &str| word(&event.data, name);
+        let word = |name: &str| string_or_empty(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
                 output::write(&sanitize_lines(word("delta")))?;
                 self.wrote = true;
             }
-            "execution.started" => tell(&format!("run {} started", plain(word("execution_id")))),
-            "step.started" if is_watched() || self.streams => tell(&format!("step {} ...", plain(word("step_id")))),
+            "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
+            "step.started" if is_stderr_terminal() || self.streams => eprint(&format!("step {} ...", sanitize(word("step_id")))),
             "step.completed" => {
-                let step = plain(word("step_id"));
+                let step = sanitize(word("step_id"));
                 match word("error_code") {
-                    "" => tell(&format!("step {step} done")),
-                    code => tell(&format!("step {step} failed: {}", plain(code))),
+                    "" => eprint(&format!("step {step} done")),
+                    code => eprint(&format!("step {step} failed: {}", sanitize(code))),
                 }
             }
             // The result is printed from the run itself.
@@ -330,59 +330,59 @@ impl RunProgress {
     }
 
     /// Reports what a poll found. Reports the queued state once, because queueing can take long.
-    fn find(&mut self, run: &Value) {
+    fn record_poll(&mut self, run: &Value) {
         self.known = true;
         if std::mem::take(&mut self.lost) {
-            tell("the server responds again");
+            eprint("the server responds again");
         }
         if status(run) == Some(Status::Queued) && !std::mem::replace(&mut self.waits, true) {
-            tell("the run is queued");
+            eprint("the run is queued");
         }
     }
 
     /// Reports an outage once.
-    fn lose(&mut self, run: &str) {
+    fn report_outage(&mut self, run: &str) {
         if !std::mem::replace(&mut self.lost, true) {
-            tell(&format!("the server does not respond; run {} may still be running; retrying", plain(run)));
+            eprint(&format!("the server does not respond; run {} may still be running; retrying", sanitize(run)));
         }
     }
 
     /// Whether events are missing that the client would print.
-    const fn misses(&self) -> bool {
+    const fn has_missing_events(&self) -> bool {
         (self.streams || self.listens) && !self.ended
     }
 
     /// Whether the printed part of the answer may be incomplete.
-    const fn is_cut(&self) -> bool {
+    const fn is_output_incomplete(&self) -> bool {
         self.wrote && !self.ended
     }
 
-    fn show(&self, output: Output, run: &Value) -> Result<(), Failure> {
+    fn print_result(&self, output: Output, run: &Value) -> Result<(), Failure> {
         let answer = run.pointer("/queued_result/result").unwrap_or(&Value::Null);
         if !output.is_for_people() {
             output.one(run)?;
-        } else if self.is_cut() {
-            say("")?;
-            tell("the stream was interrupted and could not be resumed; the complete answer follows");
+        } else if self.is_output_incomplete() {
+            print("")?;
+            eprint("the stream was interrupted and could not be resumed; the complete answer follows");
             output.value(answer)?;
         } else if self.wrote {
-            say("")?;
+            print("")?;
         } else if !answer.is_null() {
             output.value(answer)?;
         }
         if status(run) == Some(Status::Completed) {
             return Ok(());
         }
-        let word = |pointer: &str| run.pointer(pointer).and_then(Value::as_str).map(plain);
+        let word = |pointer: &str| run.pointer(pointer).and_then(Value::as_str).map(sanitize);
         let ended = word("/outcome").or_else(|| word("/status")).unwrap_or_default();
         let code = word("/error/code").or_else(|| word("/reason_code"));
         let code = code.unwrap_or_else(|| "no reason given".to_owned());
         let message = word("/error/message").map(|message| format!(": {message}")).unwrap_or_default();
-        let id = plain(text(run, "execution_id")?);
-        Err(Failure::Unfit(format!("run {id} ended with {ended}: {code}{message}")))
+        let id = sanitize(required_string(run, "execution_id")?);
+        Err(Failure::Failed(format!("run {id} ended with {ended}: {code}{message}")))
     }
 }
 
 fn status(run: &Value) -> Option<Status> {
-    Status::parse(word(run, "status"))
+    Status::parse(string_or_empty(run, "status"))
 }

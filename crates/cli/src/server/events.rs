@@ -1,6 +1,6 @@
 //! Run events: server-sent events, read one by one.
 
-use super::{PATIENCE, Server};
+use super::{REQUEST_TIMEOUT, Server};
 use crate::failure::Failure;
 use serde_json::Value;
 use std::{
@@ -46,10 +46,10 @@ pub(crate) struct Events {
 }
 
 /// Events that a background thread reads, so that the consumer can wait with a timeout.
-pub(crate) struct Listening(Receiver<Result<Event, Failure>>);
+pub(crate) struct EventReceiver(Receiver<Result<Event, Failure>>);
 
 /// The result of one timed receive.
-pub(crate) enum Heard {
+pub(crate) enum StreamItem {
     /// The next event.
     Event(Event),
     /// No event within the timeout.
@@ -62,7 +62,7 @@ pub(crate) enum Heard {
 const MAX_BUFFERED_EVENTS: usize = 64;
 
 /// An event stream with the headers of its response.
-pub(crate) struct Stream {
+pub(crate) struct EventStream {
     pub(crate) events: Events,
     /// The run's id.
     pub(crate) run: Option<String>,
@@ -71,9 +71,9 @@ pub(crate) struct Stream {
 }
 
 /// The response to a request for events.
-pub(crate) enum Answered {
+pub(crate) enum EventResponse {
     /// Events.
-    Events(Stream),
+    Events(EventStream),
     /// A JSON body.
     Value(Value),
     /// No further events (204).
@@ -82,10 +82,10 @@ pub(crate) enum Answered {
 
 impl Server {
     /// Posts a body under an idempotency key and requests an event stream.
-    pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<Answered, Failure> {
+    pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<EventResponse, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
-        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD_CONNECTION_TIMEOUT)
+        self.open_stream(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD_CONNECTION_TIMEOUT)
     }
 
     /// Submits a queued run, with retries as in [`Server::post_with_key`].
@@ -95,22 +95,22 @@ impl Server {
 
     /// Reads the events of a run after the last one received. `patience` limits the silence on the connection; the
     /// keep-alive limit applies as well.
-    pub(crate) fn follow(
+    pub(crate) fn follow_events(
         &self,
         run: &str,
         seen: Option<&str>,
         token: Option<&str>,
         patience: Duration,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<EventResponse, Failure> {
         let url = self.url(&["executions", run, "events"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
         headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
         headers.extend(token.map(|token| (RESULT_TOKEN_HEADER, token)));
-        self.streamed(self.request(&Method::GET, &url, &headers)?, patience)
+        self.open_stream(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
     /// Reads a run, with a result token if there is one, within the timeout.
-    pub(crate) fn run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
+    pub(crate) fn get_run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN_HEADER, token)).into_iter().collect();
         self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, patience)
@@ -118,7 +118,7 @@ impl Server {
 
     /// Reads a workload, whose form determines the types of inputs; none on 404. The timeout is that of a dead
     /// connection, because a run is about to start.
-    pub(crate) fn form(&self, slug: &str) -> Result<Option<Value>, Failure> {
+    pub(crate) fn workload_form(&self, slug: &str) -> Result<Option<Value>, Failure> {
         let url = self.url(&["workloads", "by-slug", slug], &[])?;
         match self.read_with_timeout(self.request(&Method::GET, &url, &[])?, DEAD_CONNECTION_TIMEOUT) {
             Err(Failure::Refused(refusal)) if refusal.status == 404 => Ok(None),
@@ -129,33 +129,33 @@ impl Server {
     /// Reads a response within a total timeout and a silence timeout.
     fn read_with_timeout(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
         let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
-        let request = self.agent.configure_request(request).timeout_global(Some(patience.min(PATIENCE)));
+        let request = self.agent.configure_request(request).timeout_global(Some(patience.min(REQUEST_TIMEOUT)));
         let request = request.timeout_connect(silence).timeout_per_read(silence).build();
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
     /// Opens an event stream without a total timeout; the consumer bounds the wait.
-    fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<Answered, Failure> {
+    fn open_stream<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<EventResponse, Failure> {
         let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(None);
         let request = request.timeout_connect(silence).timeout_per_read(silence).build();
-        self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
+        self.event_response(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
-    fn events_of(&self, answer: Response<Body>) -> Result<Answered, Failure> {
+    fn event_response(&self, answer: Response<Body>) -> Result<EventResponse, Failure> {
         if answer.status() == StatusCode::NO_CONTENT {
-            return Ok(Answered::Nothing);
+            return Ok(EventResponse::Nothing);
         }
         let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_stream = text(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/event-stream"));
         if !is_stream || !answer.status().is_success() {
-            return Ok(Answered::Value(self.read(answer)?));
+            return Ok(EventResponse::Value(self.read(answer)?));
         }
         let header_text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let token = header_text(RESULT_TOKEN_HEADER).map(str::to_owned);
         let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_id).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
-        Ok(Answered::Events(Stream { events: Events { lines, server: self.address().to_owned() }, run, token }))
+        Ok(EventResponse::Events(EventStream { events: Events { lines, server: self.address().to_owned() }, run, token }))
     }
 }
 
@@ -167,24 +167,24 @@ fn run_id(address: &str) -> Option<&str> {
 
 impl Events {
     /// Reads a line of the current event within the remaining bytes; none when the stream ended or was dropped.
-    fn line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
+    fn read_line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(*room).read_until(b'\n', &mut line);
         *room = room.saturating_sub(u64::try_from(line.len()).unwrap_or(u64::MAX));
         if *room == 0 {
             let cause = "an event exceeds the size limit".to_owned();
-            return Err(Failure::Unfit(format!("{}: {cause}", self.server)));
+            return Err(Failure::Failed(format!("{}: {cause}", self.server)));
         }
         // A line without a line break was truncated, so its content is unreliable.
         let is_whole = read.is_ok() && line.pop() == Some(b'\n');
         Ok(is_whole.then(|| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()))
     }
 
-    fn event(&mut self) -> Result<Option<Event>, Failure> {
+    fn read_event(&mut self) -> Result<Option<Event>, Failure> {
         let mut event = Event::default();
         let mut data = String::new();
         let mut room = MAX_EVENT_BYTES;
-        while let Some(text) = self.line(&mut room)? {
+        while let Some(text) = self.read_line(&mut room)? {
             if text.is_empty() {
                 if event.name.is_empty() {
                     data.clear();
@@ -214,24 +214,24 @@ impl Events {
     ///
     /// # Errors
     /// When the thread cannot be spawned.
-    pub(crate) fn listened(self) -> io::Result<Listening> {
+    pub(crate) fn read_in_background(self) -> io::Result<EventReceiver> {
         let (sender, receiver) = sync_channel(MAX_BUFFERED_EVENTS);
         let read = move || self.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
         thread::Builder::new().spawn(read)?;
-        Ok(Listening(receiver))
+        Ok(EventReceiver(receiver))
     }
 }
 
-impl Listening {
+impl EventReceiver {
     /// The next event within a timeout.
     ///
     /// # Errors
     /// When an event exceeds the size limit.
-    pub(crate) fn within(&self, patience: Duration) -> Result<Heard, Failure> {
+    pub(crate) fn recv_timeout(&self, patience: Duration) -> Result<StreamItem, Failure> {
         match self.0.recv_timeout(patience) {
-            Ok(event) => event.map(Heard::Event),
-            Err(RecvTimeoutError::Timeout) => Ok(Heard::Silence),
-            Err(RecvTimeoutError::Disconnected) => Ok(Heard::End),
+            Ok(event) => event.map(StreamItem::Event),
+            Err(RecvTimeoutError::Timeout) => Ok(StreamItem::Silence),
+            Err(RecvTimeoutError::Disconnected) => Ok(StreamItem::End),
         }
     }
 }
@@ -244,7 +244,7 @@ impl Iterator for Events {
     /// # Errors
     /// When an event exceeds the size limit.
     fn next(&mut self) -> Option<Result<Event, Failure>> {
-        self.event().transpose()
+        self.read_event().transpose()
     }
 }
 

@@ -5,19 +5,19 @@ mod release;
 
 use super::{
     directory::Directory,
-    estate::RemoteState,
+    remote_state::RemoteState,
     manifest::WorkloadManifest,
-    plan::{Plan, UnmanagedAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale},
+    plan::{Plan, UnmanagedAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
 };
 use crate::{
     failure::Failure,
-    output::{Output, tell},
-    server::{Server, text, word},
+    output::{Output, eprint},
+    server::{Server, required_string, string_or_empty},
 };
-use asset::ensure;
+use asset::ensure_version;
 pub(super) use asset::next_label;
 use fairway_domain::asset::Lifecycle;
-use release::draft;
+use release::ensure_release;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -33,14 +33,14 @@ pub(super) fn apply(
 ) -> Result<(), Failure> {
     let mut versions = BTreeMap::new();
     for (asset, step) in wanted.assets.iter().zip(&plan.assets) {
-        versions.insert(asset.slug.as_str(), ensure(server, estate, (asset, step))?);
+        versions.insert(asset.slug.as_str(), ensure_version(server, estate, (asset, step))?);
     }
     for ((manifest, _), step) in wanted.workloads.iter().zip(&plan.workloads) {
-        workload(server, estate, (manifest, step))?;
+        apply_workload(server, estate, (manifest, step))?;
     }
     let mut releases = Vec::new();
     for ((manifest, _), step) in wanted.releases.iter().zip(&plan.releases) {
-        let mut release = draft(server, (wanted, estate), step, &versions)?;
+        let mut release = ensure_release(server, (wanted, estate), step, &versions)?;
         if let Some(members) = release.as_object_mut() {
             members.insert("example_inputs".to_owned(), json!(manifest.example_inputs));
         }
@@ -75,19 +75,19 @@ pub(super) fn apply(
 
 /// Archives an asset. An asset that is already archived counts as success.
 fn archive(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
-    match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? })) {
+    match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace_id()? })) {
         Err(Failure::Refused(refusal))
             if refusal.code == "invalid_transition"
-                && word(&refusal.detail, "current_state") == Lifecycle::Archived.as_str() => {}
+                && string_or_empty(&refusal.detail, "current_state") == Lifecycle::Archived.as_str() => {}
         done => {
             done?;
-            tell(&format!("archived {}", rest.slug));
+            eprint(&format!("archived {}", rest.slug));
         }
     }
     Ok(())
 }
 
-fn workload(
+fn apply_workload(
     server: &Server,
     estate: &RemoteState,
     (wanted, step): (&WorkloadManifest, &WorkloadStep),
@@ -96,41 +96,41 @@ fn workload(
         WorkloadAction::Keep => return Ok(()),
         WorkloadAction::Change => {
             let live = estate.workloads.get(&step.slug).unwrap_or(&Value::Null);
-            change(server, (wanted, step), text(live, "workload_id")?, &step.fields)?;
+            change_workload(server, (wanted, step), required_string(live, "workload_id")?, &step.fields)?;
         }
         WorkloadAction::Create => {
             let mut fields = step.fields.clone();
             let interface = fields.remove_entry("interface_config");
             fields.insert("slug".to_owned(), json!(step.slug));
-            fields.insert("workspace_id".to_owned(), json!(server.workspace()?));
+            fields.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
             let made = match server.post(&["workloads"], &Value::Object(fields)) {
                 // Another client created the workload first. Its missing fields are detected below.
                 Err(refused) if refused.is_refusal("duplicate_slug") => {
-                    let list = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
-                    list.into_iter().find(|listed| word(listed, "slug") == step.slug).ok_or(refused)?
+                    let list = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
+                    list.into_iter().find(|listed| string_or_empty(listed, "slug") == step.slug).ok_or(refused)?
                 }
                 made => made?,
             };
-            tell(&format!("created workload {}", step.slug));
+            eprint(&format!("created workload {}", step.slug));
             let Some(interface) = interface else { return accept_if_equal((wanted, step), &made) };
             // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
             // it missing.
-            let step = WorkloadStep { updated_at: Some(text(&made, "updated_at")?.to_owned()), ..step.clone() };
-            change(server, (wanted, &step), text(&made, "workload_id")?, &Map::from_iter([interface]))?;
+            let step = WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
+            change_workload(server, (wanted, &step), required_string(&made, "workload_id")?, &Map::from_iter([interface]))?;
         }
     }
-    tell(&format!("changed workload {}", step.slug));
+    eprint(&format!("changed workload {}", step.slug));
     Ok(())
 }
 
 /// Changes fields of a workload, if the workload has not changed since the plan.
-fn change(
+fn change_workload(
     server: &Server,
     (wanted, step): (&WorkloadManifest, &WorkloadStep),
     id: &str,
     fields: &Map<String, Value>,
 ) -> Result<(), Failure> {
-    let (tag, live) = server.tagged(&["workloads", id])?;
+    let (tag, live) = server.get_with_etag(&["workloads", id])?;
     if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
         return accept_if_equal((wanted, step), &live);
     }
@@ -147,9 +147,9 @@ fn accept_if_equal((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Va
     if differing_fields(wanted, live).is_empty() {
         return Ok(());
     }
-    Err(stale(&format!("workload {}", step.slug), CONFLICT_OUTCOME))
+    Err(stale_plan(&format!("workload {}", step.slug), CONFLICT_OUTCOME))
 }
 
-fn gone() -> Failure {
-    Failure::Unfit("an asset or a version no longer exists".to_owned())
+fn missing() -> Failure {
+    Failure::Failed("an asset or a version no longer exists".to_owned())
 }

@@ -3,11 +3,11 @@
 mod release;
 mod workload;
 
-use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadManifest, typed};
+use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadManifest, deserialize_manifest};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, beside::Beside},
+    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
     flow,
 };
 use fairway_domain::{
@@ -15,7 +15,7 @@ use fairway_domain::{
     asset::{
         canonical::Canonical,
         kind::AssetKind,
-        reference::{AssetReference, references},
+        reference::{AssetReference, find_references},
     },
     flow::parse_yaml,
     slug::Slug,
@@ -59,18 +59,18 @@ pub(super) struct WantedAsset {
 pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
 
 /// The state of reading a directory, with all findings so far.
-struct Reading<'d> {
+struct DirectoryReader<'d> {
     root: &'d Path,
     findings: Vec<Finding>,
     /// Slugs of assets with invalid files. References to them are not reported as missing.
-    broken: BTreeSet<String>,
+    invalid_slugs: BTreeSet<String>,
     /// Remaining bytes for sidecar texts.
-    room: u64,
+    remaining_text_bytes: u64,
 }
 
 impl Files {
     /// An empty set, for a directory that does not exist yet.
-    pub(super) const fn none() -> Self {
+    pub(super) const fn empty() -> Self {
         Self(BTreeMap::new())
     }
 
@@ -78,9 +78,9 @@ impl Files {
     ///
     /// # Errors
     /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
-    pub(super) fn of(root: &Path) -> Result<Self, Failure> {
+    pub(super) fn list(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for path in file::below(root)? {
+        for path in file::manifest_files(root)? {
             let inside = path.strip_prefix(root).unwrap_or(&path);
             if let [Component::Normal(folder), Component::Normal(_)] =
                 inside.components().collect::<Vec<_>>().as_slice()
@@ -92,13 +92,13 @@ impl Files {
     }
 
     /// The manifests in a folder.
-    fn inside(&self, folder: &str) -> &[PathBuf] {
+    fn in_folder(&self, folder: &str) -> &[PathBuf] {
         self.0.get(folder).map_or(&[], Vec::as_slice)
     }
 
     /// The manifests in a folder with this file stem.
-    pub(super) fn called(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
-        self.inside(folder).iter().filter(move |path| stem(path) == name)
+    pub(super) fn with_stem(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
+        self.in_folder(folder).iter().filter(move |path| stem(path) == name)
     }
 }
 
@@ -108,7 +108,7 @@ impl Directory {
     /// # Errors
     /// All findings of all files.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
-        let (found, mut findings) = Self::look(root, &Files::of(root)?);
+        let (found, mut findings) = Self::read_all(root, &Files::list(root)?);
         let is_empty = found.assets.len() + found.workloads.len() + found.releases.len() == 0;
         if is_empty && findings.is_empty() {
             let message = "the directory contains no manifests in `assets`, `flows`, `workloads` or `releases`";
@@ -119,7 +119,7 @@ impl Directory {
 
     /// The slugs of assets whose versions the plan needs: those of the directory, and those that it binds or
     /// includes.
-    pub(super) fn slugs(&self) -> BTreeSet<&str> {
+    pub(super) fn relevant_slugs(&self) -> BTreeSet<&str> {
         let own = self.assets.iter().map(|asset| asset.slug.as_str());
         let bound =
             self.releases.iter().flat_map(|(release, _)| &release.bindings).map(|binding| binding.asset.as_str());
@@ -129,8 +129,8 @@ impl Directory {
     }
 
     /// Reads the valid files of a directory and skips the others.
-    pub(super) fn sound(root: &Path, files: &Files) -> Self {
-        let (mut found, findings) = Self::look(root, files);
+    pub(super) fn read_valid(root: &Path, files: &Files) -> Self {
+        let (mut found, findings) = Self::read_all(root, files);
         let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
         let is_sound = |located: &LocatedValue| !wrong.contains(located.name.as_str());
         found.assets.retain(|asset| is_sound(&asset.located));
@@ -140,60 +140,60 @@ impl Directory {
     }
 
     /// Reads a directory, and collects all findings.
-    fn look(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
-        let mut reading = Reading { root, findings: Vec::new(), broken: BTreeSet::new(), room: MAX_DIRECTORY_BYTES };
+    fn read_all(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
+        let mut reading = DirectoryReader { root, findings: Vec::new(), invalid_slugs: BTreeSet::new(), remaining_text_bytes: MAX_DIRECTORY_BYTES };
         let mut assets: Vec<WantedAsset> = Vec::new();
-        for path in files.inside("assets") {
-            let asset = reading.asset(path);
+        for path in files.in_folder("assets") {
+            let asset = reading.read_asset(path);
             if asset.is_none() {
-                reading.broken.insert(stem(path));
+                reading.invalid_slugs.insert(stem(path));
             }
             assets.extend(asset);
         }
-        assets.extend(reading.flows(files.inside("flows")));
-        let workloads: Vec<_> = files.inside("workloads").iter().filter_map(|path| reading.workload(path)).collect();
-        reading.unique(&assets);
+        assets.extend(reading.read_flows(files.in_folder("flows")));
+        let workloads: Vec<_> = files.in_folder("workloads").iter().filter_map(|path| reading.read_workload(path)).collect();
+        reading.check_unique_assets(&assets);
         reading.check_unique_workloads(&workloads);
         let releases: Vec<_> =
-            files.inside("releases").iter().filter_map(|path| reading.release(path, &assets)).collect();
+            files.in_folder("releases").iter().filter_map(|path| reading.read_release(path, &assets)).collect();
         reading.check_unique_releases(&releases);
-        let assets = reading.ordered(assets);
+        let assets = reading.sort_by_reference(assets);
         (Self { assets, workloads, releases }, reading.findings)
     }
 }
 
-impl Reading<'_> {
+impl DirectoryReader<'_> {
     /// Returns the value, or records the finding.
-    fn noted<T>(&mut self, found: Result<T, Finding>) -> Option<T> {
+    fn record<T>(&mut self, found: Result<T, Finding>) -> Option<T> {
         found.map_err(|finding| self.findings.push(finding)).ok()
     }
 
-    fn parsed(&mut self, path: &Path) -> Option<LocatedValue> {
-        let parsed = Source::found(path).and_then(|source| source.parsed());
-        self.noted(parsed)
+    fn parse(&mut self, path: &Path) -> Option<LocatedValue> {
+        let parsed = Source::read_file(path).and_then(|source| source.try_value());
+        self.record(parsed)
     }
 
-    fn asset(&mut self, path: &Path) -> Option<WantedAsset> {
-        let mut located = self.parsed(path)?;
-        let manifest: AssetManifest = self.noted(typed(&located))?;
-        self.named(&located, path, &manifest.slug, "/slug");
-        self.owned(&located, &manifest.owner_ref);
+    fn read_asset(&mut self, path: &Path) -> Option<WantedAsset> {
+        let mut located = self.parse(path)?;
+        let manifest: AssetManifest = self.record(deserialize_manifest(&located))?;
+        self.check_name(&located, path, &manifest.slug, "/slug");
+        self.check_owner(&located, &manifest.owner_ref);
         // Removed again when the asset is valid.
-        self.broken.insert(manifest.slug.clone());
+        self.invalid_slugs.insert(manifest.slug.clone());
         if manifest.kind == AssetKind::OrchestrationFlow {
             self.findings.push(located.finding("/kind", "misplaced_flow", "a flow belongs in `flows/` as plain YAML"));
             return None;
         }
-        let within = Beside { path, root: self.root };
-        let completed = within.complete(&mut located, &manifest.texts, &mut self.room);
-        self.noted(completed)?;
-        let asset = self.checked(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
-        self.broken.remove(&asset.slug);
+        let within = Sidecars { path, root: self.root };
+        let completed = within.inline_texts(&mut located, &manifest.texts, &mut self.remaining_text_bytes);
+        self.record(completed)?;
+        let asset = self.check_content(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
+        self.invalid_slugs.remove(&asset.slug);
         Some(WantedAsset { texts: manifest.texts, ..asset })
     }
 
     /// Checks the content at `/content` of a file by the rules of its kind.
-    fn checked(
+    fn check_content(
         &mut self,
         kind: AssetKind,
         (slug, owner_ref): (String, String),
@@ -208,12 +208,12 @@ impl Reading<'_> {
             return None;
         }
         let checksum = Canonical::of(&content).ok()?.checksum().as_str().to_owned();
-        let references = references(kind, &content);
+        let references = find_references(kind, &content);
         let texts = BTreeMap::new();
         Some(WantedAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, texts, references, located })
     }
 
-    fn flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
+    fn read_flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
         let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
         let mut seen = BTreeSet::new();
@@ -225,7 +225,7 @@ impl Reading<'_> {
                 self.findings.push(Finding::whole(lonely.display().to_string(), "duplicate_slug", message));
             }
             if !texts.iter().any(|path| self::stem(path) == of_flow) {
-                self.broken.insert(of_flow);
+                self.invalid_slugs.insert(of_flow);
                 self.findings.push(Finding::whole(
                     lonely.display().to_string(),
                     "flow_missing",
@@ -235,18 +235,18 @@ impl Reading<'_> {
         }
         let mut flows = Vec::new();
         for path in texts {
-            let flow = self.flow(path, &metadata);
+            let flow = self.read_flow(path, &metadata);
             if flow.is_none() {
-                self.broken.insert(stem(path));
+                self.invalid_slugs.insert(stem(path));
             }
             flows.extend(flow);
         }
         flows
     }
 
-    fn flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<WantedAsset> {
+    fn read_flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<WantedAsset> {
         let slug = stem(path);
-        let source = self.noted(Source::found(path))?;
+        let source = self.record(Source::read_file(path))?;
         let problems = flow::problems(&source);
         let beside = metadata.iter().find(|beside| stem(beside) == format!("{slug}{FLOW_METADATA}"));
         let Some(beside) = beside else {
@@ -254,42 +254,42 @@ impl Reading<'_> {
             self.findings.push(Finding::whole(&source.name, "flow_metadata_missing", message));
             return None;
         };
-        let beside = self.parsed(beside)?;
-        let FlowMetadata { owner_ref } = self.noted(typed(&beside))?;
-        self.owned(&beside, &owner_ref);
+        let beside = self.parse(beside)?;
+        let FlowMetadata { owner_ref } = self.record(deserialize_manifest(&beside))?;
+        self.check_owner(&beside, &owner_ref);
         let Ok(flow) = parse_yaml(&source.text) else {
             self.findings.extend(problems);
             return None;
         };
-        let mut located = self.noted(source.parsed())?;
-        self.named(&located, path, &slug, "");
+        let mut located = self.record(source.try_value())?;
+        self.check_name(&located, path, &slug, "");
         located.value = serde_json::json!({ "content": flow.to_content() });
-        let asset = self.checked(AssetKind::OrchestrationFlow, (slug, owner_ref), located)?;
+        let asset = self.check_content(AssetKind::OrchestrationFlow, (slug, owner_ref), located)?;
         Some(WantedAsset { flow_yaml: Some(source.text), ..asset })
     }
 
     /// Requires that the file name equals the slug.
-    fn named(&mut self, located: &LocatedValue, path: &Path, slug: &str, pointer: &str) {
-        self.slug(located, pointer, slug);
+    fn check_name(&mut self, located: &LocatedValue, path: &Path, slug: &str, pointer: &str) {
+        self.check_slug(located, pointer, slug);
         if stem(path) != slug {
             self.findings.push(located.finding(pointer, "misnamed_file", "the file name must equal the slug"));
         }
     }
 
-    fn slug(&mut self, located: &LocatedValue, pointer: &str, text: &str) {
+    fn check_slug(&mut self, located: &LocatedValue, pointer: &str, text: &str) {
         if let Err(refusal) = Slug::parse(text) {
             self.findings.push(located.finding(pointer, refusal.code(), refusal.to_string()));
         }
     }
 
-    fn owned(&mut self, located: &LocatedValue, owner_ref: &str) {
+    fn check_owner(&mut self, located: &LocatedValue, owner_ref: &str) {
         if OwnerRef::parse(owner_ref).is_err() {
             let message = "an owner must be `team:` or `user:` and a name of a-z, 0-9 and ._@+-";
             self.findings.push(located.finding("/owner_ref", "invalid_manifest", message));
         }
     }
 
-    fn unique(&mut self, assets: &[WantedAsset]) {
+    fn check_unique_assets(&mut self, assets: &[WantedAsset]) {
         let mut slugs = BTreeSet::new();
         for asset in assets {
             if !slugs.insert(&asset.slug) {
@@ -300,7 +300,7 @@ impl Reading<'_> {
     }
 
     /// Sorts the assets so that each follows those that it references.
-    fn ordered(&mut self, assets: Vec<WantedAsset>) -> Vec<WantedAsset> {
+    fn sort_by_reference(&mut self, assets: Vec<WantedAsset>) -> Vec<WantedAsset> {
         let mut waiting = assets;
         let mut ordered: Vec<WantedAsset> = Vec::with_capacity(waiting.len());
         while !waiting.is_empty() {

@@ -73,7 +73,7 @@ fn all_lanes() -> String {
 }
 
 /// Deserializes a manifest. The finding has the position of the invalid value.
-pub(super) fn typed<T: DeserializeOwned>(located: &LocatedValue) -> Result<T, Finding> {
+pub(super) fn deserialize_manifest<T: DeserializeOwned>(located: &LocatedValue) -> Result<T, Finding> {
     serde_path_to_error::deserialize(&located.value).map_err(|error| {
         let pointer = error.path().iter().fold(String::new(), |pointer, segment| match segment {
             Segment::Seq { index } => format!("{pointer}/{index}"),

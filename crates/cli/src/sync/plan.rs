@@ -3,14 +3,14 @@
 mod asset;
 mod reference;
 mod release;
-mod rest;
+mod unmanaged;
 mod workload;
 
 pub(super) use asset::asset_step;
-pub(super) use release::{bound_in, release_step};
+pub(super) use release::{bound_versions, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
-use super::{Rest, directory::Directory, estate::RemoteState, manifest::BindingManifest};
+use super::{UnmanagedPolicy, directory::Directory, remote_state::RemoteState, manifest::BindingManifest};
 use crate::{failure::Failure, server::Server};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
@@ -140,7 +140,7 @@ pub(super) enum UnmanagedAction {
 
 impl Plan {
     /// Whether the plan changes nothing.
-    pub(super) fn is_done(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.assets.iter().all(|step| step.action == AssetAction::Reuse)
             && self.workloads.iter().all(|step| step.action == WorkloadAction::Keep)
             && self.releases.iter().all(|step| step.action == ReleaseAction::Keep)
@@ -170,7 +170,7 @@ impl Plan {
             return Ok(());
         }
         let blocked = blocked.join(", ");
-        Err(Failure::Unfit(format!(
+        Err(Failure::Failed(format!(
             "asset_in_use: remaining releases or contents depend on {blocked}; nothing was changed"
         )))
     }
@@ -180,32 +180,32 @@ impl Plan {
     pub(super) fn refuse_if_different(&self, agreed: &Value) -> Result<(), Failure> {
         if agreed.get("server").and_then(Value::as_str) != Some(self.server.as_str()) {
             let message = "plan_of_another_server: the plan was made for another server; nothing was changed";
-            return Err(Failure::Unfit(message.to_owned()));
+            return Err(Failure::Failed(message.to_owned()));
         }
-        let now = serde_json::to_value(self).map_err(|error| Failure::Unfit(error.to_string()))?;
-        if *agreed == now { Ok(()) } else { Err(stale("the directory or the server", "nothing was changed")) }
+        let now = serde_json::to_value(self).map_err(|error| Failure::Failed(error.to_string()))?;
+        if *agreed == now { Ok(()) } else { Err(stale_plan("the directory or the server", "nothing was changed")) }
     }
 }
 
 /// The state has changed since the plan was made.
-pub(super) fn stale(what: &str, outcome: &str) -> Failure {
-    Failure::Unfit(format!("stale_plan: {what} changed since the plan was made; {outcome}"))
+pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
+    Failure::Failed(format!("stale_plan: {what} changed since the plan was made; {outcome}"))
 }
 
 /// Compares a directory with a server.
 ///
 /// # Errors
 /// All parts of the directory that conflict with the server's state.
-pub(super) fn plan(server: &Server, wanted: &Directory, estate: &RemoteState, rest: Rest) -> Result<Plan, Failure> {
+pub(super) fn build_plan(server: &Server, wanted: &Directory, estate: &RemoteState, rest: UnmanagedPolicy) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
-    let mut looking = reference::Looking::new(wanted, estate);
+    let mut looking = reference::ReferenceValidator::new(wanted, estate);
     for (asset, step) in wanted.assets.iter().zip(&assets) {
-        asset::ruled_out(asset, (wanted, estate), &assets, &mut findings);
+        asset::find_conflicts(asset, (wanted, estate), &assets, &mut findings);
         looking.check_asset((asset, step), &mut findings);
     }
     for (workload, located) in &wanted.workloads {
-        workload::ruled_out((workload, located), estate, &mut findings);
+        workload::find_conflicts((workload, located), estate, &mut findings);
     }
     let workloads = wanted.workloads.iter().map(|(workload, _)| workload_step(workload, estate)).collect();
     let mut releases = Vec::new();
@@ -222,11 +222,11 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &RemoteState, re
         let step = release_step(server, release, estate, &assets)?;
         // A serving release stays valid, whatever happens to its assets.
         if step.action != ReleaseAction::Keep {
-            release::ruled_out((release, located), estate, &mut findings);
+            release::find_conflicts((release, located), estate, &mut findings);
         }
         // References of a draft are resolved at submission, so a kept draft is checked as well.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
-            looking.within((release, located), &mut findings);
+            looking.check_release((release, located), &mut findings);
         }
         releases.push(step);
     }
@@ -237,9 +237,9 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &RemoteState, re
         return Err(Failure::Files(findings));
     }
     let unmanaged = match rest {
-        Rest::Left => rest::left(wanted, estate, server.workspace()?)?,
-        Rest::Pruned => rest::pruned(server, (wanted, &assets), estate)?,
+        UnmanagedPolicy::Keep => unmanaged::list_kept(wanted, estate, server.workspace_id()?)?,
+        UnmanagedPolicy::Archive => unmanaged::list_pruned(server, (wanted, &assets), estate)?,
     };
-    let (server, workspace_id) = (server.address().to_owned(), server.workspace()?.to_owned());
+    let (server, workspace_id) = (server.address().to_owned(), server.workspace_id()?.to_owned());
     Ok(Plan { server, workspace_id, assets, workloads, releases, unmanaged })
 }

@@ -3,35 +3,35 @@
 //! The server resolves references at submission. A release includes the directory's content only if the newest
 //! version has it.
 
-use super::{directory::Directory, estate::RemoteState};
+use super::{directory::Directory, remote_state::RemoteState};
 use fairway_domain::asset::{
     kind::AssetKind,
-    reference::{AssetReference, references},
+    reference::{AssetReference, find_references},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The assets that the contents of a directory reach.
 #[derive(Default)]
-pub(super) struct Reached {
+pub(super) struct ReachableAssets {
     /// Assets that are referenced by slug alone.
     pub(super) by_slug: BTreeSet<String>,
     /// Assets whose versions must be loaded to continue.
     pub(super) unknown: BTreeSet<String>,
 }
 
-impl Reached {
+impl ReachableAssets {
     /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
     /// the directory are those of the server.
     pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
         let mut walk = ReferenceWalk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
-            named.for_each(|(slug, label)| walk.version(slug, Some(label)));
+            named.for_each(|(slug, label)| walk.visit(slug, Some(label)));
         }
         wanted.assets.iter().flat_map(|asset| &asset.references).for_each(|reference| walk.follow(reference));
         while let Some((kind, content)) = walk.waiting.pop() {
-            references(kind, content).iter().for_each(|reference| walk.follow(reference));
+            find_references(kind, content).iter().for_each(|reference| walk.follow(reference));
         }
         walk.reached
     }
@@ -44,7 +44,7 @@ struct ReferenceWalk<'w> {
     /// Visited slugs and labels. References between server assets may form cycles.
     seen: BTreeSet<(String, Option<String>)>,
     waiting: Vec<(AssetKind, &'w Value)>,
-    reached: Reached,
+    reached: ReachableAssets,
 }
 
 impl ReferenceWalk<'_> {
@@ -54,11 +54,11 @@ impl ReferenceWalk<'_> {
         if label.is_none() {
             self.reached.by_slug.insert(slug.to_owned());
         }
-        self.version(slug, label);
+        self.visit(slug, label);
     }
 
     /// Visits a version on the server. The directory's contents are the starting points.
-    fn version(&mut self, slug: &str, label: Option<&str>) {
+    fn visit(&mut self, slug: &str, label: Option<&str>) {
         let is_here = label.is_none() && self.wanted.assets.iter().any(|asset| asset.slug == slug);
         if is_here || !self.seen.insert((slug.to_owned(), label.map(str::to_owned))) {
             return;
@@ -68,8 +68,8 @@ impl ReferenceWalk<'_> {
             self.reached.unknown.insert(slug.to_owned());
             return;
         }
-        let kind = AssetKind::parse(super::estate::word(asset, "asset_kind"));
-        let content = self.estate.labelled(slug, label).and_then(|version| version.get("content"));
+        let kind = AssetKind::parse(super::remote_state::string_or_empty(asset, "asset_kind"));
+        let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
         self.waiting.extend(kind.zip(content));
     }
 }

@@ -1,15 +1,15 @@
 //! `asset check` and `prompt render` on local files.
 
-use crate::{Came, Terminal, directory, shown};
+use crate::{CommandOutput, Terminal, make_directory, path_text};
 use std::{io::Write as _, process::Stdio};
 
 const SKILL: &str = "kind: skill\nslug: s\nowner_ref: team:x\ncontent: {}\n";
 
 #[test]
 fn reports_all_files_despite_an_unknown_kind() {
-    let files = directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
+    let files = make_directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
     let names = ["notes.yaml", "other.yaml", "s.yaml"].map(|name| files.path().join(name));
-    let [notes, other, skill] = names.each_ref().map(shown);
+    let [notes, other, skill] = names.each_ref().map(path_text);
     let output = Terminal::offline().run(&["asset", "check", notes, other, skill]);
     assert_eq!(output.code, 1, "{}", output.err);
     for line in [
@@ -32,7 +32,7 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
     let terminal = Terminal::offline();
     let (policy, prompt) = ("demo/assets/ticket-policy.yaml", "examples/sync/assets/letters-prompt.yaml");
     for (kind, manifest) in [("policy_bundle", policy), ("prompt_template", prompt)] {
-        assert_eq!(terminal.done(&["asset", "check", "--kind", kind, manifest]), "valid\n");
+        assert_eq!(terminal.run_ok(&["asset", "check", "--kind", kind, manifest]), "valid\n");
     }
     let output = terminal.run(&["asset", "check", "--kind", "skill", policy]);
     assert_eq!(output.code, 1, "{}", output.err);
@@ -41,11 +41,11 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
 }
 
 /// Runs a command with this text on standard input.
-fn run_with_stdin(words: &[&str], text: &str) -> Came {
+fn run_with_stdin(words: &[&str], text: &str) -> CommandOutput {
     let mut command = Terminal::offline().command(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    Came::of(child.wait_with_output().unwrap())
+    CommandOutput::of(child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn reads_standard_input_as_dash_and_only_once() {
 fn inlines_sidecar_texts_into_content() {
     let terminal = Terminal::offline();
     let manifest = "examples/sync/assets/letters-prompt.yaml";
-    assert_eq!(terminal.done(&["asset", "check", manifest]), "valid\n");
-    let printed = terminal.done(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
+    assert_eq!(terminal.run_ok(&["asset", "check", manifest]), "valid\n");
+    let printed = terminal.run_ok(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(printed.contains("Where is my parcel?"), "{printed}");
     // Arguments have the same syntax as the inputs of a run.
-    let letter = directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
-    let read = format!("letter=@{}", shown(&letter.path().join("letter.txt")));
+    let letter = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
+    let read = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
     for (argument, input, expected) in [
         (read.as_str(), "", "Where are my\ntwo parcels?"),
         ("letter:=\"@home, 5\"", "", "@home, 5"),
@@ -100,7 +100,7 @@ fn inlines_sidecar_texts_into_content() {
     };
     let (wrong, apart, list) =
         (manifest("{/system_prompt: p.md}"), manifest("{/system_prompt: ../p.md}"), manifest("[p.md]"));
-    let files = directory(&[
+    let files = make_directory(&[
         ("wrong.yaml", &wrong),
         ("apart.yaml", &apart),
         ("list.yaml", &list),
@@ -117,13 +117,13 @@ fn inlines_sidecar_texts_into_content() {
     ] {
         let path = files.path().join(name);
         for words in [["asset", "check"], ["prompt", "render"]] {
-            let output = terminal.run(&[words[0], words[1], shown(&path)]);
+            let output = terminal.run(&[words[0], words[1], path_text(&path)]);
             assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", output.err);
         }
     }
     // The manifest's path has no folder part.
     let mut command = terminal.command(&["prompt", "render", "main.yaml"]);
-    let output = Came::of(command.current_dir(files.path().join("here")).output().unwrap());
+    let output = CommandOutput::of(command.current_dir(files.path().join("here")).output().unwrap());
     assert_eq!((output.code, output.out.as_str()), (0, "Hello from beside.\n"), "{}", output.err);
 }
 
@@ -133,8 +133,8 @@ fn treats_empty_environment_variables_as_unset() {
     let variables = ["SERVER", "TOKEN", "PROFILE", "ACTOR", "TENANT", "WORKSPACE", "CONFIG"];
     let mut command = terminal.command(&["workloads", "list"]);
     command.envs(variables.map(|name| (format!("FAIRWAY_CLI_{name}"), "")));
-    terminal.done(&["login", "--server", "http://127.0.0.1:9", "--unchecked"]);
-    let output = Came::of(command.output().unwrap());
+    terminal.run_ok(&["login", "--server", "http://127.0.0.1:9", "--unchecked"]);
+    let output = CommandOutput::of(command.output().unwrap());
     assert!(output.code == 3 && output.err.contains("http://127.0.0.1:9 cannot be reached"), "{}", output.err);
     let output = terminal.run(&["workloads", "list", "--server", ""]);
     assert!(output.code == 2, "an explicit empty argument is invalid: {}", output.err);

@@ -29,7 +29,7 @@ fn is_code(text: &str) -> bool {
 }
 
 /// The first code-like string after each finding expression, and code prefixes of failure messages.
-fn made(sources: &str) -> BTreeSet<&str> {
+fn codes_in_sources(sources: &str) -> BTreeSet<&str> {
     let mut codes = BTreeSet::new();
     for maker in CODE_PREFIXES {
         for (at, _) in sources.match_indices(maker) {
@@ -57,7 +57,7 @@ fn documented_codes_match_the_sources() {
     let (own, _) = own.split_once("<!-- /codes:cli -->").unwrap();
     let own: BTreeSet<&str> = documented_codes(own).collect();
     let sources = sources();
-    let made = made(&sources);
+    let made = codes_in_sources(&sources);
     assert!(made.len() > 30, "the scan found only {made:?}");
     let all: BTreeSet<&str> = documented_codes(&text).collect();
     let missing: Vec<_> = made.difference(&all).collect();

@@ -8,27 +8,27 @@ use std::fs;
 #[tokio::test]
 async fn demo_runs_and_second_apply_changes_nothing() {
     let app = TestApp::start().await;
-    let author = Terminal::at(&app).acting_as("user:demo-author");
-    let approver = Terminal::at(&app).acting_as("user:demo-approver");
-    let applied = author.json(&["sync", "apply", "demo"]);
+    let author = Terminal::connected(&app).acting_as("user:demo-author");
+    let approver = Terminal::connected(&app).acting_as("user:demo-approver");
+    let applied = author.run_json(&["sync", "apply", "demo"]);
     let release = applied["releases"][0]["release_id"].as_str().unwrap();
-    author.done(&["releases", "submit", release]);
-    approver.done(&["releases", "approve", release]);
-    approver.done(&["releases", "activate", release]);
+    author.run_ok(&["releases", "submit", release]);
+    approver.run_ok(&["releases", "approve", release]);
+    approver.run_ok(&["releases", "activate", release]);
 
     let example = applied["releases"][0]["example_inputs"]["ticket"].as_str().unwrap();
-    let printed = author.done(&["run", "ticket-classifier", "--env", "dev", "--input", &format!("ticket={example}")]);
+    let printed = author.run_ok(&["run", "ticket-classifier", "--env", "dev", "--input", &format!("ticket={example}")]);
     assert!(printed.contains("billing"), "{printed}");
     let listed = app.get("/v1/workloads/runtime-enabled?q=desk").await.expect(200);
     assert_eq!(listed[0]["slug"], "ticket-classifier", "{listed}");
     let page = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
     assert_eq!(page["interface_config"]["input_fields"][0]["name"], "ticket", "{page}");
-    let runs = author.json(&["executions", "list"]);
-    let evidence = author.json(&["evidence", "graph", runs[0]["execution_id"].as_str().unwrap()]);
+    let runs = author.run_json(&["executions", "list"]);
+    let evidence = author.run_json(&["evidence", "graph", runs[0]["execution_id"].as_str().unwrap()]);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
 
     let releases = app.get("/v1/releases").await.expect(200);
-    let again = author.json(&["sync", "apply", "demo"]);
+    let again = author.run_json(&["sync", "apply", "demo"]);
     assert_eq!(
         (&again["releases"][0]["state"], &again["releases"][0]["release_id"]),
         (&json!("active"), &json!(release))
@@ -56,6 +56,6 @@ fn demo_policy_decides_as_documented() {
         case("production", json!({ "ticket": "x" }), "deny", "no_matching_rule"),
     ]});
     fs::write(files.path().join("scenarios.json"), scenarios.to_string()).unwrap();
-    let printed = Terminal::offline().done(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
+    let printed = Terminal::offline().run_ok(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 11 tests, 0 failed; 3 of 3 rules matched\n");
 }

@@ -58,7 +58,7 @@ async fn guide_commands_succeed() {
 #[test]
 fn guide_mentions_every_command() {
     let text = std::fs::read_to_string(root().join("docs/guide/cli.md")).unwrap();
-    let help = Terminal::offline().done(&["--help"]);
+    let help = Terminal::offline().run_ok(&["--help"]);
     let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
     let names: Vec<&str> = commands
         .lines()

@@ -7,18 +7,18 @@
     reason = "a test ends at the first surprise, helpers included"
 )]
 
-mod ask;
-mod away;
+mod submit;
+mod server_loss;
 mod check;
 mod codes;
-mod corpus;
+mod server_parity;
 mod demo;
-mod every;
+mod all_commands;
 mod guide;
 mod policy;
-mod stranger;
+mod hostile_server;
 mod sync;
-mod talk;
+mod commands;
 mod wait;
 
 use fairway_testkit::TestApp;
@@ -38,14 +38,14 @@ struct Terminal {
 }
 
 /// The exit code and the output of a command.
-struct Came {
+struct CommandOutput {
     code: i32,
     out: String,
     err: String,
 }
 
 impl Terminal {
-    fn at(app: &TestApp) -> Self {
+    fn connected(app: &TestApp) -> Self {
         Self { server: Some(format!("http://{}", app.address())), ..Self::offline() }
     }
 
@@ -72,28 +72,28 @@ impl Terminal {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Came {
-        Came::of(self.command(words).output().unwrap())
+    fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(words).output().unwrap())
     }
 
     /// Runs a command that must succeed, and returns its standard output.
-    fn done(&self, words: &[&str]) -> String {
+    fn run_ok(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
         output.out
     }
 
     /// Like [`Self::done`], with the output parsed as JSON.
-    fn json(&self, words: &[&str]) -> Value {
+    fn run_json(&self, words: &[&str]) -> Value {
         let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
-        serde_json::from_str(&self.done(&words)).unwrap()
+        serde_json::from_str(&self.run_ok(&words)).unwrap()
     }
 }
 
 impl Terminal {
     /// Runs a command that must succeed, and returns its standard output and its CPU time in seconds. CPU time
     /// depends less on the machine's load than elapsed time.
-    fn timed(&self, words: &[&str]) -> (String, f64) {
+    fn run_timed(&self, words: &[&str]) -> (String, f64) {
         let fairway = self.command(words);
         let mut shell = Command::new("bash");
         shell
@@ -101,14 +101,14 @@ impl Terminal {
             .arg(fairway.get_program())
             .args(fairway.get_args());
         shell.env_clear().envs(fairway.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let output = Came::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
+        let output = CommandOutput::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
         assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
         let times = output.err.lines().next_back().unwrap();
         (output.out, times.split(' ').map(|time| time.parse::<f64>().unwrap()).sum())
     }
 }
 
-impl Came {
+impl CommandOutput {
     fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
@@ -121,7 +121,7 @@ fn root() -> PathBuf {
 }
 
 /// Creates a directory with these files.
-fn directory(files: &[(&str, &str)]) -> TempDir {
+fn make_directory(files: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = root.path().join(name);
@@ -131,6 +131,6 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
     root
 }
 
-fn shown<T: AsRef<OsStr> + ?Sized>(path: &T) -> &str {
+fn path_text<T: AsRef<OsStr> + ?Sized>(path: &T) -> &str {
     path.as_ref().to_str().unwrap()
 }

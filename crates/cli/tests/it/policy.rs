@@ -1,6 +1,6 @@
 //! `policy test`: bundles and scenarios of a directory, offline.
 
-use crate::{Terminal, directory, shown};
+use crate::{Terminal, make_directory, path_text};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -9,19 +9,19 @@ const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\
 #[test]
 fn examples_pass_with_full_rule_coverage() {
     let terminal = Terminal::offline();
-    let printed = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
+    let printed = terminal.run_ok(&["policy", "test", "examples/policy", "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched\n");
-    let printed = terminal.done(&["policy", "test", "demo", "--require-coverage"]);
+    let printed = terminal.run_ok(&["policy", "test", "demo", "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 5 tests, 0 failed; 3 of 3 rules matched\n");
 }
 
 #[test]
 fn reports_failures_and_unreachable_rules_with_position() {
     let scenarios = "bundle: b\nscenarios:\n  - name: big is refused\n    input: {environment: dev, inputs: {n: 6}}\n    expect: {outcome: allow, obligations: []}\n  - name: right\n    input: {environment: prod, inputs: {n: 1}}\n    expect: {outcome: deny, reason_code: no_matching_rule, matched_rules: []}\n";
-    let files = directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
+    let files = make_directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
     let report = files.path().join("report.xml");
     let terminal = Terminal::offline();
-    let output = terminal.run(&["policy", "test", shown(files.path()), "--junit", shown(&report)]);
+    let output = terminal.run(&["policy", "test", path_text(files.path()), "--junit", path_text(&report)]);
     assert_eq!(output.code, 1);
     assert!(
         output.out.contains("scenarios.yaml:3: b: big is refused: outcome: expected allow, decided deny"),
@@ -35,7 +35,7 @@ fn reports_failures_and_unreachable_rules_with_position() {
     );
     let xml = std::fs::read_to_string(&report).unwrap();
     assert!(xml.contains("tests=\"3\"") && xml.contains("failures=\"1\"") && xml.contains("big is refused"), "{xml}");
-    let output = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
+    let output = terminal.run(&["policy", "test", path_text(files.path()), "--output", "json"]);
     let printed: Value = serde_json::from_str(&output.out).unwrap();
     let rules = &printed["bundles"][0]["rules"];
     assert_eq!((&rules[0]["met"], &rules[1]["idle"]["shadowed_by"]), (&2.into(), &"dev".into()), "{printed}");
@@ -45,13 +45,13 @@ fn reports_failures_and_unreachable_rules_with_position() {
 #[test]
 fn require_coverage_fails_for_unmatched_rules() {
     let text = "rules:\n  - {id: a, condition: always, outcome: allow, reason_code: a}\n  - {id: b, condition: 'lane == \"x\"', outcome: deny, reason_code: b}\ntests:\n  - {name: t, input: {}, expect: {outcome: allow}}\n";
-    let files = directory(&[("plain.yaml", text)]);
+    let files = make_directory(&[("plain.yaml", text)]);
     let terminal = Terminal::offline();
-    let output = terminal.run(&["policy", "test", shown(files.path())]);
+    let output = terminal.run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 0 && output.err.contains("`b` is matched by no test"), "{}", output.err);
     let report = files.path().join("report.xml");
     let junit = |words: &[&str]| {
-        let words = [&["policy", "test", shown(files.path()), "--junit", shown(&report)], words].concat();
+        let words = [&["policy", "test", path_text(files.path()), "--junit", path_text(&report)], words].concat();
         (terminal.run(&words).code, std::fs::read_to_string(&report).unwrap())
     };
     let (code, xml) = junit(&["--require-coverage"]);
@@ -86,20 +86,20 @@ fn reports_invalid_files_in_one_line_with_position() {
         ("s.yaml", "bundle: nobody\nscenarios: []\n", "unknown_bundle"),
         ("none.txt", "", "no_bundles"),
     ] {
-        let files = directory(&[(name, text)]);
-        let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+        let files = make_directory(&[(name, text)]);
+        let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
         assert_eq!(output.code, 1, "{text}");
         let line = output.err.lines().next().unwrap();
-        assert!(line.starts_with(shown(files.path())) && line.contains(&format!(": {code}: ")), "{}", output.err);
+        assert!(line.starts_with(path_text(files.path())) && line.contains(&format!(": {code}: ")), "{}", output.err);
     }
     let others = [("b.yaml", BUNDLE), ("skill.yaml", "kind: skill\ncontent: {}\n"), ("k8s.yaml", "kind: ConfigMap\n")];
-    Terminal::offline().done(&["policy", "test", shown(directory(&others).path())]);
+    Terminal::offline().run_ok(&["policy", "test", path_text(make_directory(&others).path())]);
     let files =
-        directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
-    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+        make_directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
+    let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("s.yaml:2:13: invalid_scenario"), "{}", output.err);
     std::os::unix::fs::symlink("/etc/passwd", files.path().join("out.yaml")).unwrap();
-    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("out.yaml:1:1: link_leads_out"), "{}", output.err);
 }
 
@@ -120,8 +120,8 @@ fn runs_ten_thousand_tests_within_the_cpu_bound() {
         files.push((format!("b{number}.yaml"), text));
     }
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    let files = directory(&files);
-    let (printed, busy) = Terminal::offline().timed(&["policy", "test", shown(files.path())]);
+    let files = make_directory(&files);
+    let (printed, busy) = Terminal::offline().run_timed(&["policy", "test", path_text(files.path())]);
     assert_eq!(printed, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules matched\n");
     let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
     assert!(busy < bar, "{busy} s");
@@ -136,17 +136,17 @@ fn reads_sidecar_texts_of_bundles() {
         )
     };
     let terminal = Terminal::offline();
-    let files = directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
-    let printed = terminal.done(&["policy", "test", shown(files.path()), "--require-coverage"]);
+    let files = make_directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
+    let printed = terminal.run_ok(&["policy", "test", path_text(files.path()), "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 1 tests, 0 failed; 1 of 1 rules matched\n");
     std::fs::write(files.path().join("assets/dev.cel"), "environment == \"prod\"").unwrap();
-    let output = terminal.run(&["policy", "test", shown(files.path())]);
+    let output = terminal.run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.out.contains("in dev: outcome: expected allow, decided deny"), "{}", output.out);
     for (name, code) in [("gone.cel", "gone.cel:1:1: file_unreadable"), ("../b.cel", "b.yaml:10:3: link_leads_out")] {
         std::fs::write(files.path().join("assets/b.yaml"), manifest(name)).unwrap();
-        let tested = terminal.run(&["policy", "test", shown(files.path())]);
+        let tested = terminal.run(&["policy", "test", path_text(files.path())]);
         let planned = Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() };
-        let planned = planned.run(&["sync", "plan", shown(files.path())]);
+        let planned = planned.run(&["sync", "plan", path_text(files.path())]);
         assert!(tested.code == 1 && tested.err.contains(code), "{}", tested.err);
         assert_eq!(tested.err.lines().next(), planned.err.lines().next(), "both commands report the same error");
     }
@@ -156,14 +156,14 @@ fn reads_sidecar_texts_of_bundles() {
 fn reports_an_invalid_bundle_once() {
     let scenarios = "bundle: b\nscenarios: [{name: n, input: {}, expect: {outcome: deny}}]\n";
     let broken = BUNDLE.replace("outcome: deny", "outcome: dance");
-    let files = directory(&[("rules.yaml", broken.as_str()), ("scenarios.yaml", scenarios)]);
-    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    let files = make_directory(&[("rules.yaml", broken.as_str()), ("scenarios.yaml", scenarios)]);
+    let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(
         output.code == 1 && output.err.contains("rules.yaml:8:") && !output.err.contains("unknown_bundle"),
         "{}",
         output.err
     );
-    let files = directory(&[("rules.yaml", &BUNDLE.replace("slug: b", "slug: c")), ("scenarios.yaml", scenarios)]);
-    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    let files = make_directory(&[("rules.yaml", &BUNDLE.replace("slug: b", "slug: c")), ("scenarios.yaml", scenarios)]);
+    let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", output.err);
 }

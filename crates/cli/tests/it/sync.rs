@@ -1,15 +1,15 @@
 //! `sync`: synchronizes a server with a directory.
 
 mod bad_input;
-mod included;
-mod meanwhile;
+mod transitive_references;
+mod concurrent_changes;
 mod prune;
 mod pull;
-mod referred;
+mod unusable_references;
 mod release;
-mod together;
+mod concurrent_apply;
 
-use crate::{Terminal, directory, root, shown};
+use crate::{Terminal, make_directory, root, path_text};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{
@@ -21,7 +21,7 @@ use std::{
 use tempfile::TempDir;
 
 /// A writable copy of a directory of the checkout.
-fn copy(folder: &str) -> TempDir {
+fn copy_directory(folder: &str) -> TempDir {
     let copied = tempfile::tempdir().unwrap();
     let status =
         std::process::Command::new("cp").arg("-r").arg(root().join(folder).join(".")).arg(copied.path()).status();
@@ -30,12 +30,12 @@ fn copy(folder: &str) -> TempDir {
 }
 
 /// All files of a directory with their content.
-fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+fn file_contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(bytes(&path));
+            found.extend(file_contents(&path));
         } else {
             found.insert(path.display().to_string(), fs::read(&path).unwrap());
         }
@@ -46,34 +46,34 @@ fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[tokio::test]
 async fn plan_apply_and_status_follow_changes() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = copy("examples/sync");
-    let folder = shown(files.path());
-    let plan = terminal.done(&["sync", "plan", folder]);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let folder = path_text(files.path());
+    let plan = terminal.run_ok(&["sync", "plan", folder]);
     assert!(
         plan.contains("+ prompt_template letters-prompt is created")
             && plan.contains("+ release of letters for dev is drafted"),
         "{plan}"
     );
     assert_eq!(terminal.run(&["sync", "status", folder]).code, 2);
-    let assets = terminal.json(&["assets", "list"]);
+    let assets = terminal.run_json(&["assets", "list"]);
     assert!(!assets.to_string().contains("letters-prompt"), "a plan changes nothing");
 
-    let applied = terminal.json(&["sync", "apply", folder]);
+    let applied = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!(applied["releases"][0]["state"], "draft", "never more than a draft: {applied}");
     let release = applied["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    assert_eq!(terminal.json(&["releases", "show", &release])["bindings"].as_array().unwrap().len(), 4);
-    assert!(terminal.done(&["assets", "content", "letters-prompt"]).contains("You sort letters"), "the sidecar text");
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
-    let again = terminal.json(&["sync", "apply", folder]);
+    assert_eq!(terminal.run_json(&["releases", "show", &release])["bindings"].as_array().unwrap().len(), 4);
+    assert!(terminal.run_ok(&["assets", "content", "letters-prompt"]).contains("You sort letters"), "the sidecar text");
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
+    let again = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!(again["releases"][0]["release_id"], release.as_str(), "applying again changes nothing");
-    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
+    assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
 
     // A changed file creates a version and a release.
     let prompt = files.path().join("assets/letters-prompt.md");
     let text = fs::read_to_string(&prompt).unwrap();
     fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
-    let plan = terminal.done(&["sync", "plan", folder]);
+    let plan = terminal.run_ok(&["sync", "plan", folder]);
     assert!(
         plan.contains("~ prompt_template letters-prompt gets a version")
             && plan.contains("+  You sort letters and cards"),
@@ -83,40 +83,40 @@ async fn plan_apply_and_status_follow_changes() {
     let status = terminal.run(&["sync", "status", folder]);
     assert!(status.code == 2 && status.out.contains("letters-prompt gets a version\n"), "{}", status.err);
     assert!(!status.out.contains("sort letters"), "{}", status.out);
-    let next = terminal.json(&["sync", "apply", folder]);
+    let next = terminal.run_json(&["sync", "apply", folder]);
     assert_ne!(next["releases"][0]["release_id"], release.as_str());
-    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
+    assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
     // A reverted file reuses the earlier version.
     fs::write(&prompt, &text).unwrap();
-    let back = terminal.json(&["sync", "apply", folder]);
+    let back = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!(back["releases"][0]["release_id"], release.as_str());
-    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
+    assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
     let workload = files.path().join("workloads/letters.yaml");
     let text = fs::read_to_string(&workload).unwrap();
     fs::write(&workload, text.replace("name: Letters", "name: Letters and cards")).unwrap();
-    assert!(terminal.done(&["sync", "plan", folder]).contains("~ workload letters changes: name"));
-    terminal.done(&["sync", "apply", folder]);
-    assert_eq!(terminal.json(&["workloads", "show", "letters"])["name"], "Letters and cards");
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
+    assert!(terminal.run_ok(&["sync", "plan", folder]).contains("~ workload letters changes: name"));
+    terminal.run_ok(&["sync", "apply", folder]);
+    assert_eq!(terminal.run_json(&["workloads", "show", "letters"])["name"], "Letters and cards");
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
 #[tokio::test]
 async fn refuses_a_stale_plan() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = copy("examples/sync");
-    let (folder, plan) = (shown(files.path()), terminal.home.path().join("plan.json"));
-    let plan = shown(&plan).to_owned();
-    terminal.done(&["sync", "plan", folder, "--out", &plan]);
-    terminal.done(&["sync", "apply", folder, "--plan", &plan]);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let (folder, plan) = (path_text(files.path()), terminal.home.path().join("plan.json"));
+    let plan = path_text(&plan).to_owned();
+    terminal.run_ok(&["sync", "plan", folder, "--out", &plan]);
+    terminal.run_ok(&["sync", "apply", folder, "--plan", &plan]);
     let stale = terminal.run(&["sync", "apply", folder, "--plan", &plan]);
     assert!(stale.code == 1 && stale.err.contains("stale_plan"), "the server changed: {}", stale.err);
-    terminal.done(&["sync", "plan", folder, "--out", &plan]);
+    terminal.run_ok(&["sync", "plan", folder, "--out", &plan]);
     fs::write(files.path().join("assets/letters-prompt.md"), "Something else: $arg:letter\n").unwrap();
     let stale = terminal.run(&["sync", "apply", folder, "--plan", &plan]);
     assert!(stale.code == 1 && stale.err.contains("stale_plan"), "the directory changed: {}", stale.err);
     assert_eq!(
-        terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(),
+        terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(),
         1,
         "nothing was done"
     );
@@ -125,13 +125,13 @@ async fn refuses_a_stale_plan() {
 #[tokio::test]
 async fn prune_archives_only_unused_assets() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = copy("examples/sync");
-    let folder = shown(files.path());
-    terminal.done(&["sync", "apply", folder]);
-    app.given().prompt("forgotten").await;
-    assert!(terminal.done(&["sync", "plan", folder]).contains("? asset forgotten is not in the directory; kept"));
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n", "unmanaged assets are no difference");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let folder = path_text(files.path());
+    terminal.run_ok(&["sync", "apply", folder]);
+    app.fixtures().prompt("forgotten").await;
+    assert!(terminal.run_ok(&["sync", "plan", folder]).contains("? asset forgotten is not in the directory; kept"));
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n", "unmanaged assets are no difference");
     fs::remove_dir_all(files.path().join("releases")).unwrap();
     fs::remove_file(files.path().join("assets/letters-model.yaml")).unwrap();
     let blocked = terminal.run(&["sync", "apply", folder, "--prune"]);
@@ -140,44 +140,44 @@ async fn prune_archives_only_unused_assets() {
         "{}",
         blocked.err
     );
-    assert!(terminal.done(&["assets", "list", "--state", "active"]).contains("forgotten"), "nothing was done");
+    assert!(terminal.run_ok(&["assets", "list", "--state", "active"]).contains("forgotten"), "nothing was done");
     let release =
-        terminal.json(&["releases", "list", "--workload", "letters"])[0]["release_id"].as_str().unwrap().to_owned();
-    terminal.done(&["releases", "retire", &release]);
-    terminal.done(&["sync", "apply", folder, "--prune"]);
-    let archived = terminal.done(&["assets", "list", "--state", "archived"]);
+        terminal.run_json(&["releases", "list", "--workload", "letters"])[0]["release_id"].as_str().unwrap().to_owned();
+    terminal.run_ok(&["releases", "retire", &release]);
+    terminal.run_ok(&["sync", "apply", folder, "--prune"]);
+    let archived = terminal.run_ok(&["assets", "list", "--state", "archived"]);
     assert!(archived.contains("forgotten") && archived.contains("letters-model"), "{archived}");
-    let taken = copy("examples/sync");
-    let refused = terminal.run(&["sync", "plan", shown(taken.path())]);
+    let taken = copy_directory("examples/sync");
+    let refused = terminal.run(&["sync", "plan", path_text(taken.path())]);
     assert!(refused.code == 1 && refused.err.contains("letters-model.yaml:2:7: asset_not_active"), "{}", refused.err);
 }
 
 #[tokio::test]
 async fn pulled_files_are_in_sync() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let approver = Terminal::at(&app).acting_as("user:grace");
-    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let approver = Terminal::connected(&app).acting_as("user:grace");
+    let applied = terminal.run_json(&["sync", "apply", "examples/sync"]);
     let release = applied["releases"][0]["release_id"].as_str().unwrap();
-    terminal.done(&["releases", "submit", release]);
-    approver.done(&["releases", "approve", release]);
-    approver.done(&["releases", "activate", release]);
+    terminal.run_ok(&["releases", "submit", release]);
+    approver.run_ok(&["releases", "approve", release]);
+    approver.run_ok(&["releases", "activate", release]);
 
     let pulled = terminal.home.path().join("pulled");
-    let folder = shown(&pulled);
-    terminal.done(&["sync", "pull", folder]);
-    let first = bytes(&pulled);
+    let folder = path_text(&pulled);
+    terminal.run_ok(&["sync", "pull", folder]);
+    let first = file_contents(&pulled);
     assert_eq!(first.len(), 8, "{:?}", first.keys());
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
-    terminal.done(&["sync", "pull", folder]);
-    assert_eq!(bytes(&pulled), first, "equal server states produce equal bytes");
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
+    terminal.run_ok(&["sync", "pull", folder]);
+    assert_eq!(file_contents(&pulled), first, "equal server states produce equal bytes");
     fs::remove_dir_all(&pulled).unwrap();
-    terminal.done(&["sync", "pull", folder]);
-    assert_eq!(bytes(&pulled), first);
+    terminal.run_ok(&["sync", "pull", folder]);
+    assert_eq!(file_contents(&pulled), first);
     // An equivalent file keeps its comments.
-    let mine = copy("examples/sync");
-    let before = bytes(mine.path());
-    let printed = terminal.done(&["sync", "pull", shown(mine.path())]);
+    let mine = copy_directory("examples/sync");
+    let before = file_contents(mine.path());
+    let printed = terminal.run_ok(&["sync", "pull", path_text(mine.path())]);
     let kept = "assets/letters-policy.yaml";
     assert_eq!(fs::read(mine.path().join(kept)).unwrap(), fs::read(root().join("examples/sync").join(kept)).unwrap());
     let changed: Vec<&String> =
@@ -188,7 +188,7 @@ async fn pulled_files_are_in_sync() {
 #[tokio::test]
 async fn invalid_directory_changes_nothing() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
     let skill = |slug: &str, body: &str| {
         format!(
@@ -221,17 +221,17 @@ async fn invalid_directory_changes_nothing() {
         ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\ninterface_config: {presentation_mode: dance}\n".to_owned(), "invalid_interface"),
         ("assets/b.yaml", "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: ../../etc/passwd}\n".to_owned(), "link_leads_out"),
     ] {
-        let files = directory(&[("assets/good.yaml", good), (name, &text)]);
-        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+        let files = make_directory(&[("assets/good.yaml", good), (name, &text)]);
+        let output = terminal.run(&["sync", "apply", path_text(files.path())]);
         assert_eq!(output.code, 1, "{name} {code}: {}{}", output.out, output.err);
         let line = output.err.lines().next().unwrap();
         let is_reported = code.split('|').any(|code| line.contains(&format!(": {code}: ")));
-        assert!(is_reported && line.starts_with(shown(&files.path().join(name))), "{code}: {}", output.err);
+        assert!(is_reported && line.starts_with(path_text(&files.path().join(name))), "{code}: {}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was created");
     }
-    let files = directory(&[("assets/good.yaml", good)]);
+    let files = make_directory(&[("assets/good.yaml", good)]);
     std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();
-    let output = terminal.run(&["sync", "plan", shown(files.path())]);
+    let output = terminal.run(&["sync", "plan", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("link_leads_out"), "{}", output.err);
     assert_eq!(terminal.run(&["sync", "plan", "/nowhere/at/all"]).code, 1);
 }
@@ -239,9 +239,9 @@ async fn invalid_directory_changes_nothing() {
 #[tokio::test]
 async fn apply_continues_an_interrupted_attempt() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
     // An interrupted attempt leaves some assets, a workload without its interface, and a draft without all bindings.
-    let policy = app.given().by("user:ada").policy("letters-policy").await;
+    let policy = app.fixtures().as_actor("user:ada").policy("letters-policy").await;
     let workload = json!({ "slug": "letters", "owner_ref": "team:post", "invocation_mode": "form", "name": "Letters" });
     let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
     let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });
@@ -249,16 +249,16 @@ async fn apply_continues_an_interrupted_attempt() {
     // And an asset without a version: its diff has only added lines.
     let style = json!({ "slug": "house-style", "asset_kind": "skill", "owner_ref": "team:post" });
     app.post("/v1/assets", style).as_actor("user:ada").await.expect(201);
-    let shown = terminal.done(&["sync", "plan", "examples/sync"]);
+    let shown = terminal.run_ok(&["sync", "plan", "examples/sync"]);
     assert!(shown.contains("~ skill house-style gets a version\n") && shown.contains("    +body: Be brief"), "{shown}");
     assert!(!shown.contains("null"), "{shown}");
-    let plan = terminal.json(&["sync", "plan", "examples/sync"]);
+    let plan = terminal.run_json(&["sync", "plan", "examples/sync"]);
     assert_eq!(plan["releases"][0]["action"], "complete", "{plan}");
     assert_eq!(plan["workloads"][0]["fields"].as_object().unwrap().keys().collect::<Vec<_>>(), ["interface_config"]);
-    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    let applied = terminal.run_json(&["sync", "apply", "examples/sync"]);
     assert_eq!(applied["releases"][0]["release_id"], draft["release_id"]);
-    assert_eq!(terminal.done(&["sync", "status", "examples/sync"]), "in sync\n");
-    let board: Value = terminal.json(&["releases", "lanes", "letters", "--env", "dev"]);
+    assert_eq!(terminal.run_ok(&["sync", "status", "examples/sync"]), "in sync\n");
+    let board: Value = terminal.run_json(&["releases", "lanes", "letters", "--env", "dev"]);
     assert!(board.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {board}");
 }
 
@@ -267,7 +267,7 @@ async fn apply_continues_an_interrupted_attempt() {
 #[tokio::test]
 async fn compares_unchanged_files_within_the_time_bound() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
     let is_optimised = !cfg!(debug_assertions);
     let many: usize = if is_optimised || fairway_testkit::is_long() { 1000 } else { 200 };
     let allowed = Duration::from_millis(if is_optimised { 2 } else { 20 }) * u32::try_from(many).unwrap();
@@ -278,12 +278,12 @@ async fn compares_unchanged_files_within_the_time_bound() {
         })
         .collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    let files = directory(&files);
-    terminal.done(&["sync", "apply", shown(files.path())]);
+    let files = make_directory(&files);
+    terminal.run_ok(&["sync", "apply", path_text(files.path())]);
     // The best of three runs reduces the influence of other load.
     let took = (0..3).map(|_| {
         let since = Instant::now();
-        let printed = terminal.done(&["sync", "plan", shown(files.path())]);
+        let printed = terminal.run_ok(&["sync", "plan", path_text(files.path())]);
         assert_eq!(printed, format!("{many} up to date; nothing to do\n"));
         since.elapsed()
     });

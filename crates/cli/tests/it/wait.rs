@@ -12,9 +12,9 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     let app = TestApp::builder().without_worker().start().await;
     let workload = app.active_workload("letters").await;
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
-    let terminal = Terminal::at(&app);
+    let terminal = Terminal::connected(&app);
     // Without a worker the run stays queued.
-    let id = terminal.done(&["run", &slug, "--env", "dev", "--no-wait"]);
+    let id = terminal.run_ok(&["run", &slug, "--env", "dev", "--no-wait"]);
     let id = id.trim();
     let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
     assert_eq!(waited.code, 5, "{}", waited.err);
@@ -34,8 +34,8 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     let last_line = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
     assert!(last_line.contains(id), "{last_line}");
-    assert_eq!(terminal.json(&["executions", "show", id])["status"], "queued", "Ctrl-C leaves the run alone");
-    terminal.done(&["executions", "cancel", id]);
+    assert_eq!(terminal.run_json(&["executions", "show", id])["status"], "queued", "Ctrl-C leaves the run alone");
+    terminal.run_ok(&["executions", "cancel", id]);
     let ended = terminal.run(&["executions", "wait", id]);
     assert!(ended.code == 1 && ended.err.contains("cancelled"), "{}", ended.err);
 }
@@ -43,7 +43,7 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
 /// A server with queued dispatch and no worker.
 async fn queued_server() -> (TestApp, String) {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").without_worker().start().await;
-    let slug = app.given().active_workload("main").await.slug;
+    let slug = app.fixtures().active_workload("main").await.slug;
     (app, slug)
 }
 
@@ -60,12 +60,12 @@ fn start_wait(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReade
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_id_of_a_queued_run_on_exit() {
     let (app, slug) = queued_server().await;
-    let terminal = Terminal::at(&app);
+    let terminal = Terminal::connected(&app);
     let output = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
     assert_eq!(output.code, 5, "{}", output.err);
     let last = output.err.lines().last().unwrap();
     let run = last.strip_prefix("fairway: run ").and_then(|rest| rest.split_once(" is still running; ")).unwrap().0;
-    assert_eq!(terminal.json(&["executions", "show", run])["status"], "queued");
+    assert_eq!(terminal.run_json(&["executions", "show", run])["status"], "queued");
     assert!(output.err.contains("the run is queued"), "{}", output.err);
 
     for signal in ["-INT", "-TERM"] {
@@ -74,17 +74,17 @@ async fn reports_id_of_a_queued_run_on_exit() {
         let last = messages.map(Result::unwrap).last().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(5), "{signal}: {last}");
         assert!(last.starts_with(&format!("fairway: run {run} is still running; ")), "{signal}: {last}");
-        assert_eq!(terminal.json(&["executions", "show", &run])["status"], "queued", "the run continues");
+        assert_eq!(terminal.run_json(&["executions", "show", &run])["status"], "queued", "the run continues");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_survives_a_server_restart() {
     let (app, slug) = queued_server().await;
-    let terminal = Terminal::at(&app);
+    let terminal = Terminal::connected(&app);
     let (child, run, mut messages) = start_wait(&terminal, &slug);
     // Restarted at the same address and database, with a worker.
-    let anew = TestApp::builder().beside(&app).setting("FAIRWAY_BIND", app.address().to_string());
+    let anew = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;
     let lost = format!("the server does not respond; run {run} may still be running; retrying");
     assert!(messages.any(|line| line.unwrap() == lost), "the wait ended");

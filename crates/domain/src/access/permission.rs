@@ -86,7 +86,7 @@ impl Permissions {
 
     /// The union of both sets.
     #[must_use]
-    pub const fn with(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -137,7 +137,7 @@ const VIEWER: Permissions = Permissions::of(&[
 ]);
 const RUNTIME_USER: Permissions =
     Permissions::of(&[P::WorkloadView, P::ExecutionRun, P::NotificationRead, P::NotificationPreferenceSelfManage]);
-const AUTHOR: Permissions = VIEWER.with(Permissions::of(&[
+const AUTHOR: Permissions = VIEWER.union(Permissions::of(&[
     P::AssetCreate,
     P::AssetEdit,
     P::WorkloadCreate,
@@ -148,8 +148,8 @@ const AUTHOR: Permissions = VIEWER.with(Permissions::of(&[
     P::UseCaseAuthor,
     P::UseCasePublish,
 ]));
-const APPROVER: Permissions = VIEWER.with(Permissions::of(&[P::ReleaseApprove, P::ConnectionRead]));
-const OPERATOR: Permissions = VIEWER.with(Permissions::of(&[
+const APPROVER: Permissions = VIEWER.union(Permissions::of(&[P::ReleaseApprove, P::ConnectionRead]));
+const OPERATOR: Permissions = VIEWER.union(Permissions::of(&[
     P::WorkloadEdit,
     P::WorkloadSuspend,
     P::WorkloadExpose,
@@ -163,19 +163,19 @@ const OPERATOR: Permissions = VIEWER.with(Permissions::of(&[
     P::AccessRequestGrant,
     P::NotificationDeliveryView,
 ]));
-const AUDITOR: Permissions = VIEWER.with(Permissions::of(&[
+const AUDITOR: Permissions = VIEWER.union(Permissions::of(&[
     P::AuditView,
     P::NotificationAuditView,
     P::NotificationDeliveryView,
     P::ConnectionRead,
 ]));
 const WORKSPACE_ADMIN: Permissions = RUNTIME_USER
-    .with(AUTHOR)
-    .with(APPROVER)
-    .with(OPERATOR)
-    .with(AUDITOR)
-    .with(Permissions::of(&[P::NotificationDestinationManage, P::WorkspaceManage]));
-const TENANT_ADMIN: Permissions = WORKSPACE_ADMIN.with(Permissions::of(&[P::TenantManage]));
+    .union(AUTHOR)
+    .union(APPROVER)
+    .union(OPERATOR)
+    .union(AUDITOR)
+    .union(Permissions::of(&[P::NotificationDestinationManage, P::WorkspaceManage]));
+const TENANT_ADMIN: Permissions = WORKSPACE_ADMIN.union(Permissions::of(&[P::TenantManage]));
 const PLATFORM_ADMIN: Permissions = Permissions::of(Permission::ALL);
 
 /// A set of roles.
@@ -191,7 +191,7 @@ impl Roles {
 
     /// The intersection of both sets.
     #[must_use]
-    pub const fn common(self, other: Self) -> Self {
+    pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 

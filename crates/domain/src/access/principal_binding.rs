@@ -78,7 +78,7 @@ impl PrincipalBinding {
             revision: Revision::FIRST,
         };
         let fact = next.fact(FactKind::PrincipalBindingCreated, workload, stamp);
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 
     /// Replaces the lane.
@@ -86,7 +86,7 @@ impl PrincipalBinding {
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self { lane, updated_at, updated_by, revision: self.revision.next(), ..self.clone() };
         let fact = next.fact(FactKind::PrincipalBindingChanged, workload, stamp);
-        Change::replacing(next, self.revision, fact)
+        Change::replace(next, self.revision, fact)
     }
 
     /// The audit fact for this binding or its removal.
@@ -121,7 +121,7 @@ impl CallerLanes {
     /// Resolves the lanes. The actor's own binding overrides those of its groups; among groups, the most restrictive
     /// lane wins.
     #[must_use]
-    pub fn of(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
+    pub fn from_bindings(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
         let mut lanes = BTreeMap::new();
         for LaneBinding { workload_id, lane, .. } in of_groups {
@@ -163,14 +163,14 @@ pub trait PrincipalBindingStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<PrincipalBinding>, StoreError>;
     /// Stores a binding and raises the access revision.
-    async fn commit_principal(
+    async fn commit_binding(
         &self,
         scope: TenantScope,
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Removes a binding if it is unchanged since it was read, and raises the access revision.
-    async fn commit_end(&self, scope: TenantScope, expected: &PrincipalBinding, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_removal(&self, scope: TenantScope, expected: &PrincipalBinding, fact: Fact) -> Result<(), CommitError>;
 }
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ mod tests {
             if turned {
                 bound.reverse();
             }
-            CallerLanes::of(&actor("user:ada"), bound)
+            CallerLanes::from_bindings(&actor("user:ada"), bound)
         };
         for turned in [false, true] {
             let lanes = [first, second, third].map(|workload| lanes(turned).lane(workload));

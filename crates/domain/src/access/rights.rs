@@ -82,7 +82,7 @@ impl Grant {
 
 /// A resource's position in the hierarchy, with all enclosing scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ResourceScope {
     /// The tenant; `None` for the platform.
     pub tenant: Option<TenantId>,
     /// The namespace, if any.
@@ -93,7 +93,7 @@ pub struct Place {
     pub workload: Option<WorkloadId>,
 }
 
-impl Place {
+impl ResourceScope {
     /// The whole installation.
     pub const PLATFORM: Self = Self { tenant: None, namespace: None, workspace: None, workload: None };
 
@@ -111,7 +111,7 @@ impl Place {
 
     /// Narrows the scope to one workload in it.
     #[must_use]
-    pub const fn of_workload(self, workload: WorkloadId) -> Self {
+    pub const fn for_workload(self, workload: WorkloadId) -> Self {
         Self { workload: Some(workload), ..self }
     }
 
@@ -141,17 +141,17 @@ impl Rights {
 
     /// Whether any grant that covers the scope includes the permission.
     #[must_use]
-    pub fn allow(&self, permission: Permission, place: &Place) -> bool {
+    pub fn allow(&self, permission: Permission, place: &ResourceScope) -> bool {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
     /// All permissions that apply in the scope.
     #[must_use]
-    pub fn permissions_at(&self, place: &Place) -> Permissions {
+    pub fn permissions_at(&self, place: &ResourceScope) -> Permissions {
         self.grants
             .iter()
             .filter(|grant| place.is_within(&grant.scope))
-            .fold(Permissions::default(), |all, grant| all.with(grant.permissions))
+            .fold(Permissions::default(), |all, grant| all.union(grant.permissions))
     }
 
     /// An estimate of the heap memory that the grants take, in bytes.
@@ -169,7 +169,7 @@ impl Rights {
     /// Whether the grants include platform management, which spans all tenants.
     #[must_use]
     pub fn is_platform_wide(&self) -> bool {
-        self.allow(Permission::PlatformManage, &Place::PLATFORM)
+        self.allow(Permission::PlatformManage, &ResourceScope::PLATFORM)
     }
 
     /// The only workspace that the grants name, if they name exactly one and no wider scope.
@@ -192,7 +192,7 @@ impl Rights {
 
     /// The roles that apply in the scope.
     #[must_use]
-    pub fn roles_at(&self, place: &Place) -> Roles {
+    pub fn roles_at(&self, place: &ResourceScope) -> Roles {
         self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
@@ -234,9 +234,9 @@ mod tests {
 
     #[test]
     fn grant_applies_only_inside_its_scope() {
-        let here = Place::workspace(id(1).into(), id(2).into(), id(3).into());
-        let there = Place::workspace(id(1).into(), id(2).into(), id(4).into());
-        let elsewhere = Place::workspace(id(9).into(), id(8).into(), id(7).into());
+        let here = ResourceScope::workspace(id(1).into(), id(2).into(), id(3).into());
+        let there = ResourceScope::workspace(id(1).into(), id(2).into(), id(4).into());
+        let elsewhere = ResourceScope::workspace(id(9).into(), id(8).into(), id(7).into());
         let cases = [
             (GrantScope::Platform, [true, true, true]),
             (GrantScope::Tenant(id(1).into()), [true, true, false]),

@@ -3,13 +3,13 @@
 //! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A value that would not
 //! survive canonicalization unchanged is refused instead of rounded.
 
-mod writing;
+mod serializer;
 
 use crate::number::LARGEST_EXACT;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 use std::fmt;
-use writing::{InvalidPath, Step};
+use serializer::{InvalidPath, PathStep};
 
 /// Prefix of every checksum.
 const PREFIX: &str = "blake3:";
@@ -22,7 +22,7 @@ pub struct Canonical {
 }
 
 /// Values that have no canonical form.
-enum Refused {
+enum Defect {
     IntegerOutOfRange,
     NulInText,
 }
@@ -54,14 +54,14 @@ impl CanonicalRefusal {
         }
     }
 
-    fn of(culprit: InvalidPath) -> Self {
+    fn from_path(culprit: InvalidPath) -> Self {
         let pointer = culprit.path.into_iter().rev().fold(String::new(), |pointer, step| match step {
-            Step::Index(index) => format!("{pointer}/{index}"),
-            Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
+            PathStep::Index(index) => format!("{pointer}/{index}"),
+            PathStep::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         });
         match culprit.refused {
-            Refused::IntegerOutOfRange => Self::IntegerOutOfRange { pointer },
-            Refused::NulInText => Self::NulInText { pointer },
+            Defect::IntegerOutOfRange => Self::IntegerOutOfRange { pointer },
+            Defect::NulInText => Self::NulInText { pointer },
         }
     }
 
@@ -81,8 +81,8 @@ impl Canonical {
     /// Returns an error when a number or a text in it would not survive unchanged.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
         // Reserving the length avoids repeated copies: content may have megabytes of text.
-        let mut text = String::with_capacity(writing::length(content));
-        writing::write(content, &mut text).map_err(CanonicalRefusal::of)?;
+        let mut text = String::with_capacity(serializer::estimate_length(content));
+        serializer::write(content, &mut text).map_err(CanonicalRefusal::from_path)?;
         let checksum = Checksum::of(text.as_bytes());
         Ok(Self { text, checksum })
     }

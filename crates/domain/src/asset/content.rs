@@ -8,9 +8,9 @@ mod legacy;
 pub mod mcp_server;
 pub mod model_policy;
 pub(crate) mod pattern;
-pub(super) mod position;
+pub(super) mod schema_walk;
 mod problem;
-mod promise;
+mod fail_closed;
 mod published;
 mod rule;
 mod schema;
@@ -30,12 +30,12 @@ use std::collections::BTreeSet;
 pub use enforcement::{RecordedField, recorded_fields};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub use promise::{Reach, unenforced_controls};
+pub use fail_closed::{Reach, unenforced_controls};
 pub(crate) use published::PublishedSchema;
-pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, linear};
+pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, compile_linear};
 
-pub use schema::{parsed as schema_value, schema};
-pub use sovereignty::{SovereigntyProfile, can_be_jurisdiction};
+pub use schema::{parsed as schema_value, schema_text};
+pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 
@@ -45,13 +45,13 @@ pub const MAX_VALUES: usize = 50_000;
 /// Whether content of a kind may contain patterns or schemas that a run plan compiles. Policy bundles are counted
 /// elsewhere.
 #[must_use]
-pub const fn may_compile(kind: AssetKind) -> bool {
+pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
 }
 
 /// Estimated memory of the content's patterns and schemas once compiled, in bytes. The estimate compiles nothing.
 #[must_use]
-pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
+pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     let schemas = |holder: &Value, names: &[&str]| {
         let schemas = names.iter().filter_map(|name| holder.get(name));
         schemas.map(embedded::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
@@ -63,7 +63,7 @@ pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
             .map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"])))
             .fold(0, usize::saturating_add);
     }
-    if may_compile(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
+    if may_hold_compiled_parts(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
 /// Parsed content, by kind.
@@ -82,7 +82,7 @@ pub enum CheckedContent {
     /// A tool.
     Tool(Box<Tool>),
     /// Any other kind; consumers read its JSON.
-    Plain,
+    Untyped,
 }
 
 /// Why content is refused.
@@ -112,7 +112,7 @@ impl ContentRefusal {
 /// # Errors
 /// Returns every problem with its JSON pointer; a malformed token of a prompt template is returned alone.
 pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
-    let problems = problems(kind, content);
+    let problems = find_problems(kind, content);
     if !problems.is_empty() {
         return Err(ContentRefusal::Invalid(problems));
     }
@@ -162,12 +162,12 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
             ModelPolicy::parse(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
         }
         AssetKind::ModelConfig => {
-            legacy::policy(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
+            legacy::parse_model_config(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
         }
         AssetKind::PolicyBundle => {
             CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
         }
-        AssetKind::OrchestrationFlow => flow(content).map(CheckedContent::Flow).map_err(ContentRefusal::Invalid),
+        AssetKind::OrchestrationFlow => parse_flow(content).map(CheckedContent::Flow).map_err(ContentRefusal::Invalid),
         AssetKind::SovereigntyProfile => {
             SovereigntyProfile::parse(content).map(CheckedContent::Sovereignty).map_err(ContentRefusal::Invalid)
         }
@@ -185,17 +185,17 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         | AssetKind::ConnectorDefinition
         | AssetKind::WorkloadProfile
         | AssetKind::SandboxProfile
-        | AssetKind::WorkloadHarness => Ok(CheckedContent::Plain),
+        | AssetKind::WorkloadHarness => Ok(CheckedContent::Untyped),
     }
 }
 
-fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
+fn parse_flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
     let to_problem = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
     Flow::from_content(content).map_err(|problems| problems.into_iter().map(to_problem).collect())
 }
 
 /// Problems that the schema and the rules report, without duplicates.
-fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if exceeds_value_limit(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
@@ -203,11 +203,11 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
     // The validator would visit every entry of an oversized list and report each of them.
-    let crowded = schema::crowded(kind, content);
+    let crowded = schema::oversized_collections(kind, content);
     if !crowded.is_empty() {
         return crowded;
     }
-    let mut problems = published.problems(content);
+    let mut problems = published.find_problems(content);
     // A full list has no room for what compiled patterns and rules would add, and may lack the problem of a list that is too long.
     if problems.len() >= schema::MAX_PROBLEMS {
         return problems;
@@ -215,14 +215,14 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     // Content with values that are too long is refused in any case, and its patterns could take seconds to compile.
     let is_within_bounds = !problems.iter().any(schema::is_too_long);
-    let mut ruled = rule::problems(kind, content, is_within_bounds);
+    let mut ruled = rule::find_violations(kind, content, is_within_bounds);
     // Parsers report problems when content is read. Refused content is not read, so they run here and the report is
     // complete.
     let unread = !problems.is_empty() || !ruled.is_empty();
     if unread && is_within_bounds && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
     } else if unread && kind == AssetKind::OrchestrationFlow {
-        ruled.extend(flow(content).err().unwrap_or_default());
+        ruled.extend(parse_flow(content).err().unwrap_or_default());
     }
     // A schema problem hides rule problems at the same pointer.
     let mut reported = BTreeSet::new();

@@ -30,7 +30,7 @@ pub struct VersionDiff {
     /// The same for people: one line for each change (`+` added, `-` removed, `~` changed), each with its JSON pointer.
     pub readable: String,
     /// Estimated memory of the patch in bytes, which exceeds its text.
-    pub weight: usize,
+    pub patch_bytes: usize,
 }
 
 /// Compares two contents. Takes them by value, so that a whole-document patch needs no copy.
@@ -41,14 +41,14 @@ pub fn diff(from: Value, to: Value) -> VersionDiff {
     let (patch, weight) = match lines.weight {
         steps @ 0..=MAX_PATCH_BYTES => (json_patch::diff(&from, &to), steps),
         _ => {
-            let one = weight(&to);
+            let one = estimate_bytes(&to);
             (replace_document(to), one)
         }
     };
     if lines.cut {
         lines.text.push_str("… and more\n");
     }
-    VersionDiff { patch, readable: lines.text, weight }
+    VersionDiff { patch, readable: lines.text, patch_bytes: weight }
 }
 
 fn replace_document(to: Value) -> json_patch::Patch {
@@ -57,13 +57,13 @@ fn replace_document(to: Value) -> json_patch::Patch {
 }
 
 /// Estimated memory of a copy of the value, in bytes.
-fn weight(value: &Value) -> usize {
+fn estimate_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
         Value::String(text) => VALUE_BYTES.saturating_add(text.len()),
-        Value::Array(items) => items.iter().fold(VALUE_BYTES, |sum, item| sum.saturating_add(weight(item))),
+        Value::Array(items) => items.iter().fold(VALUE_BYTES, |sum, item| sum.saturating_add(estimate_bytes(item))),
         Value::Object(members) => members.iter().fold(VALUE_BYTES.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
-            sum.saturating_add(VALUE_BYTES).saturating_add(key.len()).saturating_add(weight(member))
+            sum.saturating_add(VALUE_BYTES).saturating_add(key.len()).saturating_add(estimate_bytes(member))
         }),
     }
 }
@@ -83,33 +83,33 @@ impl DiffWriter {
         match (from, to) {
             (Value::Object(old), Value::Object(new)) => {
                 for (key, value) in old {
-                    self.at(key, |lines| match new.get(key) {
+                    self.with_member(key, |lines| match new.get(key) {
                         Some(other) => lines.compare(value, other),
-                        None => lines.say('-', None, || render_value(value)),
+                        None => lines.write_change('-', None, || render_value(value)),
                     });
                 }
                 for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-                    self.at(key, |lines| lines.say('+', Some(value), || render_value(value)));
+                    self.with_member(key, |lines| lines.write_change('+', Some(value), || render_value(value)));
                 }
             }
             (Value::Array(old), Value::Array(new)) => {
                 for index in 0..old.len().max(new.len()) {
-                    self.at(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
+                    self.with_member(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
                         (Some(value), Some(other)) => lines.compare(value, other),
-                        (Some(value), None) => lines.say('-', None, || render_value(value)),
-                        (None, Some(value)) => lines.say('+', Some(value), || render_value(value)),
+                        (Some(value), None) => lines.write_change('-', None, || render_value(value)),
+                        (None, Some(value)) => lines.write_change('+', Some(value), || render_value(value)),
                         (None, None) => {}
                     });
                 }
             }
             _ if from == to => {}
-            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.texts(old, new, to),
-            _ => self.say('~', Some(to), || format!("{} -> {}", render_value(from), render_value(to))),
+            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.write_text_changes(old, new, to),
+            _ => self.write_change('~', Some(to), || format!("{} -> {}", render_value(from), render_value(to))),
         }
     }
 
     /// Runs `look` at a member, then restores the position.
-    fn at(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
+    fn with_member(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
         let back = self.pointer.len();
         self.pointer.push('/');
         self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
@@ -118,8 +118,8 @@ impl DiffWriter {
     }
 
     /// Writes one line and counts its patch operation with the value that the operation carries.
-    fn say(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
-        let step = OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, weight));
+    fn write_change(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
+        let step = OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, estimate_bytes));
         self.weight = self.weight.saturating_add(step);
         if self.has_room() {
             // Writing to a `String` cannot fail.
@@ -128,12 +128,12 @@ impl DiffWriter {
     }
 
     /// Compares a text of several lines, line by line.
-    fn texts(&mut self, old: &str, new: &str, carried: &Value) {
+    fn write_text_changes(&mut self, old: &str, new: &str, carried: &Value) {
         if old.lines().count().max(new.lines().count()) > MAX_COMPARED_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
-            return self.say('~', Some(carried), || format!("a text of {old} lines -> a text of {new} lines"));
+            return self.write_change('~', Some(carried), || format!("a text of {old} lines -> a text of {new} lines"));
         }
-        self.say('~', Some(carried), String::new);
+        self.write_change('~', Some(carried), String::new);
         let compared = TextDiff::from_lines(old, new);
         for change in compared.iter_all_changes() {
             let mark = match change.tag() {

@@ -51,13 +51,13 @@ impl AssetGrant {
         if let Grantee::Principal(principal) = &grantee {
             match principal.kind() {
                 ActorKind::User | ActorKind::Group | ActorKind::Service => {}
-                ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => return Err(AssetRefusal::Principal),
+                ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => return Err(AssetRefusal::InvalidPrincipal),
             }
         }
         let next =
             Self { grant_id, asset_id: asset.asset_id, grantee, created_at: stamp.at, created_by: stamp.actor.clone() };
         let fact = next.fact(FactKind::AssetGrantCreated, asset, stamp);
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 
     /// The fact that records the creation or revocation of this grant.
@@ -95,10 +95,10 @@ pub trait AssetGrantStore: Send + Sync {
         principals: &[ActorRef],
         reach: &Reach,
     ) -> Result<bool, StoreError> {
-        Ok(!self.granted(scope, &[asset], principals, reach).await?.is_empty())
+        Ok(!self.granted_assets(scope, &[asset], principals, reach).await?.is_empty())
     }
     /// The subset of the assets that is granted to one of the principals, or to a workspace in the given scopes.
-    async fn granted(
+    async fn granted_assets(
         &self,
         scope: TenantScope,
         assets: &[AssetId],
@@ -106,7 +106,7 @@ pub trait AssetGrantStore: Send + Sync {
         reach: &Reach,
     ) -> Result<Vec<AssetId>, StoreError>;
     /// Whether one of the principals holds any grant.
-    async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
+    async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
     /// Stores a grant.
     async fn commit_grant(
         &self,
@@ -115,5 +115,5 @@ pub trait AssetGrantStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Revokes a grant.
-    async fn commit_end(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_revocation(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError>;
 }

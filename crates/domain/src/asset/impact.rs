@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 /// A reference target: an asset at any version, or at some of its versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct ReferenceTarget {
     /// Slug of the asset, as references name it.
     pub slug: Slug,
     /// Labels of the versions to find; `None` for all. A reference without a label may resolve to any version, so it
@@ -39,7 +39,7 @@ pub struct Referrer {
 
 /// A binding target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bound<'a> {
+pub enum BindingTarget<'a> {
     /// Any version of this asset.
     Asset(AssetId),
     /// One of these versions.
@@ -76,7 +76,7 @@ pub trait ImpactStore: Send + Sync {
     async fn referrers(
         &self,
         scope: TenantScope,
-        targets: &[Target],
+        targets: &[ReferenceTarget],
         known: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError>;
@@ -84,7 +84,7 @@ pub trait ImpactStore: Send + Sync {
     async fn binding_releases(
         &self,
         scope: TenantScope,
-        bound: Bound<'_>,
+        bound: BindingTarget<'_>,
         limit: u32,
     ) -> Result<Vec<BoundRelease>, StoreError>;
 }

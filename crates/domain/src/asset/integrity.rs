@@ -133,7 +133,7 @@ impl IntegrityMismatch {
             ),
         };
         let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
-        fact.concerning([Category::Incidents, Category::ComplianceFindings])
+        fact.with_categories([Category::Incidents, Category::ComplianceFindings])
     }
 }
 
@@ -162,7 +162,7 @@ impl AssetVersion {
 impl NewVersion {
     /// The mismatch of a version whose path already holds other bytes.
     #[must_use]
-    pub fn occupied(&self) -> IntegrityMismatch {
+    pub fn path_conflict(&self) -> IntegrityMismatch {
         IntegrityMismatch {
             owner: ArtifactOwner::Version { asset_id: self.asset_id, asset_version_id: self.asset_version_id },
             expected: self.canonical.checksum().clone(),

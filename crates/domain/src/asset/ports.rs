@@ -25,13 +25,13 @@ impl ArtifactPath {
     /// Path of a version's content.
     #[must_use]
     pub fn of_version(asset: AssetId, version: AssetVersionId) -> Self {
-        Self(format!("{}/{asset}/{version}/content.json", Self::VERSIONS))
+        Self(format!("{}/{asset}/{version}/content.json", Self::VERSION_PREFIX))
     }
 
     /// Path of an evidence document of a run.
     #[must_use]
     pub fn of_evidence(execution: ExecutionId, artifact: crate::id::ArtifactId, name: &'static str) -> Self {
-        Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE))
+        Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
     }
 
     /// Path of the object that names the owning installation.
@@ -43,7 +43,7 @@ impl ArtifactPath {
     /// Parses a path of the form that [`Self::of_version`] writes; `None` for every other path.
     #[must_use]
     pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
-        let (asset, rest) = path.strip_prefix(Self::VERSIONS)?.strip_prefix('/')?.split_once('/')?;
+        let (asset, rest) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
         let version = rest.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
             (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
@@ -52,10 +52,10 @@ impl ArtifactPath {
     }
 
     /// Prefix of all version content.
-    pub const VERSIONS: &str = "assets";
+    pub const VERSION_PREFIX: &str = "assets";
 
     /// Prefix of all evidence documents.
-    pub const EVIDENCE: &str = "evidence";
+    pub const EVIDENCE_PREFIX: &str = "evidence";
 
     /// The path as text.
     #[must_use]
@@ -78,11 +78,11 @@ impl Serialize for ArtifactPath {
 
 /// Outcome of a put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Put {
+pub enum PutOutcome {
     /// The store had no object at the path and wrote the bytes.
     Created,
     /// The store already held the same bytes.
-    AlreadyThere,
+    AlreadyExists,
 }
 
 /// Failure of the artifact store. Logged, never shown to callers.
@@ -116,12 +116,12 @@ pub trait ObjectListing: Send {
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
     /// Stores bytes at an unused path; the bytes are durable when it returns.
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError>;
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError>;
     /// Reads the bytes at a path for the caller to verify; `None` without an object. `expected_len` is the recorded
     /// length in bytes. A longer object returns [`UnverifiedBytes::too_long`]; the store reads at most one byte beyond.
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
     /// Lists the objects below a prefix in portions. Foreign objects may be among them.
-    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
+    fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
     /// Removes an object; succeeds also when it does not exist. Only for objects that no row names.
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
     /// Checks that the store responds.
@@ -155,7 +155,7 @@ pub enum AssetVisibility {
 #[derive(Clone, Debug)]
 pub struct AssetFilter {
     /// Visibility scope.
-    pub sight: AssetVisibility,
+    pub visibility: AssetVisibility,
     /// Only this kind.
     pub kind: Option<AssetKind>,
     /// Only this lifecycle state.
@@ -195,7 +195,7 @@ pub trait AssetStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while a live release binds one
     /// of its versions; the statement also sees bindings committed concurrently.
-    async fn commit_move(
+    async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<Asset>,
@@ -238,7 +238,7 @@ pub trait AssetStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, StoreError>;
     /// Whether the model policy is active and no version committed after this one suspends or retires the route.
-    async fn route_stands(
+    async fn is_route_effective(
         &self,
         scope: TenantScope,
         asset: AssetId,
@@ -255,7 +255,7 @@ pub trait AssetStore: Send + Sync {
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
     /// Whether the recorded references of a version are not empty.
-    async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
+    async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
     /// The stored source text of a version, if any (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
 }

@@ -6,13 +6,13 @@
 use super::{
     VersionLabel,
     content::{
-        position::{self, VisitFlow},
+        schema_walk::{self, VisitFlow},
         schema_value,
     },
     kind::AssetKind,
 };
 use crate::{
-    prompt::grammar::{self, Piece},
+    prompt::grammar::{self, TemplateSegment},
     slug::Slug,
 };
 use serde_json::Value;
@@ -49,7 +49,7 @@ const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skil
 /// Every reference in content of that kind, in document order, repeated references included. Malformed references are
 /// skipped, because validation of the kind refuses them.
 #[must_use]
-pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
+pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     let mut found = Vec::new();
     if let Some(root) = schema_value(kind) {
         collect_references(root, content, &mut found);
@@ -61,7 +61,7 @@ pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
 }
 
 fn collect_references(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
-    position::visit(root, content, &mut |visited| {
+    schema_walk::visit(root, content, &mut |visited| {
         if visited.schema.get("$ref").and_then(Value::as_str) != Some(REFERENCE_SCHEMA) {
             return VisitFlow::Into;
         }
@@ -83,8 +83,8 @@ fn parse_reference(value: &Value, pointer: &str, schema: &Value) -> Option<Asset
 
 fn prompt_references(content: &Value) -> Vec<AssetReference> {
     let text = content.get("system_prompt").and_then(Value::as_str).unwrap_or_default();
-    let token = |piece: Piece| match piece {
-        Piece::Asset { reference, .. } => {
+    let token = |piece: TemplateSegment| match piece {
+        TemplateSegment::Asset { reference, .. } => {
             let version = match reference.label {
                 None => None,
                 Some(label) => Some(VersionLabel::parse(&label)?),
@@ -92,7 +92,7 @@ fn prompt_references(content: &Value) -> Vec<AssetReference> {
             let pointer = "/system_prompt".to_owned();
             Some(AssetReference { slug: reference.slug, version, pointer, kinds: PROMPT_KINDS.to_vec() })
         }
-        Piece::Literal(_) | Piece::Command { .. } | Piece::Argument { .. } | Piece::Placeholder { .. } => None,
+        TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Argument { .. } | TemplateSegment::Placeholder { .. } => None,
     };
     grammar::scan(text).unwrap_or_default().into_iter().filter_map(token).collect()
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn stated(references: Vec<AssetReference>) -> Vec<String> {
+    fn describe(references: Vec<AssetReference>) -> Vec<String> {
         let stated = |reference: AssetReference| {
             let version = reference.version.map(|version| format!("@{version}")).unwrap_or_default();
             format!("{} {}{version}", reference.pointer, reference.slug)
@@ -138,7 +138,7 @@ mod tests {
         let mut found = Vec::new();
         collect_references(&root, &content, &mut found);
         let expected = ["/either f", "/inner/deep e", "/many/0 b", "/named/x~1y g", "/one a@v2"];
-        let mut found = stated(found);
+        let mut found = describe(found);
         found.sort();
         assert_eq!(found, expected);
     }
@@ -149,13 +149,13 @@ mod tests {
             "name": "Lead", "instructions": "Solve it.",
             "memory_ref": {"slug": "notes"}, "sub_agents": [{"ref": {"slug": "helper"}}],
         });
-        let found = references(AssetKind::Agent, &agent);
+        let found = find_references(AssetKind::Agent, &agent);
         let kinds = |pointer: &str| found.iter().find(|found| found.pointer == pointer).map(|found| &*found.kinds);
         assert_eq!(kinds("/memory_ref"), Some(&[AssetKind::Memory][..]));
         assert_eq!(kinds("/sub_agents/0/ref"), Some(&[AssetKind::Agent][..]));
         // `handler` has several shapes in the schema.
         let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
-        let [handler] = &*references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
+        let [handler] = &*find_references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
         assert!(handler.permits(AssetKind::PromptTemplate) && !handler.permits(AssetKind::Memory));
     }
 
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn finds_references_in_prompt_tokens() {
         let prompt = json!({"system_prompt": "@asset-ref:tone @asset-ref:terms@v2 @asset-ref:tone."});
-        let found = stated(references(AssetKind::PromptTemplate, &prompt));
+        let found = describe(find_references(AssetKind::PromptTemplate, &prompt));
         assert_eq!(found, ["/system_prompt tone", "/system_prompt terms@v2", "/system_prompt tone"]);
-        assert!(references(AssetKind::PromptTemplate, &json!({"system_prompt": "@asset-ref:"})).is_empty());
-        assert!(references(AssetKind::PromptTemplate, &json!([])).is_empty());
+        assert!(find_references(AssetKind::PromptTemplate, &json!({"system_prompt": "@asset-ref:"})).is_empty());
+        assert!(find_references(AssetKind::PromptTemplate, &json!([])).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Evidence as a graph: the same record, with its relationships (spec: Evidence graph).
 
 use super::{
-    ArtifactRow, Chain, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
+    ArtifactRow, GovernanceChain, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
     OwedObligation, RetrievalRow,
 };
 use crate::id::AssetVersionId;
@@ -141,61 +141,61 @@ pub struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Builds the graph of a record and its obligations.
     #[must_use]
-    pub fn of(record: &'r EvidenceRecord, owed: &'r [OwedObligation]) -> Self {
+    pub fn from_record(record: &'r EvidenceRecord, owed: &'r [OwedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
         let workload = Node::Workload(&record.chain.workload);
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
-        graph.join(&run, &release, Relationship::ExecutedUnder);
-        graph.join(&release, &workload, Relationship::BelongsTo);
+        graph.add_edge(&run, &release, Relationship::ExecutedUnder);
+        graph.add_edge(&release, &workload, Relationship::BelongsTo);
         // An asset bound in several roles, or referenced in several versions, is one node, placed where it first
         // occurs.
         let mut assets = assets(&record.chain);
         for binding in &record.chain.bindings {
             graph.nodes.push(Node::Binding(binding));
             if let Some(asset) = assets.remove(binding.asset_slug.as_str()) {
-                graph.add(&release, Node::Asset(asset), Relationship::Binds);
+                graph.add_node(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
         // References are resolved and bound with the contents.
         for reference in &record.chain.references {
             if let Some(asset) = assets.remove(reference.asset_slug.as_str()) {
-                graph.add(&release, Node::Asset(asset), Relationship::Binds);
+                graph.add_node(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
         for decision in &record.decisions {
-            graph.add(&run, Node::PolicyDecision(decision), Relationship::GovernedBy);
+            graph.add_node(&run, Node::PolicyDecision(decision), Relationship::GovernedBy);
         }
         for obligation in owed {
             graph.nodes.push(Node::Obligation(obligation));
             let imposed_by = |decision: &&DecisionRow| obligation.decisions.contains(&decision.decision_id);
             for decision in record.decisions.iter().filter(imposed_by) {
-                graph.join(&Node::PolicyDecision(decision), &Node::Obligation(obligation), Relationship::Requires);
+                graph.add_edge(&Node::PolicyDecision(decision), &Node::Obligation(obligation), Relationship::Requires);
             }
         }
         for retrieval in &record.retrievals {
-            graph.add(&run, Node::RetrievalEvent(retrieval), Relationship::Retrieved);
+            graph.add_node(&run, Node::RetrievalEvent(retrieval), Relationship::Retrieved);
         }
         for artifact in &record.artifacts {
-            graph.add(&run, Node::EvidenceArtifact(artifact), Relationship::Produced);
+            graph.add_node(&run, Node::EvidenceArtifact(artifact), Relationship::Produced);
         }
         for approval in &record.chain.approvals {
-            graph.add(&release, Node::Approval(approval), Relationship::ApprovedBy);
+            graph.add_node(&release, Node::Approval(approval), Relationship::ApprovedBy);
         }
         graph
     }
 
-    fn add(&mut self, from: &Node<'r>, to: Node<'r>, relationship: Relationship) {
-        self.join(from, &to, relationship);
+    fn add_node(&mut self, from: &Node<'r>, to: Node<'r>, relationship: Relationship) {
+        self.add_edge(from, &to, relationship);
         self.nodes.push(to);
     }
 
-    fn join(&mut self, from: &Node<'r>, to: &Node<'r>, relationship: Relationship) {
+    fn add_edge(&mut self, from: &Node<'r>, to: &Node<'r>, relationship: Relationship) {
         self.edges.push(Edge { source: from.id(), target: to.id(), relationship });
     }
 }
 
 /// The assets of a chain by their slugs.
-fn assets(chain: &Chain) -> BTreeMap<&str, UsedAsset<'_>> {
+fn assets(chain: &GovernanceChain) -> BTreeMap<&str, UsedAsset<'_>> {
     let mut assets = BTreeMap::new();
     for named in chain.bindings.iter().chain(&chain.references) {
         let (slug, kind) = (named.asset_slug.as_str(), named.role.as_str());

@@ -4,7 +4,7 @@ use super::{Acceptance, Execution, Payload};
 use crate::{
     access::ActorRef,
     evidence::{RecordedDecision, SnapshotDigest},
-    execution::{ports::AcceptedOn, progress::Progress},
+    execution::{ports::ExpectedRevisions, progress::ProgressRecord},
     id::{ExecutionId, RequestId, ShareLinkId, TenantId},
     memory::SessionId,
     release::lane::Lane,
@@ -60,22 +60,22 @@ impl DispatchPolicy {
 
     /// Whether a run is queued; `None` when queueing is requested but unavailable.
     #[must_use]
-    pub const fn queues(self, wanted: Wanted) -> Option<bool> {
+    pub const fn should_queue(self, wanted: DispatchMode) -> Option<bool> {
         match (self, wanted) {
-            (Self::Inline, Wanted::InLine) => None,
-            (Self::Inline | Self::Hybrid, Wanted::AtOnce) => Some(false),
-            (Self::Queued, Wanted::AtOnce | Wanted::InLine) | (Self::Hybrid, Wanted::InLine) => Some(true),
+            (Self::Inline, DispatchMode::Queued) => None,
+            (Self::Inline | Self::Hybrid, DispatchMode::Synchronous) => Some(false),
+            (Self::Queued, DispatchMode::Synchronous | DispatchMode::Queued) | (Self::Hybrid, DispatchMode::Queued) => Some(true),
         }
     }
 }
 
 /// The dispatch that a caller requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum DispatchMode {
     /// Wait for the end of the run, within a time budget.
-    AtOnce,
+    Synchronous,
     /// Return as soon as the run is accepted.
-    InLine,
+    Queued,
 }
 
 /// The request context of a run, beyond the run's own row.
@@ -102,13 +102,13 @@ impl RequestContext {
 
     /// The conversation that it belongs to.
     #[must_use]
-    pub fn session(&self) -> Option<SessionId> {
+    pub fn session_id(&self) -> Option<SessionId> {
         self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
     }
 
     /// The groups as actor references.
     #[must_use]
-    pub fn groups(&self) -> Vec<ActorRef> {
+    pub fn group_actors(&self) -> Vec<ActorRef> {
         self.groups.iter().filter_map(|group| ActorRef::parse(group).ok()).collect()
     }
 }
@@ -119,41 +119,41 @@ pub struct Claim {
     /// The fencing token of this claim and of each run that it takes.
     pub lease: Uuid,
     /// Tokens of earlier claims whose responses were lost. Their runs are claimed again first.
-    pub lost: Vec<Uuid>,
+    pub lost_leases: Vec<Uuid>,
     /// The lease duration until renewal.
     pub lease_for: Duration,
     /// The deadline of a run from now.
-    pub deadline_in: Duration,
+    pub deadline_after: Duration,
     /// The maximum number of runs to claim.
     pub most: u16,
     /// The maximum number of runs to claim per tenant.
-    pub most_of_one: u16,
+    pub per_tenant_limit: u16,
     /// The tenant that was served last; the round continues with the next tenant.
-    pub after: Option<TenantId>,
+    pub after_tenant: Option<TenantId>,
     /// Tenants that reached their share in this process, or have too many paused runs.
-    pub sated: Vec<TenantId>,
+    pub saturated: Vec<TenantId>,
     /// The size threshold of large inputs, in bytes of JSON text. Large inputs are not loaded.
     pub max_input_bytes: usize,
     /// Whether to claim queued runs with large inputs.
     pub takes_large: bool,
     /// Tenants whose queued runs with large inputs are not claimed.
-    pub no_large_of: Vec<TenantId>,
+    pub no_large_tenants: Vec<TenantId>,
 }
 
 /// The inputs of a claimed run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimedInputs {
     /// The inputs.
-    Read(Payload),
+    Loaded(Payload),
     /// Large inputs, not loaded: [`ExecutionStore::inputs`](super::ports::ExecutionStore::inputs) reads them.
-    Unread,
+    NotLoaded,
     /// The inputs were erased.
     Erased,
 }
 
 /// A run claimed from the queue, or reclaimed after its lease lapsed.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedRun {
     /// Its tenant.
     pub scope: TenantScope,
     /// The run.
@@ -165,7 +165,7 @@ pub struct Claimed {
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
     /// The request context.
-    pub sender: Option<RequestContext>,
+    pub request_context: Option<RequestContext>,
     /// The share link that admitted it.
     pub share_link: Option<ShareLinkId>,
     /// The fencing token.
@@ -173,7 +173,7 @@ pub struct Claimed {
     /// The remaining time until its deadline; zero once it passed.
     pub time_left: Duration,
     /// The number of times that workers reclaimed it.
-    pub takeovers: u16,
+    pub reclaims: u16,
     /// The position of its tenant in the scheduling round; 0 for a reclaimed run.
     pub turn: u16,
     /// The actor that requested its cancellation.
@@ -181,7 +181,7 @@ pub struct Claimed {
     /// Its policy decisions, oldest first.
     pub decisions: Vec<RecordedDecision>,
     /// Its stored progress.
-    pub progress: Vec<Progress>,
+    pub progress: Vec<ProgressRecord>,
 }
 
 /// The start of a queued run, as the start commit stores it.
@@ -190,22 +190,22 @@ pub struct Start {
     /// The run, re-evaluated as if accepted now.
     pub acceptance: Acceptance,
     /// The revisions that must be unchanged.
-    pub on: AcceptedOn,
+    pub expected_revisions: ExpectedRevisions,
     /// The fencing token.
     pub lease: Uuid,
     /// The first progress record.
-    pub progress: Progress,
+    pub progress: ProgressRecord,
     /// The share link that admitted it; it must not be revoked.
     pub share_link: Option<ShareLinkId>,
 }
 
 /// The result of a start commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Started {
+pub enum StartOutcome {
     /// The run started.
-    Yes,
+    Started,
     /// A revision changed since the decision.
-    Moved,
+    Stale,
 }
 
 /// The result of a cancel request.
@@ -223,9 +223,9 @@ pub enum CancelOutcome {
 
 /// The lease under which a cancelling caller ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct CancelLease {
     /// The run and the fencing token.
-    pub held: Held,
+    pub lease_ref: LeaseRef,
     /// The lease duration until renewal.
     pub lease_for: Duration,
     /// The deadline of the run from now.
@@ -234,7 +234,7 @@ pub struct Taken {
 
 /// A run and the fencing token of its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Held {
+pub struct LeaseRef {
     /// The run.
     pub execution_id: ExecutionId,
     /// The fencing token.
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn only_policies_with_workers_queue_runs() {
-        let all = DispatchPolicy::ALL.map(|dispatch| (dispatch.queues(Wanted::AtOnce), dispatch.queues(Wanted::InLine)));
+        let all = DispatchPolicy::ALL.map(|dispatch| (dispatch.should_queue(DispatchMode::Synchronous), dispatch.should_queue(DispatchMode::Queued)));
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
         for dispatch in DispatchPolicy::ALL {
             assert_eq!(DispatchPolicy::parse(dispatch.as_str()), Some(dispatch));
-            assert_eq!(dispatch.has_workers(), dispatch.queues(Wanted::InLine).is_some());
+            assert_eq!(dispatch.has_workers(), dispatch.should_queue(DispatchMode::Queued).is_some());
         }
     }
 }

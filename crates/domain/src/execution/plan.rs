@@ -6,7 +6,7 @@ use crate::{
         content::{ModelPolicy, SovereigntyProfile, Tool, mcp_server::McpServer},
         kind::AssetKind,
     },
-    execution::{code::SandboxProfile, retrieval::BoundKnowledgeBase, routing::Routing},
+    execution::{script::SandboxProfile, retrieval::BoundKnowledgeBase, routing::Routing},
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
@@ -32,7 +32,7 @@ pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
 
 /// Whether a run supports the action of a task.
 #[must_use]
-pub const fn runs(action: Action) -> bool {
+pub const fn is_supported_action(action: Action) -> bool {
     match action {
         Action::EvaluatePolicy | Action::RetrieveDocuments => true,
     }
@@ -66,9 +66,9 @@ pub struct RunPlan {
     /// The bound sandbox profile, for scripts.
     pub sandbox: Option<SandboxProfile>,
     /// The bound assets, by role.
-    pub bound: Vec<BoundAsset>,
+    pub bound_assets: Vec<BoundAsset>,
     /// The prompt's includes, each version once.
-    pub included: Vec<Source>,
+    pub included: Vec<SourceVersion>,
     /// The release's identifier, in the form that policies read.
     pub release_id: String,
     /// The workload's identifier, in the form that policies read.
@@ -81,7 +81,7 @@ pub struct BoundTool {
     /// The asset's slug.
     pub slug: String,
     /// The version.
-    pub source: Source,
+    pub source: SourceVersion,
     /// The parsed content.
     pub tool: Tool,
     /// The tool server, for a tool of a server.
@@ -115,12 +115,12 @@ pub struct BoundAsset {
     /// The asset's slug.
     pub slug: String,
     /// The version, if runs read its content.
-    pub source: Option<Source>,
+    pub source: Option<SourceVersion>,
 }
 
 /// A version whose content runs read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Source {
+pub struct SourceVersion {
     /// Slug and label, such as `triage-prompt@v2`.
     pub reference: String,
     /// The checksum of its content.
@@ -132,14 +132,14 @@ pub struct Source {
 impl RunPlan {
     /// The asset bound in a role.
     #[must_use]
-    pub fn bound(&self, role: AssetKind) -> Option<&BoundAsset> {
-        self.bound.iter().find(|asset| asset.role == role)
+    pub fn bound_asset(&self, role: AssetKind) -> Option<&BoundAsset> {
+        self.bound_assets.iter().find(|asset| asset.role == role)
     }
 
     /// Whether the plan is executable: it has a flow, or the prompt and model policy of the implicit step.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
-        self.bound(AssetKind::OrchestrationFlow).is_some() || (self.prompt.is_some() && self.model_policy.is_some())
+        self.bound_asset(AssetKind::OrchestrationFlow).is_some() || (self.prompt.is_some() && self.model_policy.is_some())
     }
 
     /// Whether any policy of the run may impose the obligation.
@@ -152,14 +152,14 @@ impl RunPlan {
     }
 
     /// Whether a guardrail or a hook may change answers, withhold them, or require a review.
-    pub(super) fn holds_answers_back(&self) -> bool {
-        self.guardrails.requires_buffering() || self.hooks.iter().any(Hook::holds_answers_back)
+    pub(super) fn may_withhold_output(&self) -> bool {
+        self.guardrails.requires_buffering() || self.hooks.iter().any(Hook::requires_buffering)
     }
 }
 
 /// The attributes of a run that policies read.
 #[derive(Clone, Debug)]
-pub struct RunFacts {
+pub struct PolicyAttributes {
     /// The actor, such as `user:ada`.
     pub actor: String,
     /// The actor's kind, such as `user`.
@@ -178,16 +178,16 @@ pub struct RunFacts {
     pub lane: Lane,
 }
 
-impl RunFacts {
+impl PolicyAttributes {
     /// Evaluates the plan's policy for a run with these inputs.
     #[must_use]
     pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
-        self.ask(&plan.policy, plan, inputs, now)
+        self.evaluate(&plan.policy, plan, inputs, now)
     }
 
     /// Evaluates another policy for a run with these inputs.
     #[must_use]
-    pub fn ask(
+    pub fn evaluate(
         &self,
         policy: &CompiledPolicy,
         plan: &RunPlan,

@@ -1,9 +1,9 @@
 //! The execution store port.
 
 use super::{
-    Acceptance, Ending, Execution, Payload, Status, StepRow,
-    dispatch::{Claim, Claimed, Held, Start, Started, CancelOutcome, Taken},
-    progress::Progress,
+    Acceptance, FinishRecord, Execution, Payload, Status, StepRow,
+    dispatch::{Claim, ClaimedRun, LeaseRef, Start, StartOutcome, CancelOutcome, CancelLease},
+    progress::ProgressRecord,
 };
 use crate::{
     access::{ActorRef, rights::Reach},
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 /// The revisions on which an accept decision depends. If one changed, the decision is taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AcceptedOn {
+pub struct ExpectedRevisions {
     /// The deployment's revision, which covers the lane holders.
     pub deployment: Revision,
     /// The workload's revision, which covers its status.
@@ -73,13 +73,13 @@ pub struct LapsedRun {
     /// The lease taken to end it.
     pub lease: Uuid,
     /// Its kind of work.
-    pub doing: WorkKind,
+    pub work_kind: WorkKind,
     /// Whether its deadline has passed.
-    pub overdue: bool,
+    pub is_past_deadline: bool,
     /// The actor that requested its cancellation.
     pub cancelled_by: Option<ActorRef>,
     /// The owner to notify of its end, if an earlier decision imposed that.
-    pub tells_owner: Option<String>,
+    pub owner_to_notify: Option<String>,
 }
 
 /// The state of a lease.
@@ -97,17 +97,17 @@ pub enum LeaseState {
 
 /// The result of an accept commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Accepted {
+pub enum AcceptOutcome {
     /// The run was stored.
-    Yes,
+    Accepted,
     /// The idempotency key already exists; nothing was stored.
-    KeyTaken,
+    DuplicateKey,
     /// The share link no longer admits runs; nothing was stored.
     LinkClosed,
     /// A revision changed since the decision; nothing was stored.
-    Moved,
+    Stale,
     /// The tenant's queue is full; nothing was stored.
-    LineFull,
+    QueueFull,
 }
 
 /// The filter of an execution listing.
@@ -144,14 +144,14 @@ pub struct RunState {
     /// The run, with its answer while retained and not large.
     pub execution: Execution,
     /// Whether a retained answer was omitted.
-    pub is_output_left_out: bool,
+    pub is_output_omitted: bool,
 }
 
 /// A page of a run's progress records.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventPage {
     /// The records, in order.
-    pub pieces: Vec<Progress>,
+    pub records: Vec<ProgressRecord>,
     /// Whether more records may follow.
     pub has_more: bool,
 }
@@ -160,57 +160,57 @@ pub struct EventPage {
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
     /// Loads a workload by slug with the lanes of an environment.
-    async fn runtime_entry(
+    async fn find_workload_with_deployment(
         &self,
         scope: TenantScope,
         slug: &Slug,
         environment: &Slug,
     ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
     /// Stores a governance chain for runs to refer to; storing it again has no effect.
-    async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
+    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
     /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
     async fn accept(
         &self,
         scope: TenantScope,
         acceptance: &Acceptance,
-        on: AcceptedOn,
+        on: ExpectedRevisions,
         key: Option<&RequestKey>,
-    ) -> Result<Accepted, CommitError>;
+    ) -> Result<AcceptOutcome, CommitError>;
     /// Ends a run in one statement. Stale when the lease is no longer held.
-    async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError>;
+    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError>;
     /// Extends a lease by its duration, and returns the state of the lease and the workload.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
     /// Releases a held lease: it lapses at once, and its former holder can write nothing.
-    async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError>;
+    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError>;
     /// Claims a batch of lapsed leases so that their runs can be ended.
-    async fn take_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
+    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
     /// Claims runs from the queue, and reclaims runs whose leases lapsed.
-    async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
+    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
     /// The inputs of a run; `None` once erased.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
     /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
-    async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError>;
+    async fn start(&self, scope: TenantScope, start: &Start) -> Result<StartOutcome, CommitError>;
     /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
-    async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError>;
+    async fn record_progress(&self, scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<(), CommitError>;
     /// Requests cancellation of a run. A queued run is claimed under the given token.
-    async fn stop(
+    async fn request_cancel(
         &self,
         scope: TenantScope,
-        taken: Taken,
+        taken: CancelLease,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError>;
     /// Takes over a run's lease from any holder; returns whether there was a run to take.
-    async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
+    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError>;
     /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
     /// record. Model output is included while the run's own answer is retained.
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
     /// Finds an execution, with its answer while it is retained.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
     /// Finds an execution, without a large answer.
-    async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
+    async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
     /// The location and submitter of an execution.
-    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
+    async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
     /// The steps of an execution, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
     /// A page of an execution's lineage, newest first.

@@ -3,7 +3,7 @@
 use super::{
     Execution, StepRecord, StepRow,
     provider::{Completion, ProviderError, ToolCall},
-    routing::{Answer, Attempt},
+    routing::{ModelResponse, Attempt},
     tool::{ToolFailure, ToolResult},
 };
 use crate::{asset::content::mcp_server::ToolPin, id::ExecutionId, time::Timestamp};
@@ -46,7 +46,7 @@ impl EventKind {
 
     /// Whether the event holds model output, which only the submitter may read.
     #[must_use]
-    pub const fn is_answer(self) -> bool {
+    pub const fn is_model_output(self) -> bool {
         match self {
             Self::OutputDelta => true,
             Self::ExecutionStarted | Self::StepStarted | Self::StepCompleted | Self::AwaitingReview => false,
@@ -67,29 +67,29 @@ impl RunEvent {
     /// A step started.
     #[must_use]
     pub fn step_started(step_id: &str, step_type: &str) -> Self {
-        Self::of(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
+        Self::new(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
     }
 
     /// A step completed, with an error code if it failed.
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
-        Self::of(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
+        Self::new(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
     }
 
     /// The steps completed; the answer awaits review.
     #[must_use]
     pub fn awaiting_review(execution_id: ExecutionId) -> Self {
-        Self::of(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
+        Self::new(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
     /// A part of the model output that a step awaits.
     #[must_use]
     pub fn delta(step_id: &str, text: &str) -> Self {
-        Self::of(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
+        Self::new(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
     /// Appends text to the delta.
-    pub fn goes_on(&mut self, text: &str) {
+    pub fn append_delta(&mut self, text: &str) {
         if let Some(Value::String(said)) = self.data.get_mut("delta") {
             said.push_str(text);
         }
@@ -100,21 +100,21 @@ impl RunEvent {
     pub fn started(execution: &Execution) -> Self {
         let at: Timestamp = execution.started_at;
         let named = [("execution_id", json!(execution.execution_id)), ("started_at", json!(at))];
-        Self::of(EventKind::ExecutionStarted, named)
+        Self::new(EventKind::ExecutionStarted, named)
     }
 
     /// Removes the model output.
-    pub fn withhold(&mut self) {
+    pub fn withhold_delta(&mut self) {
         self.data.insert("delta".to_owned(), Value::Null);
     }
 
     /// The length of the delta, in bytes.
     #[must_use]
-    pub fn text_bytes(&self) -> usize {
+    pub fn delta_bytes(&self) -> usize {
         self.data.get("delta").and_then(Value::as_str).map_or(0, str::len)
     }
 
-    fn of<const N: usize>(kind: EventKind, data: [(&str, Value); N]) -> Self {
+    fn new<const N: usize>(kind: EventKind, data: [(&str, Value); N]) -> Self {
         Self { kind, data: data.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
     }
 }
@@ -150,7 +150,7 @@ pub struct StoredAnswer {
     pub was_told: bool,
     /// The response.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: StoredResponse,
 }
 
 /// A call attempt.
@@ -167,7 +167,7 @@ pub struct StoredAttempt {
 /// A response of a provider or a tool.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Said {
+pub enum StoredResponse {
     /// A completion.
     Answer {
         /// The text.
@@ -211,9 +211,9 @@ pub enum Said {
 impl StoredAnswer {
     /// Converts a provider answer into its stored form.
     #[must_use]
-    pub fn of(step_id: &str, answer: &Answer) -> Self {
+    pub fn of(step_id: &str, answer: &ModelResponse) -> Self {
         let said = match &answer.completion {
-            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => Said::Answer {
+            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => StoredResponse::Answer {
                 text: text.clone(),
                 tool_calls: tool_calls.clone(),
                 vector: vector.clone(),
@@ -222,7 +222,7 @@ impl StoredAnswer {
                 cost_micros: *cost_micros,
                 metadata: metadata.clone(),
             },
-            Err(error) => Said::Failure { error: error.code().to_owned() },
+            Err(error) => StoredResponse::Failure { error: error.code().to_owned() },
         };
         let kept = |attempt: &Attempt| StoredAttempt {
             route: attempt.route,
@@ -230,15 +230,15 @@ impl StoredAnswer {
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
         let attempts = answer.attempts.iter().map(kept).collect();
-        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_told, said }
+        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_streamed, said }
     }
 
     /// Converts a tool result into its stored form.
     #[must_use]
-    pub fn of_tool(step_id: &str, result: &ToolResult) -> Self {
+    pub fn from_tool_result(step_id: &str, result: &ToolResult) -> Self {
         let response = match result {
-            Ok(result) => Said::Tool { tool_result: result.clone() },
-            Err(failure) => Said::ToolFailure {
+            Ok(result) => StoredResponse::Tool { tool_result: result.clone() },
+            Err(failure) => StoredResponse::ToolFailure {
                 tool_error: failure.code().to_owned(),
                 found: match failure {
                     ToolFailure::Drifted(found) => found.as_ref().map(|found| found.as_str().to_owned()),
@@ -251,46 +251,46 @@ impl StoredAnswer {
 
     /// The tool result, if this is one.
     #[must_use]
-    pub fn tool(self) -> Option<ToolResult> {
+    pub fn into_tool_result(self) -> Option<ToolResult> {
         match self.said {
-            Said::Tool { tool_result } => Some(Ok(tool_result)),
-            Said::ToolFailure { tool_error, found } => {
-                let found = found.as_deref().map(ToolPin::spelled);
+            StoredResponse::Tool { tool_result } => Some(Ok(tool_result)),
+            StoredResponse::ToolFailure { tool_error, found } => {
+                let found = found.as_deref().map(ToolPin::parse);
                 Some(Err(ToolFailure::from_code(&tool_error, found)))
             }
-            Said::Answer { .. } | Said::Failure { .. } => None,
+            StoredResponse::Answer { .. } | StoredResponse::Failure { .. } => None,
         }
     }
 
     /// The provider answer, if this is one.
     #[must_use]
-    pub fn answer(self) -> Option<Answer> {
+    pub fn into_answer(self) -> Option<ModelResponse> {
         let completion = match self.said {
-            Said::Tool { .. } | Said::ToolFailure { .. } => return None,
-            Said::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
+            StoredResponse::Tool { .. } | StoredResponse::ToolFailure { .. } => return None,
+            StoredResponse::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
                 Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata })
             }
-            Said::Failure { error } => Err(failure(&error)),
+            StoredResponse::Failure { error } => Err(provider_error_from_code(&error)),
         };
         let attempt = |kept: StoredAttempt| Attempt {
             route: kept.route,
-            result: kept.failure.map_or(Ok(()), |code| Err(failure(&code))),
+            result: kept.failure.map_or(Ok(()), |code| Err(provider_error_from_code(&code))),
             retry_after: None,
             latency: Duration::from_micros(kept.latency_us),
         };
         let attempts = self.attempts.into_iter().map(attempt).collect();
-        Some(Answer { attempts, was_told: self.was_told, completion })
+        Some(ModelResponse { attempts, was_streamed: self.was_told, completion })
     }
 }
 
 /// The error of a code. Unknown codes count as an unavailable provider.
-fn failure(code: &str) -> ProviderError {
+fn provider_error_from_code(code: &str) -> ProviderError {
     ProviderError::ALL.into_iter().find(|known| known.code() == code).unwrap_or(ProviderError::Unavailable)
 }
 
 /// A progress record of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Progress {
+pub struct ProgressRecord {
     /// Its position, from 1.
     pub position: u16,
     /// The response received, if any.
@@ -302,7 +302,7 @@ pub struct Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::outward::HttpCallError;
+    use crate::execution::http_call::HttpCallError;
 
     #[test]
     fn stored_answers_and_failures_round_trip() {
@@ -319,11 +319,11 @@ mod tests {
             let attempt =
                 |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
-            let answer = Answer { attempts, was_told: completion.is_ok(), completion };
+            let answer = ModelResponse { attempts, was_streamed: completion.is_ok(), completion };
             let kept = serde_json::to_string(&StoredAnswer::of("ask", &answer)).unwrap();
             let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
-            assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", Some(answer)));
-            assert_eq!(read.tool(), None);
+            assert_eq!((read.step_id.as_str(), read.clone().into_answer()), ("ask", Some(answer)));
+            assert_eq!(read.into_tool_result(), None);
         }
     }
 
@@ -331,23 +331,23 @@ mod tests {
     fn stored_tool_results_round_trip() {
         let failures = HttpCallError::ALL.map(ToolFailure::Call).into_iter().chain([
             ToolFailure::Drifted(None),
-            ToolFailure::Drifted(Some(ToolPin::spelled(&"5".repeat(64)))),
+            ToolFailure::Drifted(Some(ToolPin::parse(&"5".repeat(64)))),
             ToolFailure::OutcomeUnknown,
         ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
-            let kept = serde_json::to_string(&StoredAnswer::of_tool("agent", &result)).unwrap();
+            let kept = serde_json::to_string(&StoredAnswer::from_tool_result("agent", &result)).unwrap();
             let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
-            assert_eq!((read.clone().answer(), read.tool()), (None, Some(result)));
+            assert_eq!((read.clone().into_answer(), read.into_tool_result()), (None, Some(result)));
         }
     }
 
     #[test]
     fn reads_answers_stored_by_earlier_versions() {
         let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
-        let answer = serde_json::from_str::<StoredAnswer>(kept).unwrap().answer().unwrap();
+        let answer = serde_json::from_str::<StoredAnswer>(kept).unwrap().into_answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
         let failed = serde_json::from_str::<StoredAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
-        assert_eq!(failed.answer().unwrap().completion, Err(ProviderError::Unavailable));
+        assert_eq!(failed.into_answer().unwrap().completion, Err(ProviderError::Unavailable));
     }
 }

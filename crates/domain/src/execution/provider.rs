@@ -15,14 +15,14 @@ pub struct Message {
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
     /// The id of the tool call that this message answers; set for tool messages.
-    pub answers: Option<String>,
+    pub tool_call_id: Option<String>,
 }
 
 impl Message {
     /// A plain text message.
     #[must_use]
-    pub const fn of(role: MessageRole, content: String) -> Self {
-        Self { role, content, tool_calls: Vec::new(), answers: None }
+    pub const fn text(role: MessageRole, content: String) -> Self {
+        Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Conversation {
 
 /// A route's target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RoutePoint {
+pub struct RouteTarget {
     /// The route's name in its policy.
     pub route_id: String,
     /// The provider's name in the route.
@@ -103,7 +103,7 @@ pub struct RoutePoint {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProviderCall {
     /// The route's target.
-    pub route: RoutePoint,
+    pub route: RouteTarget,
     /// The model request.
     pub conversation: Arc<Conversation>,
 }
@@ -131,7 +131,7 @@ pub struct Completion {
 #[derive(Clone, PartialEq, Debug)]
 pub struct EmbeddingCall {
     /// The route's target.
-    pub route: RoutePoint,
+    pub route: RouteTarget,
     /// The texts.
     pub texts: Vec<String>,
 }
@@ -201,7 +201,7 @@ impl ProviderError {
 
     /// Whether another route may succeed with the same request.
     #[must_use]
-    pub const fn lets_others_try(self) -> bool {
+    pub const fn allows_fallback(self) -> bool {
         match self {
             Self::UnknownAccount | Self::Unavailable | Self::Busy | Self::TimedOut | Self::Malformed => true,
             Self::Refused | Self::Unsupported => false,
@@ -210,7 +210,7 @@ impl ProviderError {
 
     /// Whether the same route may succeed after a delay.
     #[must_use]
-    pub const fn passes(self) -> bool {
+    pub const fn is_transient(self) -> bool {
         match self {
             Self::Unavailable | Self::Busy | Self::TimedOut | Self::Malformed => true,
             Self::UnknownAccount | Self::Refused | Self::Unsupported => false,
@@ -236,7 +236,7 @@ impl From<ProviderError> for ProviderFailure {
 /// Receives model output while it streams.
 pub trait DeltaListener: Send + Sync {
     /// Handles the next delta. Delivered output stands even if the call fails later.
-    fn said(&self, part: &str);
+    fn on_delta(&self, part: &str);
 }
 
 /// Calls models.

@@ -1,12 +1,12 @@
 //! Retrieval for runs: bound knowledge bases, queries and results.
 
 use crate::{
-    execution::routing::Embedding,
+    execution::routing::EmbeddingPermission,
     id::AssetId,
     knowledge::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
         contract::{ContractDecision, ContractReason},
-        retrieval::{Embedded, RetrievedChunk},
+        retrieval::{QueryEmbedding, RetrievedChunk},
     },
     time::Timestamp,
 };
@@ -36,7 +36,7 @@ pub struct RetrievalQuery {
 
 /// A retrieval result, with the data that evidence records.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Retrieved {
+pub struct RetrievalResult {
     /// The access contract's decision.
     pub decision: ContractDecision,
     /// The revision of the index that was searched.
@@ -48,7 +48,7 @@ pub struct Retrieved {
     /// Whether the ranking skipped candidates because of a cap.
     pub capped: bool,
     /// The cost of embedding the query, if it was embedded.
-    pub embedded: Option<Embedded>,
+    pub query_embedding: Option<QueryEmbedding>,
     /// The time.
     pub retrieved_at: Timestamp,
 }
@@ -59,14 +59,14 @@ pub enum RetrievalError {
     /// The access contract refused it, which ends the run.
     Refused(Box<ContractDecision>),
     /// No embedding account may receive the query; holds the route and the reasons against it.
-    NoRoute(Box<Embedding>),
+    NoRoute(Box<EmbeddingPermission>),
     /// The search failed with this code.
     Failed(&'static str),
 }
 
 /// The members that evidence records of a contract decision.
 #[must_use]
-pub fn told(decision: &ContractDecision) -> Map<String, Value> {
+pub fn decision_members(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();
     let mut members = Map::new();
     members.insert("contract_id".to_owned(), json!(decision.contract_id));

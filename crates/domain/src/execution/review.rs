@@ -9,7 +9,7 @@ use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
-    id::{ExecutionId, Ids},
+    id::{ExecutionId, IdSource},
     idempotency::KeyedOutcome,
     notification::Category,
     policy::Obligation,
@@ -29,14 +29,14 @@ pub const REJECTED_CODE: &str = "review_rejected";
 
 /// A reviewer's verdict on an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum AnswerVerdict {
     /// The answer may be shown.
     Approved,
     /// The answer may not be shown.
     Rejected,
 }
 
-impl Verdict {
+impl AnswerVerdict {
     /// Every verdict.
     pub const ALL: [Self; 2] = [Self::Approved, Self::Rejected];
 
@@ -75,7 +75,7 @@ pub enum ReviewRefusal {
     NotPending,
     /// The reviewer is the run's submitter or delegate.
     #[error("the submitter of a run may not review it")]
-    Own,
+    OwnRun,
 }
 
 impl ReviewRefusal {
@@ -84,7 +84,7 @@ impl ReviewRefusal {
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotPending => "review_not_pending",
-            Self::Own => "self_approval_not_allowed",
+            Self::OwnRun => "self_approval_not_allowed",
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct ReviewEnd {
     /// The obligations that the end fulfils.
     pub fulfilled: Vec<Obligation>,
     /// Whether the review deadline applies.
-    pub in_time: DeadlineCheck,
+    pub deadline_check: DeadlineCheck,
     /// The time.
     pub finished_at: Timestamp,
     /// The fact of the end.
@@ -130,7 +130,7 @@ impl<'r> PendingReview<'r> {
     ///
     /// # Errors
     /// When the run does not await a review.
-    pub fn of(record: &'r EvidenceRecord) -> Result<Self, ReviewRefusal> {
+    pub fn from_record(record: &'r EvidenceRecord) -> Result<Self, ReviewRefusal> {
         match record.execution.status {
             Status::AwaitingReview => Ok(Self(record)),
             Status::Queued
@@ -148,32 +148,32 @@ impl<'r> PendingReview<'r> {
     /// # Errors
     /// When the run is the actor's own: a submitter sees the answer only after another person approves it.
     pub fn authorize_reader(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
-        if self.is_own(actor) { Err(ReviewRefusal::Own) } else { Ok(()) }
+        if self.is_own_run(actor) { Err(ReviewRefusal::OwnRun) } else { Ok(()) }
     }
 
     /// Ends the run with a reviewer's verdict. The note is stored separately, so that it can be erased.
     ///
     /// # Errors
     /// When the run is the reviewer's own.
-    pub fn judge(
+    pub fn decide(
         self,
-        (verdict, note): (Verdict, Option<&str>),
+        (verdict, note): (AnswerVerdict, Option<&str>),
         stamp: &Stamp,
-        ids: &dyn Ids,
+        ids: &dyn IdSource,
     ) -> Result<ReviewEnd, ReviewRefusal> {
-        if self.is_own(&stamp.actor) {
-            return Err(ReviewRefusal::Own);
+        if self.is_own_run(&stamp.actor) {
+            return Err(ReviewRefusal::OwnRun);
         }
         let (status, outcome, error) = match verdict {
-            Verdict::Approved => (Status::Completed, Outcome::Success, None),
-            Verdict::Rejected => {
+            AnswerVerdict::Approved => (Status::Completed, Outcome::Success, None),
+            AnswerVerdict::Rejected => {
                 let error = RunError::new(REJECTED_CODE, "a reviewer rejected the answer");
                 (Status::Denied, Outcome::Denied, Some(error))
             }
         };
         let categories: &[Category] = match verdict {
-            Verdict::Approved => &[Category::Approvals],
-            Verdict::Rejected => &[Category::Approvals, Category::Executions],
+            AnswerVerdict::Approved => &[Category::Approvals],
+            AnswerVerdict::Rejected => &[Category::Approvals, Category::Executions],
         };
         let detail = json!({
             "verdict": verdict.as_str(),
@@ -181,11 +181,11 @@ impl<'r> PendingReview<'r> {
             "error_code": error.as_ref().map(|error| &error.code),
             "output_digest": self.0.output_digest.as_ref().map(digest_text),
         });
-        let fact = self.run().fact(FactKind::ExecutionReviewed, detail, stamp).concerning(categories.iter().copied());
-        let artifact = Some(self.document(verdict, note, stamp, ids));
+        let fact = self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
+        let artifact = Some(self.verdict_artifact(verdict, note, stamp, ids));
         let mut end = self.end((status, outcome, error), fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
-        Ok(ReviewEnd { artifact, in_time: DeadlineCheck::Needed, ..end })
+        Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Needed, ..end })
     }
 
     /// Ends the run because of a cancellation.
@@ -196,7 +196,7 @@ impl<'r> PendingReview<'r> {
 
     /// Ends the run because its workload no longer accepts runs, or because the review period expired.
     #[must_use]
-    pub fn lapse(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
+    pub fn expire(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
             workload::Status::Registered => ("review_lapsed", "the answer was not reviewed in time"),
             workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),
@@ -208,16 +208,16 @@ impl<'r> PendingReview<'r> {
     /// The fact of a refused attempt to review one's own run.
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
-        let fact = self.run().fact(FactKind::SelfReviewRefused, json!({}), stamp);
-        fact.concerning([Category::ComplianceFindings])
+        let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
+        fact.with_categories([Category::ComplianceFindings])
     }
 
-    fn is_own(self, actor: &ActorRef) -> bool {
+    fn is_own_run(self, actor: &ActorRef) -> bool {
         let run = &self.0.execution;
         run.submitter == *actor || run.delegate.as_ref() == Some(actor)
     }
 
-    fn run(&self) -> RunRef<'r> {
+    fn run_ref(&self) -> RunRef<'r> {
         let run = &self.0.execution;
         RunRef {
             execution_id: run.execution_id,
@@ -230,7 +230,7 @@ impl<'r> PendingReview<'r> {
     }
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
-        let fact = self.run().ended(Outcome::Cancelled, Some(code), None, stamp);
+        let fact = self.run_ref().ended_fact(Outcome::Cancelled, Some(code), None, stamp);
         self.end((Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message))), fact, stamp)
     }
 
@@ -244,7 +244,7 @@ impl<'r> PendingReview<'r> {
         let imposed = self.0.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let (fact, fulfilled) = if owes_owner {
-            (fact.notifying(&self.0.chain.workload.owner_ref), vec![Obligation::NotifyOwner])
+            (fact.notifying_owner(&self.0.chain.workload.owner_ref), vec![Obligation::NotifyOwner])
         } else {
             (fact, Vec::new())
         };
@@ -255,13 +255,13 @@ impl<'r> PendingReview<'r> {
             error,
             artifact: None,
             fulfilled,
-            in_time: DeadlineCheck::Unneeded,
+            deadline_check: DeadlineCheck::Unneeded,
             finished_at: stamp.at,
             fact,
         }
     }
 
-    fn document(self, verdict: Verdict, note: Option<&str>, stamp: &Stamp, ids: &dyn Ids) -> EvidenceArtifact {
+    fn verdict_artifact(self, verdict: AnswerVerdict, note: Option<&str>, stamp: &Stamp, ids: &dyn IdSource) -> EvidenceArtifact {
         let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),
@@ -287,13 +287,13 @@ impl RunRef<'_> {
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
-        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).concerning([Category::Approvals])
+        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([Category::Approvals])
     }
 }
 
 /// A pending review whose period expired, or whose workload no longer accepts runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overdue {
+pub struct ExpiredReview {
     /// Its tenant.
     pub scope: TenantScope,
     /// The run.
@@ -306,7 +306,7 @@ pub struct Overdue {
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
     /// The answer under review; `None` when the run no longer awaits one.
-    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError>;
+    async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError>;
     /// Ends a review in one statement. Stale when the run no longer awaits one, or when the deadline for a verdict
     /// passed.
     async fn commit_end(
@@ -316,5 +316,5 @@ pub trait ReviewStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// A batch of expired reviews, by the store's clock.
-    async fn overdue(&self) -> Result<Vec<Overdue>, StoreError>;
+    async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError>;
 }

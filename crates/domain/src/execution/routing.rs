@@ -1,6 +1,6 @@
 //! Routing: the routes that a model request may take, and the order of attempts.
 
-use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RoutePoint};
+use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RouteTarget};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Routing {
     /// The allowed routes, in order of preference.
-    pub open: Vec<RoutePoint>,
+    pub allowed: Vec<RouteTarget>,
     /// The refused routes with all reasons.
     pub refused: Vec<RefusedRoute>,
 }
@@ -61,7 +61,7 @@ impl RouteRefusal {
 impl Routing {
     /// Evaluates the routes of a policy under a profile. `residency` returns the configured jurisdiction of an account.
     #[must_use]
-    pub fn of<'a>(
+    pub fn for_policy<'a>(
         policy: &ModelPolicy,
         profile: Option<&SovereigntyProfile>,
         residency: impl Fn(&str) -> Option<&'a str>,
@@ -76,7 +76,7 @@ impl Routing {
                 reasons.extend(route_refusals(profile, route, residency(&route.account_slot)));
             }
             if reasons.is_empty() {
-                routing.open.push(RoutePoint {
+                routing.allowed.push(RouteTarget {
                     route_id: route.route_id.clone(),
                     provider: route.provider.clone(),
                     model: route.model.clone(),
@@ -95,14 +95,14 @@ const LOCAL_ACCOUNT: &str = "local";
 
 /// Whether the embedding account may receive a query.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub enum Embedding {
+pub enum EmbeddingPermission {
     /// It may.
     #[default]
     Allowed,
     /// The bound profile refuses it; holds the known parts of the route and all reasons.
     Refused {
         /// The route.
-        route: RoutePoint,
+        route: RouteTarget,
         /// The account's configured jurisdiction.
         residency: Option<String>,
         /// All reasons.
@@ -110,11 +110,11 @@ pub enum Embedding {
     },
 }
 
-impl Embedding {
+impl EmbeddingPermission {
     /// Evaluates the embedding route under a profile. An account's region is unknown, so a profile with a region list
     /// refuses it. The built-in account is allowed, because its data stays in this process.
     #[must_use]
-    pub fn of(profile: Option<&SovereigntyProfile>, route: RoutePoint, residency: Option<&str>) -> Self {
+    pub fn evaluate(profile: Option<&SovereigntyProfile>, route: RouteTarget, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
         if route.account_slot == LOCAL_ACCOUNT && residency.is_none() {
             return Self::Allowed;
@@ -156,24 +156,24 @@ fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&
 
 /// The kind of a model request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum RequestKind {
     /// A completion of a conversation.
     Words,
     /// An embedding of this text.
-    Vector(String),
+    Embedding(String),
 }
 
 /// A model request and its routes.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Question {
+pub struct ModelRequest {
     /// The kind of request.
-    pub wanted: Wanted,
+    pub kind: RequestKind,
     /// The conversation.
     pub conversation: Arc<Conversation>,
     /// The routes in order of preference; at least one.
-    pub routes: Vec<RoutePoint>,
+    pub routes: Vec<RouteTarget>,
     /// Whether the output may be streamed: nothing in the release may withhold it.
-    pub is_shown: bool,
+    pub is_streamable: bool,
 }
 
 /// An attempt at a request.
@@ -191,11 +191,11 @@ pub struct Attempt {
 
 /// The response to a model request.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Answer {
+pub struct ModelResponse {
     /// The attempts, in order.
     pub attempts: Vec<Attempt>,
     /// Whether the output was streamed.
-    pub was_told: bool,
+    pub was_streamed: bool,
     /// The final result.
     pub completion: Result<Completion, ProviderError>,
 }
@@ -206,10 +206,10 @@ pub struct NextAttempt {
     /// The index of the route.
     pub route: usize,
     /// The delay without jitter; zero when another route follows.
-    pub pause: Duration,
+    pub delay: Duration,
 }
 
-impl Question {
+impl ModelRequest {
     /// The provider call for a route.
     #[must_use]
     pub fn call(&self, route: usize) -> Option<ProviderCall> {
@@ -224,20 +224,20 @@ impl Question {
     #[must_use]
     pub fn next(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
         let last = attempts.last();
-        if last.is_some_and(|last| last.result.is_err_and(|error| !error.lets_others_try())) {
+        if last.is_some_and(|last| last.result.is_err_and(|error| !error.allows_fallback())) {
             return None;
         }
         if attempts.len() < self.routes.len() {
-            return Some(NextAttempt { route: attempts.len(), pause: Duration::ZERO });
+            return Some(NextAttempt { route: attempts.len(), delay: Duration::ZERO });
         }
         let attempts_of = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
         let again = (0..self.routes.len()).find_map(|route| {
             let failed = attempts_of(route).next_back()?;
-            let passes = failed.result.is_err_and(ProviderError::passes);
+            let passes = failed.result.is_err_and(ProviderError::is_transient);
             let wait = failed.retry_after.unwrap_or_default();
             (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE).then_some((route, wait))
         });
-        again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACKOFF) })
+        again.map(|(route, wait)| NextAttempt { route, delay: wait.max(BACKOFF) })
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let refused = routing.refused.iter().map(|refused| {
             (refused.route.route_id.as_str(), refused.reasons.iter().map(|reason| reason.code()).collect())
         });
-        (routing.open.iter().map(|route| route.route_id.as_str()).collect(), refused.collect())
+        (routing.allowed.iter().map(|route| route.route_id.as_str()).collect(), refused.collect())
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
             route("c", "active", None),
             route("d", "suspended", None),
         ]);
-        let routing = Routing::of(&policy, None, |_| None);
+        let routing = Routing::for_policy(&policy, None, |_| None);
         let why = vec!["route_not_approved"];
         assert_eq!(open_and_refused(&routing), (vec!["a", "c"], vec![("b", why.clone()), ("d", why)]));
     }
@@ -297,7 +297,7 @@ mod tests {
         ]);
         let profile = profile(&json!({ "jurisdictions_allowed": ["eu"], "regions_allowed": ["eu-central"],
             "providers_allowed": ["acme"] }));
-        let routing = Routing::of(&policy, Some(&profile), |slot| (slot == "lies").then_some("US"));
+        let routing = Routing::for_policy(&policy, Some(&profile), |slot| (slot == "lies").then_some("US"));
         let refused = vec![
             ("us", vec!["jurisdiction_not_allowed", "region_not_allowed"]),
             ("nowhere", vec!["jurisdiction_not_allowed", "region_not_allowed"]),
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn empty_list_refuses_all_and_missing_list_allows_all() {
         let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
-        let closed = |content: Value| open_and_refused(&Routing::of(&policy, Some(&profile(&content)), |_| None)).1.len();
+        let closed = |content: Value| open_and_refused(&Routing::for_policy(&policy, Some(&profile(&content)), |_| None)).1.len();
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
@@ -319,15 +319,15 @@ mod tests {
 
     /// The refusal codes of an embedding account.
     fn embedding_refusal_codes(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
-        let route = RoutePoint {
+        let route = RouteTarget {
             route_id: "embedding".to_owned(),
             provider: account.to_owned(),
             model: "m".to_owned(),
             account_slot: account.to_owned(),
         };
-        match Embedding::of(Some(&profile(content)), route, residency) {
-            Embedding::Allowed => Vec::new(),
-            Embedding::Refused { reasons, .. } => reasons.into_iter().map(RouteRefusal::code).collect(),
+        match EmbeddingPermission::evaluate(Some(&profile(content)), route, residency) {
+            EmbeddingPermission::Allowed => Vec::new(),
+            EmbeddingPermission::Refused { reasons, .. } => reasons.into_iter().map(RouteRefusal::code).collect(),
         }
     }
 
@@ -345,26 +345,26 @@ mod tests {
         assert!(embedding_refusal_codes(&regions, LOCAL_ACCOUNT, None).is_empty(), "the data stays in this process");
     }
 
-    fn question(routes: usize) -> Question {
-        let point = |id: usize| RoutePoint {
+    fn model_request(routes: usize) -> ModelRequest {
+        let point = |id: usize| RouteTarget {
             route_id: id.to_string(),
             provider: "acme".to_owned(),
             model: "m".to_owned(),
             account_slot: "a".to_owned(),
         };
-        Question {
-            wanted: Wanted::Words,
+        ModelRequest {
+            kind: RequestKind::Words,
             conversation: Arc::default(),
             routes: (0..routes).map(point).collect(),
-            is_shown: true,
+            is_streamable: true,
         }
     }
 
     /// The attempted routes when each call fails in the given way, with the delay in milliseconds.
-    fn asked(routes: usize, failure: impl Fn(usize) -> (ProviderError, Option<Duration>)) -> Vec<(usize, u128)> {
-        let (question, mut attempts, mut asked) = (question(routes), Vec::new(), Vec::new());
+    fn attempted_routes(routes: usize, failure: impl Fn(usize) -> (ProviderError, Option<Duration>)) -> Vec<(usize, u128)> {
+        let (question, mut attempts, mut asked) = (model_request(routes), Vec::new(), Vec::new());
         while let Some(next) = question.next(&attempts) {
-            asked.push((next.route, next.pause.as_millis()));
+            asked.push((next.route, next.delay.as_millis()));
             let (error, retry_after) = failure(next.route);
             attempts.push(Attempt { route: next.route, result: Err(error), retry_after, latency: Duration::ZERO });
             assert!(attempts.len() < 100, "the attempts do not end");
@@ -375,24 +375,24 @@ mod tests {
     #[test]
     fn tries_each_route_then_retries_each_once() {
         let busy = |_| (ProviderError::Busy, None);
-        assert_eq!(asked(1, busy), [(0, 0), (0, 250)]);
-        assert_eq!(asked(3, busy), [(0, 0), (1, 0), (2, 0), (0, 250), (1, 250), (2, 250)]);
+        assert_eq!(attempted_routes(1, busy), [(0, 0), (0, 250)]);
+        assert_eq!(attempted_routes(3, busy), [(0, 0), (1, 0), (2, 0), (0, 250), (1, 250), (2, 250)]);
     }
 
     #[test]
     fn stops_on_refusal_and_skips_unknown_accounts_on_retry() {
-        assert_eq!(asked(3, |_| (ProviderError::Refused, None)), [(0, 0)]);
+        assert_eq!(attempted_routes(3, |_| (ProviderError::Refused, None)), [(0, 0)]);
         let second_refuses = |route| (if route == 1 { ProviderError::Refused } else { ProviderError::TimedOut }, None);
-        assert_eq!(asked(3, second_refuses), [(0, 0), (1, 0)]);
+        assert_eq!(attempted_routes(3, second_refuses), [(0, 0), (1, 0)]);
         let first_unknown =
             |route| (if route == 0 { ProviderError::UnknownAccount } else { ProviderError::Busy }, None);
-        assert_eq!(asked(2, first_unknown), [(0, 0), (1, 0), (1, 250)]);
+        assert_eq!(attempted_routes(2, first_unknown), [(0, 0), (1, 0), (1, 250)]);
     }
 
     #[test]
     fn honors_retry_after_up_to_the_limit() {
         let wish = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
-        assert_eq!(asked(1, wish(3)), [(0, 0), (0, 3_000)]);
-        assert_eq!(asked(1, wish(60)), [(0, 0)], "a longer delay is not awaited");
+        assert_eq!(attempted_routes(1, wish(3)), [(0, 0), (0, 3_000)]);
+        assert_eq!(attempted_routes(1, wish(60)), [(0, 0)], "a longer delay is not awaited");
     }
 }

@@ -4,19 +4,19 @@
 //! effect and maintains time and leases. It can stop at any effect; the run then holds its state so far.
 
 mod agent;
-mod call;
-mod check;
-mod cut;
+mod model_call;
+mod schema_check;
+mod interruption;
 mod failure;
 mod lineage;
 mod memory;
 mod obligation;
-mod passage;
+mod interceptors;
 mod reservation;
-mod restate;
-mod retrieve;
+mod hook_payload;
+mod documents;
 mod scope;
-mod turn;
+mod effects;
 
 #[cfg(test)]
 mod tests;
@@ -24,36 +24,36 @@ mod tests;
 use super::{
     Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{Retrieved, RetrievalError},
-    routing::Answer,
+    retrieval::{RetrievalResult, RetrievalError},
+    routing::ModelResponse,
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
-    flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
+    flow::{Action, NextStep, StepOutput, Step, StepKind, budget::ValueBudget, reference::Template},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
 };
 use agent::Agent;
-pub use check::SchemaCheck;
-use check::{Resume, SchemaResult};
-pub use cut::Cut;
+pub use schema_check::SchemaCheck;
+use schema_check::{ResumePoint, SchemaResult};
+pub use interruption::Interruption;
 use failure::StepFailure;
 use memory::ConversationState;
-pub use memory::{History, allows};
-use passage::{Interception, Continuation, ActiveStep};
-use reservation::Paused;
+pub use memory::{History, all_allow};
+use interceptors::{Interception, Continuation, ActiveStep};
+use reservation::PausePoint;
 pub use reservation::SMALL_RUN_BYTES;
-use scope::Known;
+use scope::RunScope;
 use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use turn::{AwaitedResponse, Reached, Waiting};
-pub use turn::{Closed, Ended, Outside, Subject, Turn};
+use effects::{AwaitedResponse, StepProgress, PendingStep};
+pub use effects::{FinishedRun, RunOutcome, Env, RunInput, RunEffect};
 
 /// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a
 /// cycle.
@@ -66,59 +66,59 @@ const WITHHOLDING_OBLIGATIONS: [Obligation; 3] = [Obligation::RedactOutput, Obli
 
 /// A run in progress.
 pub struct Run<'a> {
-    subject: Subject<'a>,
-    outside: Outside<'a>,
+    run_input: RunInput<'a>,
+    env: Env<'a>,
     /// The inputs, as steps read them.
     inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
     /// The untrusted outputs and the reason, by step.
-    doubts: BTreeMap<String, UntrustedReason>,
-    allowance: Allowance,
+    untrusted_outputs: BTreeMap<String, UntrustedReason>,
+    budget: ValueBudget,
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
-    keeps_transcript: bool,
+    records_transcript: bool,
     /// Whether model output may be streamed before the end.
-    shows_answers: bool,
+    streams_answers: bool,
     /// The obligations that any decision of the run imposed, oldest first.
-    owed: Vec<Obligation>,
-    waiting: Option<Waiting<'a>>,
+    obligations: Vec<Obligation>,
+    pending_step: Option<PendingStep<'a>>,
     /// The result of an offloaded schema check, until the run resumes at the point that requested it.
-    verdict: Option<SchemaResult>,
+    schema_result: Option<SchemaResult>,
     /// The agent of the current step, if it is an agent step.
     agent: Option<Box<Agent<'a>>>,
     /// A value that guardrails or hooks are processing.
-    passage: Option<Interception<'a>>,
+    interception: Option<Interception<'a>>,
     /// The remaining bytes that guardrails may evaluate.
-    looks_left: usize,
+    guardrail_bytes_left: usize,
     hook_calls: u32,
     /// The number of tool calls so far, across all agent steps.
     tool_calls: u32,
     /// Quarantined tool servers.
-    set_apart: BTreeSet<AssetId>,
+    quarantined_servers: BTreeSet<AssetId>,
     /// The retrieved documents, which answers may cite.
-    citable: BTreeSet<String>,
+    citable_documents: BTreeSet<String>,
     /// The steps whose search was capped.
     capped_steps: BTreeSet<String>,
-    conversing: ConversationState,
+    conversation_state: ConversationState,
     /// Whether the refused routes were recorded.
-    told_routes: bool,
+    refused_routes_recorded: bool,
     /// Whether the refused embedding route was recorded.
-    told_embedding: bool,
+    refused_embedding_recorded: bool,
     /// Events that the driver has not taken yet; `None` when events are disabled.
     events: Option<Vec<RunEvent>>,
     /// Whether the driver holds a memory reservation for a run with large values.
     is_reserved: bool,
     /// The point at which the run waits for a reservation.
-    paused: Option<Paused<'a>>,
-    ended: Ended,
+    pause_point: Option<PausePoint<'a>>,
+    run_outcome: RunOutcome,
 }
 
 impl<'a> Run<'a> {
     /// Creates a run that the given decision admitted.
     #[must_use]
-    pub fn new(subject: Subject<'a>, decision: PolicyDecision, outside: Outside<'a>) -> Self {
-        let owed = decision.obligations.clone();
-        let ended = Ended {
+    pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, env: Env<'a>) -> Self {
+        let obligations = decision.obligations.clone();
+        let run_outcome = RunOutcome {
             status: Status::Failed,
             outcome: Outcome::Failure,
             error: None,
@@ -133,41 +133,41 @@ impl<'a> Run<'a> {
         };
         Self {
             // The strictest decision is known only at the end, which is too late to start recording.
-            keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
-            shows_answers: !subject.plan.holds_answers_back()
-                && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
-            inputs: Cow::Borrowed(subject.given),
-            subject,
-            outside,
+            records_transcript: run_input.plan.may_impose(Obligation::RecordTranscript),
+            streams_answers: !run_input.plan.may_withhold_output()
+                && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !run_input.plan.may_impose(*held_back)),
+            inputs: Cow::Borrowed(run_input.inputs),
+            run_input,
+            env,
             outputs: BTreeMap::new(),
-            doubts: BTreeMap::new(),
-            allowance: Allowance::of(MAX_VALUE_BYTES),
+            untrusted_outputs: BTreeMap::new(),
+            budget: ValueBudget::new(MAX_VALUE_BYTES),
             metadata: Map::new(),
             transcript: Vec::new(),
-            owed,
-            waiting: None,
-            verdict: None,
+            obligations,
+            pending_step: None,
+            schema_result: None,
             agent: None,
-            passage: None,
-            looks_left: MAX_INSPECTED_BYTES,
+            interception: None,
+            guardrail_bytes_left: MAX_INSPECTED_BYTES,
             hook_calls: 0,
             tool_calls: 0,
-            set_apart: BTreeSet::new(),
-            citable: BTreeSet::new(),
+            quarantined_servers: BTreeSet::new(),
+            citable_documents: BTreeSet::new(),
             capped_steps: BTreeSet::new(),
-            conversing: ConversationState::No,
-            told_routes: false,
-            told_embedding: false,
+            conversation_state: ConversationState::No,
+            refused_routes_recorded: false,
+            refused_embedding_recorded: false,
             events: None,
             is_reserved: false,
-            paused: None,
-            ended,
+            pause_point: None,
+            run_outcome,
         }
     }
 
     /// Enables events.
     #[must_use]
-    pub fn telling(mut self) -> Self {
+    pub fn with_events(mut self) -> Self {
         self.events = Some(Vec::new());
         self
     }
@@ -179,171 +179,171 @@ impl<'a> Run<'a> {
 
     /// The step that awaits a response.
     #[must_use]
-    pub fn asking(&self) -> Option<&'a Step> {
-        self.waiting.as_ref().map(|waiting| waiting.step)
+    pub fn awaiting_step(&self) -> Option<&'a Step> {
+        self.pending_step.as_ref().map(|waiting| waiting.step)
     }
 
-    fn tell(&mut self, event: impl FnOnce() -> RunEvent) {
+    fn emit(&mut self, event: impl FnOnce() -> RunEvent) {
         if let Some(events) = &mut self.events {
             events.push(event());
         }
     }
 
     /// Starts the run.
-    pub fn start(&mut self) -> Turn {
-        if self.subject.plan.knowledge.is_empty() { self.begin() } else { Turn::Check }
+    pub fn start(&mut self) -> RunEffect {
+        if self.run_input.plan.knowledge.is_empty() { self.load_history_or_start() } else { RunEffect::CheckContracts }
     }
 
-    fn begin(&mut self) -> Turn {
-        match self.conversing {
-            ConversationState::Wants => Turn::Recall,
-            ConversationState::No | ConversationState::Knows { .. } => self.pass(Continuation::Begin),
+    fn load_history_or_start(&mut self) -> RunEffect {
+        match self.conversation_state {
+            ConversationState::Wants => RunEffect::LoadHistory,
+            ConversationState::No | ConversationState::Knows { .. } => self.intercept(Continuation::Begin),
         }
     }
 
-    fn enter_flow(&mut self) -> Turn {
-        match self.subject.plan.flow.entry() {
-            Some(step) => self.walk(step),
+    fn enter_flow(&mut self) -> RunEffect {
+        match self.run_input.plan.flow.entry() {
+            Some(step) => self.run_steps(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
         }
     }
 
     /// Resumes with the response to the last request. A response without a request has no effect.
-    pub fn answered(&mut self, answer: Answer) -> Turn {
-        let Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) }) = self.waiting.take() else {
-            return Turn::Ended;
+    pub fn on_model(&mut self, answer: ModelResponse) -> RunEffect {
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) = self.pending_step.take() else {
+            return RunEffect::Ended;
         };
-        let verdict = self.verdict.take();
+        let verdict = self.schema_result.take();
         if verdict.is_none()
             && let Some(check) = self.long_answer_check(step, &answer)
         {
-            let awaits = AwaitedResponse::Check(Box::new(Resume::Answered(asked, answer)));
-            self.waiting = Some(Waiting { step, began, awaits });
-            return Turn::CheckSchema(Box::new(check));
+            let awaits = AwaitedResponse::Check(Box::new(ResumePoint::ModelResponse(asked, answer)));
+            self.pending_step = Some(PendingStep { step, started_at: began, awaited: awaits });
+            return RunEffect::CheckSchema(Box::new(check));
         }
         if matches!(step.kind, StepKind::Agent { .. }) {
             return self.on_agent_response(ActiveStep { step, began }, *asked, (answer, verdict));
         }
         if let Ok(completion) = &answer.completion {
-            self.emit_answer(step, answer.was_told, &completion.text);
+            self.emit_answer(step, answer.was_streamed, &completion.text);
         }
         match self.accept_response(step, *asked, (answer, verdict)) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
                 self.intercept_value(value, Continuation::Answered(ActiveStep { step, began }))
             }
             Ok(value) => self.finish_step(ActiveStep { step, began }, value),
-            Err(failure) => self.go_on(step, began, Err(failure)),
+            Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
         }
     }
 
     /// Resumes with retrieved documents. Documents without a query have no effect.
-    pub fn on_documents(&mut self, found: Result<Retrieved, RetrievalError>) -> Turn {
-        let Some(Waiting { step, began, awaits: AwaitedResponse::Documents(lookup) }) = self.waiting.take() else {
-            return Turn::Ended;
+    pub fn on_documents(&mut self, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) = self.pending_step.take() else {
+            return RunEffect::Ended;
         };
         match self.accept_documents(step, &lookup, found) {
-            Ok(documents) => self.pass(Continuation::Documents(ActiveStep { step, began }, documents)),
+            Ok(documents) => self.intercept(Continuation::Documents(ActiveStep { step, began }, documents)),
             Err(failure) if self.agent.is_some() => self.on_tool_failure(ActiveStep { step, began }, failure),
-            Err(failure) => self.go_on(step, began, Err(failure)),
+            Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
         }
     }
 
     /// Emits model output, unless it was streamed already or must be withheld.
     fn emit_answer(&mut self, step: &Step, was_told: bool, text: &str) {
-        if self.shows_answers && !was_told {
-            self.tell(|| RunEvent::delta(&step.id, text));
+        if self.streams_answers && !was_told {
+            self.emit(|| RunEvent::delta(&step.id, text));
         }
     }
 
-    fn go_on(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> Turn {
-        match self.leave(step, began, produced) {
-            Ok(next) => self.walk(next),
+    fn end_step_and_continue(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> RunEffect {
+        match self.end_step(step, began, produced) {
+            Ok(next) => self.run_steps(next),
             Err(turn) => turn,
         }
     }
 
     /// Ends the run at its current point, and fulfils its obligations.
     #[must_use]
-    pub fn conclude(self, cut: Option<Cut>) -> Ended {
-        let outside = self.outside;
-        self.close(cut).fulfil(outside)
+    pub fn finish(self, cut: Option<Interruption>) -> RunOutcome {
+        let outside = self.env;
+        self.into_finished(cut).fulfil(outside)
     }
 
     /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
     #[must_use]
-    pub fn close(mut self, cut: Option<Cut>) -> Closed {
+    pub fn into_finished(mut self, cut: Option<Interruption>) -> FinishedRun {
         if let Some(cut) = cut {
-            let (status, outcome, code, message) = cut.told();
-            (self.ended.status, self.ended.outcome, self.ended.output) = (status, outcome, None);
-            self.ended.error = Some(RunError::new(code, message));
+            let (status, outcome, code, message) = cut.ending();
+            (self.run_outcome.status, self.run_outcome.outcome, self.run_outcome.output) = (status, outcome, None);
+            self.run_outcome.error = Some(RunError::new(code, message));
             self.record_interrupted_step(code);
         }
         let events = self.take_events();
-        self.ended.turn = self.offered_turn();
-        Closed {
+        self.run_outcome.turn = self.offered_turn();
+        FinishedRun {
             events,
-            execution_id: self.subject.execution_id,
-            value_bytes: MAX_VALUE_BYTES.saturating_sub(self.allowance.left()),
-            ended: self.ended,
-            owed: self.owed,
+            execution_id: self.run_input.execution_id,
+            value_bytes: MAX_VALUE_BYTES.saturating_sub(self.budget.remaining()),
+            run_outcome: self.run_outcome,
+            obligations: self.obligations,
             transcript: self.transcript,
-            citable: self.citable,
+            citable_documents: self.citable_documents,
         }
     }
 
     /// Records the step at which the run was interrupted; its response is no longer awaited.
     fn record_interrupted_step(&mut self, code: &str) {
-        let (step, began) = match self.waiting.take() {
-            Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) }) => {
+        let (step, began) = match self.pending_step.take() {
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) => {
                 self.record_unanswered(step, *asked);
                 (step, began)
             }
-            Some(Waiting { step, began, awaits: AwaitedResponse::Check(resume) }) => {
-                if let Resume::Answered(asked, _) = *resume {
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Check(resume) }) => {
+                if let ResumePoint::ModelResponse(asked, _) = *resume {
                     self.record_unanswered(step, *asked);
                 }
                 (step, began)
             }
-            Some(Waiting { step, began, awaits: AwaitedResponse::Documents(_) | AwaitedResponse::Tool }) => (step, began),
-            None => match (self.take_intercepted_step(), self.paused.take()) {
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool }) => (step, began),
+            None => match (self.take_intercepted_step(), self.pause_point.take()) {
                 (Some(left), _) => left,
-                (None, Some(Paused::Output(ActiveStep { step, began }, _))) => (step, began),
-                (None, Some(Paused::Step(_) | Paused::Return(_)) | None) => return,
+                (None, Some(PausePoint::Output(ActiveStep { step, began }, _))) => (step, began),
+                (None, Some(PausePoint::Step(_) | PausePoint::Return(_)) | None) => return,
             },
         };
         self.record_interrupted_call(step);
-        self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
-        self.ended.steps.push(StepRecord {
+        self.emit(|| RunEvent::step_completed(&step.id, Some(code)));
+        self.run_outcome.steps.push(StepRecord {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure: Some(code.to_owned()),
-            duration: span(began, self.outside.clock.now()),
+            duration: elapsed(began, self.env.clock.now()),
         });
     }
 
     /// Executes steps until one requests an effect, or the run ends.
-    fn walk(&mut self, mut step: &'a Step) -> Turn {
+    fn run_steps(&mut self, mut step: &'a Step) -> RunEffect {
         loop {
-            if self.ended.steps.len() >= MAX_STEPS {
+            if self.run_outcome.steps.len() >= MAX_STEPS {
                 return self
                     .fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
             if self.is_large_at(step) {
-                return self.pause(Paused::Step(step));
+                return self.pause(PausePoint::Step(step));
             }
-            let began = self.outside.clock.now();
-            self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
-            let result = match self.take(step) {
-                Ok(Reached::Asks(question, asked)) => {
-                    return self.pass(Continuation::Ask(ActiveStep { step, began }, question, asked));
+            let began = self.env.clock.now();
+            self.emit(|| RunEvent::step_started(&step.id, step.kind.as_str()));
+            let result = match self.execute_step(step) {
+                Ok(StepProgress::NeedsModel(question, asked)) => {
+                    return self.intercept(Continuation::Ask(ActiveStep { step, began }, question, asked));
                 }
-                Ok(Reached::LooksUp(lookup)) => {
-                    return self.pass(Continuation::LookUp(ActiveStep { step, began }, lookup));
+                Ok(StepProgress::NeedsDocuments(lookup)) => {
+                    return self.intercept(Continuation::LookUp(ActiveStep { step, began }, lookup));
                 }
-                Ok(Reached::Done(value)) => Ok(value),
+                Ok(StepProgress::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
             };
-            match self.leave(step, began, result) {
+            match self.end_step(step, began, result) {
                 Ok(next) => step = next,
                 Err(turn) => return turn,
             }
@@ -351,67 +351,67 @@ impl<'a> Run<'a> {
     }
 
     /// Records the result of a step, and finds the next step.
-    fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
+    fn end_step(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, RunEffect> {
         self.agent = None;
-        let plan = self.subject.plan;
+        let plan = self.run_input.plan;
         let failure = done.as_ref().err().map(StepFailure::code);
-        self.tell(|| RunEvent::step_completed(&step.id, failure.as_deref()));
-        self.ended.steps.push(StepRecord {
+        self.emit(|| RunEvent::step_completed(&step.id, failure.as_deref()));
+        self.run_outcome.steps.push(StepRecord {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure,
-            duration: span(began, self.outside.clock.now()),
+            duration: elapsed(began, self.env.clock.now()),
         });
         let (succeeded, error) = match done {
             Ok(value) => {
                 self.outputs.insert(step.id.clone(), value);
-                if let Some(doubt) = self.doubt(step) {
-                    self.doubts.insert(step.id.clone(), doubt);
+                if let Some(doubt) = self.untrusted_reason(step) {
+                    self.untrusted_outputs.insert(step.id.clone(), doubt);
                 }
                 (true, None)
             }
             Err(StepFailure::Failed(error)) => (false, Some(error)),
             Err(StepFailure::Denied) => {
-                (self.ended.status, self.ended.outcome) = (Status::Denied, Outcome::Denied);
-                return Err(Turn::Ended);
+                (self.run_outcome.status, self.run_outcome.outcome) = (Status::Denied, Outcome::Denied);
+                return Err(RunEffect::Ended);
             }
             Err(StepFailure::RefusedByContract) => return Err(self.fail_by_contract()),
-            Err(StepFailure::Stopped(error)) => return Err(self.fail(error)),
-            Err(StepFailure::NoRoom) => return Err(self.fail(RunError::value_too_large())),
+            Err(StepFailure::Blocked(error)) => return Err(self.fail(error)),
+            Err(StepFailure::ValueTooLarge) => return Err(self.fail(RunError::value_too_large())),
         };
         match (plan.flow.next_after(step, succeeded), error) {
-            (Next::Step(next), _) => Ok(next),
-            (Next::Returns, None) => Err(self.complete(&step.id)),
-            (Next::Returns | Next::Fails, Some(error)) => Err(self.fail(error)),
-            (Next::Fails, None) => Err(self.fail(RunError::new("flow_invalid", "the flow has no next step"))),
+            (NextStep::Step(next), _) => Ok(next),
+            (NextStep::Returns, None) => Err(self.return_output(&step.id)),
+            (NextStep::Returns | NextStep::Fails, Some(error)) => Err(self.fail(error)),
+            (NextStep::Fails, None) => Err(self.fail(RunError::new("flow_invalid", "the flow has no next step"))),
         }
     }
 
-    fn complete(&mut self, returned: &str) -> Turn {
+    fn return_output(&mut self, returned: &str) -> RunEffect {
         let value = self.outputs.remove(returned).unwrap_or(Value::Null);
         if self.is_large() {
-            return self.pause(Paused::Return(value));
+            return self.pause(PausePoint::Return(value));
         }
         self.intercept_value(value, Continuation::Return)
     }
 
-    fn completed(&mut self, value: Value) -> Turn {
-        (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
+    fn set_completed(&mut self, value: Value) -> RunEffect {
+        (self.run_outcome.status, self.run_outcome.outcome) = (Status::Completed, Outcome::Success);
         self.add_capped_search_metadata();
-        self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
-        Turn::Ended
+        self.run_outcome.output = Some((value, std::mem::take(&mut self.metadata)));
+        RunEffect::Ended
     }
 
-    fn fail(&mut self, error: RunError) -> Turn {
-        self.pass(Continuation::Fail(error))
+    fn fail(&mut self, error: RunError) -> RunEffect {
+        self.intercept(Continuation::Fail(error))
     }
 
-    fn failed(&mut self, error: RunError) -> Turn {
-        self.ended.error = Some(error);
-        Turn::Ended
+    fn set_failed(&mut self, error: RunError) -> RunEffect {
+        self.run_outcome.error = Some(error);
+        RunEffect::Ended
     }
 
-    fn take(&mut self, step: &'a Step) -> Result<Reached, StepFailure> {
+    fn execute_step(&mut self, step: &'a Step) -> Result<StepProgress, StepFailure> {
         let mut inputs = Map::new();
         for (name, template) in &step.inputs {
             // The prompt is resolved when it is rendered, because the bound prompt is a template.
@@ -424,51 +424,51 @@ impl<'a> Run<'a> {
                 self.record_inputs(step);
                 self.evaluate_policy(inputs)?
             }
-            StepKind::LlmCall { .. } => return self.question(step, &inputs),
+            StepKind::LlmCall { .. } => return self.completion_request(step, &inputs),
             StepKind::Embedding { .. } => return self.embedding_request(step, &inputs),
             StepKind::Return { output } => {
                 self.record_return(output);
-                return self.resolve(output, None).map(Reached::Done);
+                return self.resolve(output, None).map(StepProgress::Done);
             }
-            StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),
-            StepKind::Agent { tools, max_steps, .. } => return self.engage(step, &inputs, (tools, *max_steps)),
+            StepKind::Task { action: Action::RetrieveDocuments } => return self.start_retrieval(step, &inputs),
+            StepKind::Agent { tools, max_steps, .. } => return self.start_agent(step, &inputs, (tools, *max_steps)),
         };
-        self.produced(step, produced).map(Reached::Done)
+        self.map_output(step, produced).map(StepProgress::Done)
     }
 
     /// The output of a step, as later steps see it.
-    fn produced(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
+    fn map_output(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
             // A named output is an alias of the whole output (see `scope::member`).
-            None | Some(Output::Named(_)) => Ok(value),
-            Some(Output::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
+            None | Some(StepOutput::Named(_)) => Ok(value),
+            Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }
     }
 
     fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
-        let scope = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
-        Ok(template.resolve(&scope, &mut self.allowance)?)
+        let scope = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
+        Ok(template.resolve(&scope, &mut self.budget)?)
     }
 
     /// Evaluates the policy again with the step's inputs merged over the run's. The strictest decision of a run is
     /// effective.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
-        let Subject { plan, facts, .. } = self.subject;
+        let RunInput { plan, policy_attributes: facts, .. } = self.run_input;
         let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
-        let now = self.outside.clock.now();
+        let now = self.env.clock.now();
         let decision = facts.decide(plan, &merged, now);
-        let id = DecisionId::from(self.outside.ids.fresh());
-        self.ended.decisions.push(RecordedDecision::of(id, &decision, now));
+        let id = DecisionId::from(self.env.ids.fresh());
+        self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;
-        decision.obligations.iter().for_each(|obligation| self.owe(*obligation));
-        self.ended.decision = policy::strictest(self.ended.decision.clone(), decision);
+        decision.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
+        self.run_outcome.decision = policy::strictest(self.run_outcome.decision.clone(), decision);
         if denied { Err(StepFailure::Denied) } else { Ok(summary) }
     }
 }
 
 /// The time between two timestamps; zero if the clock was set back.
-fn span(from: Timestamp, to: Timestamp) -> Duration {
+fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(to.micros().saturating_sub(from.micros())).unwrap_or(0))
 }

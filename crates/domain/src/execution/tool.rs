@@ -1,6 +1,6 @@
 //! Tool calls and their results.
 
-use super::outward::{OutwardCall, HttpCallError};
+use super::http_call::{HttpCall, HttpCallError};
 use crate::{
     asset::content::{
         mcp_server::{McpConnection, ToolPin},
@@ -16,16 +16,16 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolRequest {
     /// The target of the call.
-    pub call: ToolTarget,
+    pub target: ToolTarget,
     /// Whether a repeated call is safe.
-    pub repeat: RepeatSafety,
+    pub repeat_safety: RepeatSafety,
 }
 
 /// The target of a tool call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolTarget {
     /// An HTTP address.
-    Address(OutwardCall),
+    Address(HttpCall),
     /// A tool of an MCP server.
     Server(McpCall),
 }
@@ -36,13 +36,13 @@ pub struct McpCall {
     /// The server's asset, and its version as the release has frozen it.
     pub server: (AssetId, String),
     /// The server's transport; the tool's own bearer token overrides the server's.
-    pub way: McpConnection,
+    pub connection: McpConnection,
     /// The hosts that the tool's definition allows; `None` adds no restriction.
-    pub hosts: Option<Vec<String>>,
+    pub allowed_hosts: Option<Vec<String>>,
     /// The tool's name.
     pub tool: String,
     /// The arguments.
-    pub said: Map<String, Value>,
+    pub arguments: Map<String, Value>,
     /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
     pub call_id: String,
     /// The pin of the tool's description.
@@ -104,7 +104,7 @@ pub type ToolResult = Result<Value, ToolFailure>;
 impl McpCall {
     /// The fact that a tool does not match its pin. Its current description is untrusted text and is omitted.
     #[must_use]
-    pub fn drifted(
+    pub fn drifted_fact(
         &self,
         found: Option<&ToolPin>,
         (execution, workspace): (ExecutionId, WorkspaceId),
@@ -120,6 +120,6 @@ impl McpCall {
             "found": found.map(ToolPin::as_str),
         });
         let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
-        fact.concerning([Category::ComplianceFindings])
+        fact.with_categories([Category::ComplianceFindings])
     }
 }

@@ -5,9 +5,9 @@
 
 use super::{
     MAX_STEPS,
-    finding::{Findings, Path},
-    reading::StepType,
-    reference::{Reference, Text},
+    problems::{ProblemList, Path},
+    parser::StepType,
+    reference::{Reference, TextTemplate},
 };
 use serde_json::{Map, Value};
 use std::{
@@ -22,23 +22,23 @@ const MAX_ANALYZED_STEPS: usize = 5 * MAX_STEPS;
 const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 
 /// Reports all violated rules between the steps of a flow.
-pub(super) fn check(content: &Map<String, Value>, findings: &mut Findings) {
+pub(super) fn check(content: &Map<String, Value>, findings: &mut ProblemList) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
-    let steps = StepIndex::named(list, findings);
+    let steps = StepIndex::build(list, findings);
     let chart = ControlFlow::of(content, &steps, findings);
-    chart.paths(findings);
+    chart.check_paths(findings);
     let inputs = declared_inputs(content);
     for (index, step) in list.iter().enumerate() {
         let scene = ReferenceCheck { steps: &steps, chart: &chart, inputs: inputs.as_ref(), index, step };
-        scene.references(findings);
+        scene.check(findings);
     }
 }
 
-fn at(index: usize) -> Path {
+fn step_path(index: usize) -> Path {
     Path::default().key("steps").index(index)
 }
 
-fn form(step: &Value) -> Option<StepType> {
+fn step_type(step: &Value) -> Option<StepType> {
     StepType::parse(step.get("type")?.as_str()?)
 }
 
@@ -70,7 +70,7 @@ enum StepLookup {
 }
 
 impl<'c> StepIndex<'c> {
-    fn named(list: &'c [Value], findings: &mut Findings) -> Self {
+    fn build(list: &'c [Value], findings: &mut ProblemList) -> Self {
         let mut steps = Self { list, positions: BTreeMap::new(), all_named: true };
         for (index, step) in list.iter().enumerate() {
             let Some(id) = step.get("id").and_then(Value::as_str) else {
@@ -78,7 +78,7 @@ impl<'c> StepIndex<'c> {
                 continue;
             };
             if steps.positions.contains_key(id) {
-                findings.note(&at(index).key("id"), "duplicate_step_id", "another step has this id");
+                findings.report(&step_path(index).key("id"), "duplicate_step_id", "another step has this id");
                 steps.positions.insert(id, None);
             } else {
                 steps.positions.insert(id, Some(index));
@@ -97,12 +97,12 @@ impl<'c> StepIndex<'c> {
     }
 
     /// The step that a value names, if it is unique.
-    fn target(&self, value: &Value, path: &Path, findings: &mut Findings) -> Option<usize> {
+    fn target(&self, value: &Value, path: &Path, findings: &mut ProblemList) -> Option<usize> {
         match self.find(value.as_str()?) {
             StepLookup::Step(position) => Some(position),
             StepLookup::Some => None,
             StepLookup::Nothing => {
-                findings.note(path, "unknown_step", "no step has this id");
+                findings.report(path, "unknown_step", "no step has this id");
                 None
             }
         }
@@ -126,13 +126,13 @@ struct ControlFlow {
 
 impl ControlFlow {
     /// Builds the control flow, and reports unknown targets and missing returns.
-    fn of(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut Findings) -> Self {
+    fn of(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut ProblemList) -> Self {
         let mut chart = Self::default();
         if let Some(entry) = content.get("entry_step") {
             chart.entry = steps.target(entry, &Path::default().key("entry_step"), findings);
         }
         for (index, step) in steps.list.iter().enumerate() {
-            chart.step(index, step, steps, findings);
+            chart.add_step(index, step, steps, findings);
         }
         if steps.list.len() <= MAX_ANALYZED_STEPS {
             chart.reach = Rc::new(Reachability::of(&chart.sure));
@@ -149,16 +149,16 @@ impl ControlFlow {
         chart
     }
 
-    fn step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut Findings) {
+    fn add_step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut ProblemList) {
         let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
         // A step that is not an object could have any edge; a `return` has none.
         self.open |= !step.is_object();
-        let form = form(step);
+        let form = step_type(step);
         if form != Some(StepType::Return) {
             let mut successors = Vec::new();
             for key in TARGET_KEYS {
                 let Some(value) = step.get(key) else { continue };
-                let found = steps.target(value, &at(index).key(key), findings);
+                let found = steps.target(value, &step_path(index).key(key), findings);
                 self.open |= found.is_none();
                 if key == "on_failure" { &mut sure } else { &mut successors }.extend(found);
             }
@@ -169,7 +169,7 @@ impl ControlFlow {
                     if form.is_some() { &mut sure } else { &mut perhaps }.push(index + 1);
                 }
                 (false, false) if form.is_some() => {
-                    findings.note(&at(index), "path_without_return", "this step is the last one but does not return");
+                    findings.report(&step_path(index), "path_without_return", "this step is the last one but does not return");
                 }
                 (false, false) => {}
             }
@@ -179,26 +179,26 @@ impl ControlFlow {
     }
 
     /// Reports unreachable steps and cycles.
-    fn paths(&self, findings: &mut Findings) {
+    fn check_paths(&self, findings: &mut ProblemList) {
         let positions = 0..self.sure.len();
         if let (Some(entry), Some(widest)) = (self.entry, &self.widest) {
-            for index in positions.clone().filter(|index| !widest.leads(entry, *index)) {
-                findings.note(&at(index), "unreachable_step", "no path from the entry step leads here");
+            for index in positions.clone().filter(|index| !widest.reaches(entry, *index)) {
+                findings.report(&step_path(index), "unreachable_step", "no path from the entry step leads here");
             }
         }
         for index in positions.filter(|index| self.is_cyclic(*index)) {
-            findings.note(&at(index), "cycle", "this step can be reached from itself");
+            findings.report(&step_path(index), "cycle", "this step can be reached from itself");
         }
     }
 
     fn is_cyclic(&self, index: usize) -> bool {
-        self.sure.get(index).into_iter().flatten().any(|target| self.reach.leads(*target, index))
+        self.sure.get(index).into_iter().flatten().any(|target| self.reach.reaches(*target, index))
     }
 
     /// Whether the first step can never run before the second, for any correction of the unreadable parts.
     fn cannot_precede(&self, first: usize, second: usize) -> bool {
-        let disconnected = self.widest.as_ref().is_some_and(|widest| !widest.leads(first, second));
-        disconnected || (self.reach.leads(second, first) && !self.reach.leads(first, second))
+        let disconnected = self.widest.as_ref().is_some_and(|widest| !widest.reaches(first, second));
+        disconnected || (self.reach.reaches(second, first) && !self.reach.reaches(first, second))
     }
 }
 
@@ -225,7 +225,7 @@ impl Reachability {
         Self((0..outgoing.len()).map(|index| reachable(outgoing, index)).collect())
     }
 
-    fn leads(&self, from: usize, to: usize) -> bool {
+    fn reaches(&self, from: usize, to: usize) -> bool {
         self.0.get(from).and_then(|row| row.get(to)).copied().unwrap_or(false)
     }
 }
@@ -241,51 +241,51 @@ struct ReferenceCheck<'c> {
 
 impl ReferenceCheck<'_> {
     /// Reports references that name nothing, or a step that runs later.
-    fn references(&self, findings: &mut Findings) {
+    fn check(&self, findings: &mut ProblemList) {
         for key in ["inputs", "model_policy", "output"] {
             let Some(value) = self.step.get(key) else { continue };
             // A step's own output is visible only to its `output` mapping.
-            let sees_own = key == "output" && form(self.step) != Some(StepType::Return);
-            self.value(value, (&at(self.index).key(key), sees_own), findings);
+            let sees_own = key == "output" && step_type(self.step) != Some(StepType::Return);
+            self.check_value(value, (&step_path(self.index).key(key), sees_own), findings);
         }
     }
 
     /// INVARIANT: the recursion terminates, because each call descends one level in a value of bounded nesting.
-    fn value(&self, value: &Value, (path, sees_own): (&Path, bool), findings: &mut Findings) {
+    fn check_value(&self, value: &Value, (path, sees_own): (&Path, bool), findings: &mut ProblemList) {
         match value {
             Value::String(text) => {
-                for reference in Text::scan(text).flatten() {
-                    self.reference(&reference, (path, sees_own), findings);
+                for reference in TextTemplate::scan(text).flatten() {
+                    self.check_reference(&reference, (path, sees_own), findings);
                 }
             }
             Value::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    self.value(item, (&path.index(at), sees_own), findings);
+                    self.check_value(item, (&path.index(at), sees_own), findings);
                 }
             }
             Value::Object(members) => {
                 for (key, member) in members {
-                    self.value(member, (&path.key(key), sees_own), findings);
+                    self.check_value(member, (&path.key(key), sees_own), findings);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn reference(&self, reference: &Reference, (path, sees_own): (&Path, bool), findings: &mut Findings) {
+    fn check_reference(&self, reference: &Reference, (path, sees_own): (&Path, bool), findings: &mut ProblemList) {
         match reference {
             Reference::Trigger { input } => {
                 if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {
                     let message = "a reference names an input that the trigger does not declare";
-                    findings.note(path, "unknown_input", message);
+                    findings.report(path, "unknown_input", message);
                 }
             }
             Reference::Step { step, .. } => match self.steps.find(step) {
-                StepLookup::Nothing => findings.note(path, "unknown_step", "a reference names a step that does not exist"),
+                StepLookup::Nothing => findings.report(path, "unknown_step", "a reference names a step that does not exist"),
                 StepLookup::Step(position) => {
                     let own = position == self.index;
                     if (own && !sees_own) || (!own && self.chart.cannot_precede(position, self.index)) {
-                        findings.note(path, "step_not_earlier", "a reference names a step that has not run yet");
+                        findings.report(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }
                 StepLookup::Some => {}

@@ -4,7 +4,7 @@
 
 mod measure;
 
-use super::allowance::{Allowance, Exhausted};
+use super::budget::{ValueBudget, BudgetExhausted};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};
 use std::{
@@ -80,7 +80,7 @@ pub enum ResolveError {
     Missing(Reference),
     /// The value exceeds the budget.
     #[error(transparent)]
-    TooLarge(#[from] Exhausted),
+    TooLarge(#[from] BudgetExhausted),
 }
 
 /// The source of reference values in a run.
@@ -89,24 +89,24 @@ pub trait ReferenceScope {
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
 }
 
-fn find<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, ResolveError> {
+fn lookup<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, ResolveError> {
     scope.value(reference).ok_or_else(|| ResolveError::Missing(reference.clone()))
 }
 
 /// A text with references.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Text {
+pub struct TextTemplate {
     source: String,
-    parts: Vec<Part>,
+    parts: Vec<TextPart>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Part {
+enum TextPart {
     Literal(String),
     Reference(Reference),
 }
 
-impl Text {
+impl TextTemplate {
     /// Parses a text.
     ///
     /// # Errors
@@ -117,13 +117,13 @@ impl Text {
         while let Some((before, after)) = rest.split_once("{{") {
             let (inner, tail) = after.split_once("}}").ok_or(ReferenceRefusal::Malformed)?;
             if !before.is_empty() {
-                parts.push(Part::Literal(before.to_owned()));
+                parts.push(TextPart::Literal(before.to_owned()));
             }
-            parts.push(Part::Reference(reference(inner.trim_matches(' '))?));
+            parts.push(TextPart::Reference(parse_reference(inner.trim_matches(' '))?));
             rest = tail;
         }
         if !rest.is_empty() {
-            parts.push(Part::Literal(rest.to_owned()));
+            parts.push(TextPart::Literal(rest.to_owned()));
         }
         Ok(Self { source: source.to_owned(), parts })
     }
@@ -138,14 +138,14 @@ impl Text {
                 return Some(Err(ReferenceRefusal::Malformed));
             };
             rest = tail;
-            Some(reference(inner.trim_matches(' ')))
+            Some(parse_reference(inner.trim_matches(' ')))
         })
     }
 
     /// A text that consists of one reference.
     #[must_use]
-    pub fn of(reference: Reference) -> Self {
-        Self { source: format!("{{{{{reference}}}}}"), parts: vec![Part::Reference(reference)] }
+    pub fn from_reference(reference: Reference) -> Self {
+        Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::Reference(reference)] }
     }
 
     /// The source text.
@@ -157,8 +157,8 @@ impl Text {
     /// The references, from left to right.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Literal(_) => None,
-            Part::Reference(reference) => Some(reference),
+            TextPart::Literal(_) => None,
+            TextPart::Reference(reference) => Some(reference),
         })
     }
 
@@ -168,10 +168,10 @@ impl Text {
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut Allowance, usize),
+        (allowance, above): (&mut ValueBudget, usize),
     ) -> Result<Value, ResolveError> {
-        if let [Part::Reference(only)] = self.parts.as_slice() {
-            let value = find(scope, only)?;
+        if let [TextPart::Reference(only)] = self.parts.as_slice() {
+            let value = lookup(scope, only)?;
             allowance.charge_at(&value, above)?;
             return Ok(value.into_owned());
         }
@@ -179,13 +179,13 @@ impl Text {
         let mut written = BudgetedWriter { text: String::new(), allowance };
         for part in &self.parts {
             match part {
-                Part::Literal(text) => written.push(text)?,
-                Part::Reference(reference) => match find(scope, reference)?.as_ref() {
+                TextPart::Literal(text) => written.push(text)?,
+                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => written.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                         // Writing fails only when the budget is exhausted.
-                        write!(written, "{value}").map_err(|_| Exhausted)?;
+                        write!(written, "{value}").map_err(|_| BudgetExhausted)?;
                     }
                 },
             }
@@ -197,11 +197,11 @@ impl Text {
 /// A writer that charges each piece of text.
 struct BudgetedWriter<'a> {
     text: String,
-    allowance: &'a mut Allowance,
+    allowance: &'a mut ValueBudget,
 }
 
 impl BudgetedWriter<'_> {
-    fn push(&mut self, text: &str) -> Result<(), Exhausted> {
+    fn push(&mut self, text: &str) -> Result<(), BudgetExhausted> {
         self.allowance.charge_text(text)?;
         self.text.push_str(text);
         Ok(())
@@ -214,7 +214,7 @@ impl fmt::Write for BudgetedWriter<'_> {
     }
 }
 
-fn reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
+fn parse_reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
     let mut words = inner.split('.');
     let (Some(root), Some(name)) = (words.next(), words.next()) else { return Err(ReferenceRefusal::Malformed) };
     let rest: Vec<&str> = words.collect();
@@ -248,9 +248,9 @@ pub fn is_step_id(text: &str) -> bool {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Template {
     /// Null, a boolean or a number.
-    Plain(Value),
+    Scalar(Value),
     /// A text.
-    Text(Text),
+    Text(TextTemplate),
     /// A list.
     List(Vec<Template>),
     /// An object.
@@ -262,17 +262,17 @@ impl Template {
     ///
     /// # Errors
     /// When a referenced value is missing, or the value exceeds the budget.
-    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<Value, ResolveError> {
+    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<Value, ResolveError> {
         self.resolve_at(scope, (allowance, 0))
     }
 
     fn resolve_at(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut Allowance, usize),
+        (allowance, above): (&mut ValueBudget, usize),
     ) -> Result<Value, ResolveError> {
         match self {
-            Self::Plain(value) => {
+            Self::Scalar(value) => {
                 allowance.charge_at(value, above)?;
                 Ok(value.clone())
             }
@@ -297,7 +297,7 @@ impl Template {
     #[must_use]
     pub fn source(&self) -> Value {
         match self {
-            Self::Plain(value) => value.clone(),
+            Self::Scalar(value) => value.clone(),
             Self::Text(text) => Value::String(text.source().to_owned()),
             Self::List(items) => items.iter().map(Self::source).collect(),
             Self::Object(members) => members.iter().map(|(key, member)| (key.clone(), member.source())).collect(),
@@ -308,8 +308,8 @@ impl Template {
     #[must_use]
     pub fn has_literals(&self) -> bool {
         match self {
-            Self::Text(text) => text.parts.iter().any(|part| matches!(part, Part::Literal(_))),
-            Self::Plain(_) | Self::List(_) | Self::Object(_) => true,
+            Self::Text(text) => text.parts.iter().any(|part| matches!(part, TextPart::Literal(_))),
+            Self::Scalar(_) | Self::List(_) | Self::Object(_) => true,
         }
     }
 
@@ -317,7 +317,7 @@ impl Template {
     #[must_use]
     pub fn references(&self) -> Vec<&Reference> {
         match self {
-            Self::Plain(_) => Vec::new(),
+            Self::Scalar(_) => Vec::new(),
             Self::Text(text) => text.references().collect(),
             Self::List(items) => items.iter().flat_map(Self::references).collect(),
             Self::Object(members) => members.iter().flat_map(|(_, member)| member.references()).collect(),
@@ -328,7 +328,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::allowance::MAX_NESTING;
+    use crate::flow::budget::MAX_NESTING;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -348,11 +348,11 @@ mod tests {
     }
 
     fn resolve_within(template: &Template, bytes: usize) -> Result<Value, ResolveError> {
-        template.resolve(&Scope, &mut Allowance::of(bytes))
+        template.resolve(&Scope, &mut ValueBudget::new(bytes))
     }
 
     fn resolve(text: &str) -> Result<Value, ResolveError> {
-        resolve_within(&Template::Text(Text::parse(text).unwrap()), 1 << 20)
+        resolve_within(&Template::Text(TextTemplate::parse(text).unwrap()), 1 << 20)
     }
 
     #[test]
@@ -377,9 +377,9 @@ mod tests {
 
     #[test]
     fn templates_resolve_inside_lists_and_objects() {
-        let text = |source: &str| Template::Text(Text::parse(source).unwrap());
+        let text = |source: &str| Template::Text(TextTemplate::parse(source).unwrap());
         let template = Template::Object(vec![
-            ("a".to_owned(), Template::List(vec![text("{{steps.ask-1.output}}"), Template::Plain(json!(3))])),
+            ("a".to_owned(), Template::List(vec![text("{{steps.ask-1.output}}"), Template::Scalar(json!(3))])),
             ("b".to_owned(), text("x")),
         ]);
         assert_eq!(resolve_within(&template, 1 << 20).unwrap(), json!({"a": [[1, 2], 3], "b": "x"}));
@@ -389,22 +389,22 @@ mod tests {
 
     #[test]
     fn charges_every_copy() {
-        let text = |source: &str| Template::Text(Text::parse(source).unwrap());
-        let keyed = |key: &str| Template::Object(vec![(key.to_owned(), Template::Plain(json!(1)))]);
+        let text = |source: &str| Template::Text(TextTemplate::parse(source).unwrap());
+        let keyed = |key: &str| Template::Object(vec![(key.to_owned(), Template::Scalar(json!(1)))]);
         for (short, long) in [
             (text("x"), text(&"x".repeat(50_000))),
             (text("{{trigger.question}}"), Template::List(vec![text("{{trigger.question}}"); 1_000])),
             (text("x{{trigger.question}}"), text(&"{{trigger.question}}".repeat(1_000))),
             (text("x{{steps.ask-1.output}}"), text(&"{{steps.ask-1.output}}".repeat(2_000))),
-            (Template::Plain(json!(1)), Template::List(vec![Template::Plain(json!(1)); 1_000])),
+            (Template::Scalar(json!(1)), Template::List(vec![Template::Scalar(json!(1)); 1_000])),
             (keyed("k"), keyed(&"k".repeat(50_000))),
         ] {
             assert!(resolve_within(&short, 10_000).is_ok(), "{short:?}");
-            assert_eq!(resolve_within(&long, 10_000), Err(ResolveError::TooLarge(Exhausted)), "{:?}", long.source());
+            assert_eq!(resolve_within(&long, 10_000), Err(ResolveError::TooLarge(BudgetExhausted)), "{:?}", long.source());
         }
-        let deep = |levels: usize| (1..levels).fold(Template::Plain(json!(1)), |inner, _| Template::List(vec![inner]));
+        let deep = |levels: usize| (1..levels).fold(Template::Scalar(json!(1)), |inner, _| Template::List(vec![inner]));
         assert!(resolve_within(&deep(MAX_NESTING), 1 << 20).is_ok());
-        assert_eq!(resolve_within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(Exhausted)));
+        assert_eq!(resolve_within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(BudgetExhausted)));
     }
 
     #[test]
@@ -426,15 +426,15 @@ mod tests {
             "{{ {{trigger.a}} }}",
             "{{trigger.a\u{200b}}}",
         ] {
-            assert_eq!(Text::parse(text), Err(ReferenceRefusal::Malformed), "{text}");
+            assert_eq!(TextTemplate::parse(text), Err(ReferenceRefusal::Malformed), "{text}");
         }
-        assert_eq!(Text::parse("{{release.bogus}}"), Err(ReferenceRefusal::UnknownRole));
+        assert_eq!(TextTemplate::parse("{{release.bogus}}"), Err(ReferenceRefusal::UnknownRole));
     }
 
     proptest! {
         #[test]
         fn parses_or_refuses_any_text(text in "([{}. a]|trigger\\.|steps\\.|\\PC){0,40}") {
-            if let Ok(parsed) = Text::parse(&text) {
+            if let Ok(parsed) = TextTemplate::parse(&text) {
                 prop_assert_eq!(parsed.source(), text);
             }
         }

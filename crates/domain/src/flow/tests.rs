@@ -1,5 +1,5 @@
 use super::{
-    allowance::Allowance,
+    budget::ValueBudget,
     reference::{ReferenceScope, ResolveError},
     *,
 };
@@ -55,9 +55,9 @@ fn problems_with_replacement(from: &str, to: &str) -> Vec<(&'static str, Option<
 
 fn next_id(flow: &Flow, step: &str, success: bool) -> String {
     match flow.next_after(flow.step(step).unwrap(), success) {
-        Next::Step(step) => step.id.clone(),
-        Next::Returns => "(returns)".to_owned(),
-        Next::Fails => "(fails)".to_owned(),
+        NextStep::Step(step) => step.id.clone(),
+        NextStep::Returns => "(returns)".to_owned(),
+        NextStep::Fails => "(fails)".to_owned(),
     }
 }
 
@@ -310,8 +310,8 @@ fn locates_unknown_key_at_the_key() {
 fn longest_path(flow: &Flow, from: &Step, budget: usize) -> usize {
     assert!(budget > 0, "a path of this flow is longer than its number of steps");
     let after = |success| match flow.next_after(from, success) {
-        Next::Step(step) => longest_path(flow, step, budget - 1),
-        Next::Returns | Next::Fails => 0,
+        NextStep::Step(step) => longest_path(flow, step, budget - 1),
+        NextStep::Returns | NextStep::Fails => 0,
     };
     1 + after(true).max(after(false))
 }
@@ -390,10 +390,10 @@ fn growing_flow(steps: &[(Growth, usize)]) -> Value {
 
 /// Resolves the steps of a flow in order, like the engine. Returns the outputs, and whether all steps completed.
 fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
-    let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), Allowance::of(bytes));
+    let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), ValueBudget::new(bytes));
     for step in flow.steps() {
         let template = match (&step.kind, &step.output) {
-            (StepKind::Return { output }, _) | (_, Some(Output::Mapped(output))) => output,
+            (StepKind::Return { output }, _) | (_, Some(StepOutput::Mapped(output))) => output,
             _ => panic!("expected an output mapping on every step"),
         };
         match template.resolve(&outputs, &mut allowance) {

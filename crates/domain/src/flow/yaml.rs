@@ -7,8 +7,8 @@ mod scalar;
 
 use super::{
     FlowProblem,
-    finding::{MAX_PROBLEMS, Segment},
-    reading::MAX_VALUES,
+    problems::{MAX_PROBLEMS, Segment},
+    parser::MAX_VALUES,
 };
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use std::{
 };
 
 /// The maximum text length, in bytes.
-pub(super) const MAX_TEXT: usize = 256 << 10;
+pub(super) const MAX_TEXT_BYTES: usize = 256 << 10;
 /// The maximum number of flow collection characters in the text. The parser looks ahead inside flow collections, so
 /// they are counted before parsing. Realistic flows have a tenth of this number.
 const MAX_INDICATORS: usize = 2 * MAX_VALUES;
@@ -29,21 +29,21 @@ const MAX_DEPTH: usize = 64;
 
 /// Line and column in the text, from 1; columns count characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-impl Place {
-    fn of(span: Span) -> Self {
-        Self::at(span.start.line(), span.start.col())
+impl TextPosition {
+    fn from_span(span: Span) -> Self {
+        Self::new(span.start.line(), span.start.col())
     }
 
     fn from_error(error: &ScanError) -> Self {
-        Self::at(error.marker().line(), error.marker().col())
+        Self::new(error.marker().line(), error.marker().col())
     }
 
-    fn at(line: usize, column: usize) -> Self {
+    fn new(line: usize, column: usize) -> Self {
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: number(line.max(1)), column: number(column).saturating_add(1) }
     }
@@ -92,7 +92,7 @@ impl YamlFault {
         }
     }
 
-    fn at(self, place: Place) -> FlowProblem {
+    fn at(self, place: TextPosition) -> FlowProblem {
         FlowProblem {
             line: Some(place.line),
             column: Some(place.column),
@@ -113,25 +113,25 @@ pub(super) struct Document {
 /// bounds, so that walking and copying the node is bounded.
 #[derive(Debug)]
 struct Node {
-    place: Place,
+    position: TextPosition,
     kind: NodeKind,
     values: usize,
     bytes: usize,
     height: usize,
     /// Whether the value itself has a problem, which suppresses follow-up problems.
-    broken: bool,
+    is_broken: bool,
 }
 
 #[derive(Debug)]
 enum NodeKind {
     Scalar(Value),
     List(Vec<Rc<Node>>),
-    Mapping(BTreeMap<String, (Place, Rc<Node>)>),
+    Mapping(BTreeMap<String, (TextPosition, Rc<Node>)>),
 }
 
 /// The part of a member whose position is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum MemberPart {
     /// The key.
     Key,
     /// The value.
@@ -144,8 +144,8 @@ pub(super) enum Part {
 /// # Errors
 /// With all problems found so far, when the text is too long, is not one YAML document, or expands too far.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
-    if text.len() > MAX_TEXT {
-        return Err(vec![YamlFault::TooLarge.at(Place::at(1, 0))]);
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(vec![YamlFault::TooLarge.at(TextPosition::new(1, 0))]);
     }
     if let Some(place) = find_excess_indicator(text) {
         return Err(vec![YamlFault::Expansion.at(place)]);
@@ -169,7 +169,7 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
 
 /// The position of the first flow indicator beyond the maximum. The braces of references such as `{{trigger.q}}` are
 /// exempt: they are usually quoted, and they contain too much text to serve an attack.
-fn find_excess_indicator(text: &str) -> Option<Place> {
+fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
     let (mut count, mut rest) = (0_usize, text);
     while let Some(at) = rest.bytes().position(indicator) {
@@ -182,7 +182,7 @@ fn find_excess_indicator(text: &str) -> Option<Place> {
         if count > MAX_INDICATORS {
             let before = text.get(..text.len() - rest.len() + before.len())?;
             let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
-            return Some(Place::at(before.matches('\n').count() + 1, column));
+            return Some(TextPosition::new(before.matches('\n').count() + 1, column));
         }
         rest = from.get(1..)?;
     }
@@ -205,21 +205,21 @@ impl Document {
 
     /// The position of the value or key at `path`, or of the nearest existing value around it; `None` if that value is
     /// broken.
-    pub(super) fn place(&self, path: &[Segment], part: Part) -> Option<Place> {
-        let (mut node, mut place) = (&self.root, self.root.place);
+    pub(super) fn position(&self, path: &[Segment], part: MemberPart) -> Option<TextPosition> {
+        let (mut node, mut place) = (&self.root, self.root.position);
         for segment in path {
             let inner = match (segment, &node.kind) {
-                (Segment::Index(index), NodeKind::List(items)) => items.get(*index).map(|item| (item.place, item)),
+                (Segment::Index(index), NodeKind::List(items)) => items.get(*index).map(|item| (item.position, item)),
                 (Segment::Key(key), NodeKind::Mapping(members)) => members.get(key).map(|(key, member)| match part {
-                    Part::Key => (*key, member),
-                    Part::Value => (member.place, member),
+                    MemberPart::Key => (*key, member),
+                    MemberPart::Value => (member.position, member),
                 }),
                 (Segment::Index(_) | Segment::Key(_), _) => None,
             };
             let Some(inner) = inner else { break };
             (place, node) = inner;
         }
-        (!node.broken).then_some(place)
+        (!node.is_broken).then_some(place)
     }
 }
 
@@ -235,7 +235,7 @@ impl Node {
     }
 }
 
-type YamlFailure = (YamlFault, Place);
+type YamlFailure = (YamlFault, TextPosition);
 
 /// Builds the tree. The recursion depth equals the document's depth, which is bounded.
 struct Composer<'t> {
@@ -248,7 +248,7 @@ struct Composer<'t> {
 
 impl<'t> Composer<'t> {
     /// Reports a recoverable problem.
-    fn note(&mut self, fault: YamlFault, place: Place) {
+    fn report(&mut self, fault: YamlFault, place: TextPosition) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(fault.at(place));
         }
@@ -260,9 +260,9 @@ impl<'t> Composer<'t> {
             match self.next()? {
                 (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
                 (Event::StreamEnd, span) => {
-                    return root.ok_or((YamlFault::Syntax, Place::of(span)));
+                    return root.ok_or((YamlFault::Syntax, TextPosition::from_span(span)));
                 }
-                (_, span) if root.is_some() => return Err((YamlFault::Syntax, Place::of(span))),
+                (_, span) if root.is_some() => return Err((YamlFault::Syntax, TextPosition::from_span(span))),
                 (event, span) => root = Some(self.node(event, span, 1)?),
             }
         }
@@ -271,31 +271,31 @@ impl<'t> Composer<'t> {
     fn next(&mut self) -> Result<(Event<'t>, Span), YamlFailure> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err((YamlFault::Syntax, Place::from_error(&error))),
-            None => Err((YamlFault::Syntax, Place::at(1, 0))),
+            Some(Err(error)) => Err((YamlFault::Syntax, TextPosition::from_error(&error))),
+            None => Err((YamlFault::Syntax, TextPosition::new(1, 0))),
         }
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Rc<Node>, YamlFailure> {
-        let place = Place::of(span);
+        let place = TextPosition::from_span(span);
         if depth > MAX_DEPTH {
             return Err((YamlFault::TooDeep, place));
         }
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.spend(1, text.len(), place)?;
-                let tagged = self.tagged(tag.is_some(), place);
+                self.charge(1, text.len(), place)?;
+                let tagged = self.report_tag(tag.is_some(), place);
                 let mut node = self.scalar(&text, style, place)?;
                 // A tag would define the text's meaning but is ignored, so the value counts as broken.
-                node.broken |= tagged;
+                node.is_broken |= tagged;
                 (node, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.tagged(tag.is_some(), place);
+                self.report_tag(tag.is_some(), place);
                 (self.list(place, depth)?, anchor)
             }
             Event::MappingStart(anchor, tag) => {
-                self.tagged(tag.is_some(), place);
+                self.report_tag(tag.is_some(), place);
                 (self.mapping(place, depth)?, anchor)
             }
             Event::Alias(anchor) => return self.alias(anchor, place, depth),
@@ -315,14 +315,14 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn tagged(&mut self, tagged: bool, place: Place) -> bool {
+    fn report_tag(&mut self, tagged: bool, place: TextPosition) -> bool {
         if tagged {
-            self.note(YamlFault::Tag, place);
+            self.report(YamlFault::Tag, place);
         }
         tagged
     }
 
-    fn spend(&mut self, values: usize, bytes: usize, place: Place) -> Result<(), YamlFailure> {
+    fn charge(&mut self, values: usize, bytes: usize, place: TextPosition) -> Result<(), YamlFailure> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.values > MAX_VALUES || self.bytes > MAX_EXPANDED_BYTES {
@@ -331,7 +331,7 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, place: Place) -> Result<Node, YamlFailure> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, place: TextPosition) -> Result<Node, YamlFailure> {
         let value = match style {
             _ if text.contains('\0') => Err(YamlFault::Nul),
             ScalarStyle::Plain => scalar::resolve(text).map_err(|_| YamlFault::Number),
@@ -341,33 +341,33 @@ impl<'t> Composer<'t> {
         };
         let broken = value.is_err();
         let value = value.unwrap_or_else(|fault| {
-            self.note(fault, place);
+            self.report(fault, place);
             Value::Null
         });
-        Ok(Node { place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, broken })
+        Ok(Node { position: place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, is_broken: broken })
     }
 
-    fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, YamlFailure> {
+    fn alias(&mut self, anchor: usize, place: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
         // The parser knows the anchor, so a missing node is one that encloses the alias: a cycle.
         let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, place))?;
         if depth + node.height > MAX_DEPTH + 1 {
             return Err((YamlFault::TooDeep, place));
         }
-        self.spend(node.values, node.bytes, place)?;
+        self.charge(node.values, node.bytes, place)?;
         Ok(node)
     }
 
-    fn list(&mut self, place: Place, depth: usize) -> Result<Node, YamlFailure> {
-        self.spend(1, 0, place)?;
+    fn list(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
+        self.charge(1, 0, place)?;
         let mut whole =
-            Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
+            Node { position: place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut items = Vec::new();
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => break,
                 (event, span) => {
                     let item = self.node(event, span, depth + 1)?;
-                    whole.take(&item);
+                    whole.add_child_size(&item);
                     items.push(item);
                 }
             }
@@ -376,10 +376,10 @@ impl<'t> Composer<'t> {
         Ok(whole)
     }
 
-    fn mapping(&mut self, place: Place, depth: usize) -> Result<Node, YamlFailure> {
-        self.spend(1, 0, place)?;
+    fn mapping(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
+        self.charge(1, 0, place)?;
         let mut whole =
-            Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
+            Node { position: place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
         let mut members = BTreeMap::new();
         loop {
             let key = match self.next()? {
@@ -388,10 +388,10 @@ impl<'t> Composer<'t> {
             };
             let (event, span) = self.next()?;
             let member = self.node(event, span, depth + 1)?;
-            whole.take(&member);
+            whole.add_child_size(&member);
             // The member is unknown, so missing members of this mapping are not reported.
             let Some((key, at)) = key else {
-                whole.broken = true;
+                whole.is_broken = true;
                 continue;
             };
             whole.bytes = whole.bytes.saturating_add(key.len());
@@ -401,8 +401,8 @@ impl<'t> Composer<'t> {
                 }
                 // It is unknown which of the two was meant.
                 Entry::Occupied(mut entry) => {
-                    self.note(YamlFault::DuplicateKey, at);
-                    entry.insert((at, Rc::new(Node::broken(at))));
+                    self.report(YamlFault::DuplicateKey, at);
+                    entry.insert((at, Rc::new(Node::placeholder(at))));
                 }
             }
         }
@@ -412,14 +412,14 @@ impl<'t> Composer<'t> {
 
     /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
     /// `None` for an invalid key, which is reported.
-    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, Place)>, YamlFailure> {
-        let place = Place::of(span);
+    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, TextPosition)>, YamlFailure> {
+        let place = TextPosition::from_span(span);
         if let Event::Alias(_) = event {
-            self.note(YamlFault::KeyNoText, place);
+            self.report(YamlFault::KeyNoText, place);
             return Ok(None);
         }
         if !matches!(event, Event::Scalar(..)) {
-            self.note(YamlFault::KeyNoText, place);
+            self.report(YamlFault::KeyNoText, place);
             self.node(event, span, depth + 1)?;
             return Ok(None);
         }
@@ -427,10 +427,10 @@ impl<'t> Composer<'t> {
         // Keys do not count as values; the member's value does.
         self.values = self.values.saturating_sub(1);
         match &key.kind {
-            _ if key.broken => Ok(None),
+            _ if key.is_broken => Ok(None),
             NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), place))),
             NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => {
-                self.note(YamlFault::KeyNoText, place);
+                self.report(YamlFault::KeyNoText, place);
                 Ok(None)
             }
         }
@@ -439,11 +439,11 @@ impl<'t> Composer<'t> {
 
 impl Node {
     /// A placeholder for an unknown value.
-    const fn broken(place: Place) -> Self {
-        Self { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: true }
+    const fn placeholder(position: TextPosition) -> Self {
+        Self { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: true }
     }
 
-    fn take(&mut self, child: &Self) {
+    fn add_child_size(&mut self, child: &Self) {
         self.values = self.values.saturating_add(child.values);
         self.bytes = self.bytes.saturating_add(child.bytes);
         self.height = self.height.max(child.height.saturating_add(1));

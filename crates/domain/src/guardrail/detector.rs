@@ -1,13 +1,13 @@
 //! Detectors: search of a value for matches.
 
-use super::{Action, counted::CountedPattern, texts};
+use super::{Action, counted_pattern::CountedPattern, text_nodes};
 use crate::{
     asset::content::{
         COUNTED_PATTERN_BYTES,
         embedded::{EmbeddedSchema, SchemaRejection},
     },
     json::{self, JsonRefusal},
-    redaction::{Class, Redactor},
+    redaction::{PersonalDataClass, Redactor},
 };
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap};
@@ -22,7 +22,7 @@ pub const DETECTORS: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
 #[derive(Clone, Debug)]
 pub(super) enum Detector {
     /// Personal data, with the action of each class.
-    Pii(BTreeMap<Class, Action>),
+    Pii(BTreeMap<PersonalDataClass, Action>),
     /// Matches of a pattern.
     Regex(CountedPattern),
     /// Texts with more characters in total.
@@ -38,11 +38,11 @@ pub(super) enum Detector {
 
 /// Result of one detector: matches, actions and the masked value.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct DetectorResult {
     /// Number of matches.
     pub(super) count: u64,
     /// Number of matches by class of personal data.
-    pub(super) classes: Vec<(Class, u64)>,
+    pub(super) classes: Vec<(PersonalDataClass, u64)>,
     /// Distinct actions.
     pub(super) actions: Vec<Action>,
     /// The value and its context with all matches masked; `None` if nothing is masked.
@@ -66,7 +66,7 @@ pub(super) struct Budget(pub(super) u64);
 
 impl Budget {
     /// Subtracts evaluations, before or after they are done.
-    pub(super) fn take(&mut self, evaluations: u64) -> Result<(), DetectorError> {
+    pub(super) fn spend(&mut self, evaluations: u64) -> Result<(), DetectorError> {
         self.0 = self.0.checked_sub(evaluations).ok_or(DetectorError::BudgetExceeded)?;
         Ok(())
     }
@@ -83,14 +83,14 @@ impl DetectorError {
 }
 
 /// The class of personal data of an entity name, Fairway's own or Presidio's.
-pub(super) fn class(name: &str) -> Option<Class> {
+pub(super) fn class_of_entity(name: &str) -> Option<PersonalDataClass> {
     Some(match name {
-        "EMAIL" | "EMAIL_ADDRESS" => Class::Email,
-        "PHONE" | "PHONE_NUMBER" => Class::Phone,
-        "CARD" | "CREDIT_CARD" => Class::Card,
-        "IBAN" | "IBAN_CODE" => Class::Iban,
-        "IP" | "IP_ADDRESS" => Class::Ip,
-        "NATIONAL_ID" => Class::NationalId,
+        "EMAIL" | "EMAIL_ADDRESS" => PersonalDataClass::Email,
+        "PHONE" | "PHONE_NUMBER" => PersonalDataClass::Phone,
+        "CARD" | "CREDIT_CARD" => PersonalDataClass::Card,
+        "IBAN" | "IBAN_CODE" => PersonalDataClass::Iban,
+        "IP" | "IP_ADDRESS" => PersonalDataClass::Ip,
+        "NATIONAL_ID" => PersonalDataClass::NationalId,
         _ => return None,
     })
 }
@@ -107,7 +107,7 @@ impl Detector {
     }
 
     /// Whether some findings of this detector have the action, regardless of the guardrail's own.
-    pub(super) fn may(&self, wanted: Action) -> bool {
+    pub(super) fn can_trigger(&self, wanted: Action) -> bool {
         match self {
             Self::Pii(actions) => actions.values().any(|action| *action == wanted),
             Self::Regex(_) | Self::MaxLength(_) | Self::JsonSchema(_) | Self::Unavailable { .. } => false,
@@ -115,66 +115,66 @@ impl Detector {
     }
 
     /// Estimated memory of the compiled parts, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn compiled_bytes(&self) -> usize {
         match self {
             Self::Regex(_) => COUNTED_PATTERN_BYTES,
-            Self::JsonSchema(schema) => schema.bytes(),
+            Self::JsonSchema(schema) => schema.compiled_bytes(),
             Self::Pii(_) | Self::MaxLength(_) | Self::Unavailable { .. } => 0,
         }
     }
 
     /// Inspects a value and its context, within a budget. The masked texts have at most `room` bytes.
-    pub(super) fn find(
+    pub(super) fn inspect(
         &self,
         (value, context): (&Value, &Value),
         action: Action,
         (room, budget): (usize, &mut Budget),
         redactor: &Redactor,
-    ) -> Result<Found, DetectorError> {
+    ) -> Result<DetectorResult, DetectorError> {
         let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
             Self::Pii(actions) => Ok(find_personal_data((value, context), actions, redactor)),
             Self::Regex(pattern) => {
                 let (mut masked, mut count, mut left) = ((value.clone(), context.clone()), 0_u64, room);
-                let mut search = pattern.searching(budget);
+                let mut search = pattern.search(budget);
                 let mut change = |text: &str| {
                     let (found, without) = search.replace(text, MASK, left)?;
                     left = left.saturating_sub(without.len());
                     count = count.saturating_add(found);
                     Ok(without)
                 };
-                texts::rewrite(&mut masked.0, &mut change)?;
-                texts::rewrite(&mut masked.1, &mut change)?;
+                text_nodes::rewrite(&mut masked.0, &mut change)?;
+                text_nodes::rewrite(&mut masked.1, &mut change)?;
                 let masked = (action == Action::Mask && count > 0).then_some(masked);
-                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked })
+                Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::MaxLength(limit) => {
-                let count = u64::from(texts::characters(value) > *limit);
+                let count = u64::from(text_nodes::count_chars(value) > *limit);
                 let masked =
-                    (action == Action::Mask && count > 0).then(|| (texts::cut(value, *limit), context.clone()));
-                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked })
+                    (action == Action::Mask && count > 0).then(|| (text_nodes::truncate(value, *limit), context.clone()));
+                Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
                 let count = u64::from(is_mismatch(schema, value, budget)?);
-                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked: None })
+                Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked: None })
             }
             Self::Unavailable { .. } => Err(DetectorError::Unavailable),
         }
     }
 }
 
-fn find_personal_data((value, context): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
-    let is_masked = |class: &Class| actions.get(class) == Some(&Action::Mask);
-    let unmasked: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
-    let (redactor, mut masked) = (redactor.sparing(&unmasked), (value.clone(), context.clone()));
+fn find_personal_data((value, context): (&Value, &Value), actions: &BTreeMap<PersonalDataClass, Action>, redactor: &Redactor) -> DetectorResult {
+    let is_masked = |class: &PersonalDataClass| actions.get(class) == Some(&Action::Mask);
+    let unmasked: Vec<PersonalDataClass> = PersonalDataClass::ALL.into_iter().filter(|class| !is_masked(class)).collect();
+    let (redactor, mut masked) = (redactor.without_masking(&unmasked), (value.clone(), context.clone()));
     let mut counts = redactor.redact(&mut masked.0);
     counts.add(&redactor.redact(&mut masked.1));
-    let classes: Vec<(Class, u64)> = counts.iter().collect();
+    let classes: Vec<(PersonalDataClass, u64)> = counts.iter().collect();
     let mut triggered: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
     triggered.sort_unstable();
     triggered.dedup();
     let changed = triggered.contains(&Action::Mask).then_some(masked);
-    Found { count: counts.total(), classes, actions: triggered, masked: changed }
+    DetectorResult { count: counts.total(), classes, actions: triggered, masked: changed }
 }
 
 /// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
@@ -187,7 +187,7 @@ fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> R
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Cow::Borrowed(value),
     };
-    budget.take(schema.evaluations(&read))?;
+    budget.spend(schema.max_evaluations(&read))?;
     match schema.check(&read) {
         Ok(()) => Ok(false),
         Err(SchemaRejection::Mismatch) => Ok(true),

@@ -20,11 +20,11 @@ fn rail(detector: &str, action: &str, more: Value) -> Value {
     one
 }
 
-fn run_within(rails: Value, value: Value, room: usize) -> Looked {
-    Looking::at(guardrails(rails), Stage::Output, value, MAX_INSPECTED_BYTES, room).look(&Redactor::default())
+fn run_within(rails: Value, value: Value, room: usize) -> GuardrailResult {
+    GuardrailCheck::new(guardrails(rails), Stage::Output, value, MAX_INSPECTED_BYTES, room).run(&Redactor::default())
 }
 
-fn run(rails: Value, value: Value) -> Looked {
+fn run(rails: Value, value: Value) -> GuardrailResult {
     run_within(rails, value, 1 << 20)
 }
 
@@ -45,21 +45,21 @@ fn regex_matches_nested_texts_keys_and_numbers() {
 fn regex_ignores_empty_matches() {
     assert_eq!(masked("x*", json!("axxb")), json!("a[masked]b"));
     let looked = run(json!([rail("regex", "block", json!({ "pattern": "x*" }))]), json!("abc"));
-    assert_eq!((looked.verdict, looked.findings.len()), (Verdict::Passes, 0));
+    assert_eq!((looked.outcome, looked.findings.len()), (GuardrailOutcome::Passed, 0));
 }
 
 #[test]
 fn masking_fails_beyond_the_memory_limit() {
     let rails = json!([rail("regex", "mask", json!({ "pattern": "." }))]);
-    assert_eq!(run_within(rails.clone(), json!("aaaa"), 32).verdict, Verdict::Passes);
-    assert_eq!(run_within(rails, json!("aaaa"), 31).verdict, Verdict::NoRoom);
+    assert_eq!(run_within(rails.clone(), json!("aaaa"), 32).outcome, GuardrailOutcome::Passed);
+    assert_eq!(run_within(rails, json!("aaaa"), 31).outcome, GuardrailOutcome::OutOfMemory);
 }
 
 #[test]
 fn max_length_counts_all_texts_and_keeps_the_first() {
     let rails = |action: &str| json!([rail("max_length", action, json!({ "max_length": 4 }))]);
-    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).verdict, Verdict::Passes);
-    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ßß" }])).verdict, Verdict::Blocked);
+    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).outcome, GuardrailOutcome::Passed);
+    assert_eq!(run(rails("block"), json!(["äöü", { "k": "ßß" }])).outcome, GuardrailOutcome::Blocked);
     assert_eq!(run(rails("mask"), json!(["äöü", { "k": "ßß" }, "x"])).value, json!(["äöü", { "k": "ß" }, ""]));
 }
 
@@ -68,13 +68,13 @@ fn json_schema_checks_values_and_json_texts() {
     let rails = |schema: Value| json!([rail("json_schema", "block", json!({ "schema": schema }))]);
     let number = rails(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "number" } } }));
     for (value, verdict) in [
-        (json!({ "a": 1 }), Verdict::Passes),
-        (json!("{\"a\": 1}"), Verdict::Passes),
-        (json!("{\"a\": \"1\"}"), Verdict::Blocked),
-        (json!("no JSON"), Verdict::Blocked),
-        (json!([1]), Verdict::Blocked),
+        (json!({ "a": 1 }), GuardrailOutcome::Passed),
+        (json!("{\"a\": 1}"), GuardrailOutcome::Passed),
+        (json!("{\"a\": \"1\"}"), GuardrailOutcome::Blocked),
+        (json!("no JSON"), GuardrailOutcome::Blocked),
+        (json!([1]), GuardrailOutcome::Blocked),
     ] {
-        assert_eq!(run(number.clone(), value.clone()).verdict, verdict, "{value}");
+        assert_eq!(run(number.clone(), value.clone()).outcome, verdict, "{value}");
     }
 }
 
@@ -84,11 +84,11 @@ fn pii_applies_the_action_of_each_entity_alias() {
         json!([rail("pii", "mask", json!({ "entities": { "EMAIL_ADDRESS": "flag", "IP": "require_approval" } }))]);
     let looked = run(rails.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
     assert_eq!(looked.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
-    assert!(looked.asks_review && looked.is_changed);
-    assert_eq!(looked.findings[0].told()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
-    let beside = Looking::at(guardrails(rails), Stage::Output, json!("x"), MAX_INSPECTED_BYTES, 1 << 20);
-    let looked = beside.with(json!({ "trace": "4111 1111 1111 1111" })).look(&Redactor::default());
-    assert_eq!((looked.value, looked.beside), (json!("x"), json!({ "trace": "[card]" })));
+    assert!(looked.requires_review && looked.is_changed);
+    assert_eq!(looked.findings[0].to_json()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
+    let beside = GuardrailCheck::new(guardrails(rails), Stage::Output, json!("x"), MAX_INSPECTED_BYTES, 1 << 20);
+    let looked = beside.with_context(json!({ "trace": "4111 1111 1111 1111" })).run(&Redactor::default());
+    assert_eq!((looked.value, looked.context), (json!("x"), json!({ "trace": "[card]" })));
 }
 
 /// Each guardrail counts the bytes that it inspects, and fails beyond the limit.
@@ -97,14 +97,14 @@ fn fails_beyond_the_inspected_bytes_of_a_run() {
     let seen = |on_error: &str, mode: &str, left: usize| {
         let more = json!({ "pattern": "zzz", "on_error": on_error, "mode": mode });
         let rails = guardrails(json!([rail("regex", "block", more)]));
-        Looking::at(rails, Stage::Output, json!("0123456789"), left, 1 << 20).look(&Redactor::default())
+        GuardrailCheck::new(rails, Stage::Output, json!("0123456789"), left, 1 << 20).run(&Redactor::default())
     };
     let enough = seen("fail_closed", "pre_call", 26);
-    assert_eq!((enough.verdict, enough.left), (Verdict::Passes, 0));
-    assert_eq!(seen("fail_closed", "pre_call", 25).verdict, Verdict::Unavailable);
+    assert_eq!((enough.outcome, enough.remaining_bytes), (GuardrailOutcome::Passed, 0));
+    assert_eq!(seen("fail_closed", "pre_call", 25).outcome, GuardrailOutcome::Unavailable);
     let open = seen("fail_open", "pre_call", 25);
-    assert_eq!((open.verdict, open.findings.len()), (Verdict::Passes, 1));
-    assert_eq!(seen("fail_closed", "logging_only", 25).verdict, Verdict::Passes);
+    assert_eq!((open.outcome, open.findings.len()), (GuardrailOutcome::Passed, 1));
+    assert_eq!(seen("fail_closed", "logging_only", 25).outcome, GuardrailOutcome::Passed);
 }
 
 #[test]
@@ -140,43 +140,43 @@ fn reports_unsupported_parts_and_fails_closed() {
         rail("pii", "block", json!({ "entities": { "PERSON": "mask", "EMAIL": "mask" } })),
         rail("toxicity", "block", json!({ "default_on": false })),
     ]);
-    let pointers = unavailable(&json!({ "guardrails": rails })).unwrap();
+    let pointers = unsupported_parts(&json!({ "guardrails": rails })).unwrap();
     let expected =
         ["0/detector", "1/pattern", "2/pattern", "3/max_length", "4/schema", "5/action", "6/entities/PERSON"];
     assert_eq!(pointers, expected.map(|place| format!("/guardrails/{place}")));
-    assert_eq!(run(json!([rail("toxicity", "flag", json!({}))]), json!("x")).verdict, Verdict::Unavailable);
+    assert_eq!(run(json!([rail("toxicity", "flag", json!({}))]), json!("x")).outcome, GuardrailOutcome::Unavailable);
     assert_eq!(
-        run(json!([rail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).verdict,
-        Verdict::Blocked
+        run(json!([rail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).outcome,
+        GuardrailOutcome::Blocked
     );
-    assert!(unavailable(&json!({})).is_err());
+    assert!(unsupported_parts(&json!({})).is_err());
 }
 
 #[test]
 fn brief_checks_depend_on_evaluations_not_bytes() {
     let redactor = Redactor::default();
     let looking =
-        |rails: Value, value: Value| Looking::at(guardrails(json!([rails])), Stage::Output, value, MAX_INSPECTED_BYTES, 1 << 20);
+        |rails: Value, value: Value| GuardrailCheck::new(guardrails(json!([rails])), Stage::Output, value, MAX_INSPECTED_BYTES, 1 << 20);
     let backwards = || rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]" }));
     let (short, long) = ("A".repeat(300), "A".repeat(1_000));
-    let brief = looking(backwards(), json!(short)).look_briefly(&redactor).unwrap();
-    assert_eq!(brief, looking(backwards(), json!(short)).look(&redactor));
-    assert_eq!(looking(backwards(), json!(long)).look_briefly(&redactor), None);
-    assert_eq!(looking(backwards(), json!(long)).look(&redactor).verdict, Verdict::Blocked);
+    let brief = looking(backwards(), json!(short)).run_briefly(&redactor).unwrap();
+    assert_eq!(brief, looking(backwards(), json!(short)).run(&redactor));
+    assert_eq!(looking(backwards(), json!(long)).run_briefly(&redactor), None);
+    assert_eq!(looking(backwards(), json!(long)).run(&redactor).outcome, GuardrailOutcome::Blocked);
     let branches =
         rail("json_schema", "block", json!({ "schema": { "items": { "anyOf": vec![json!(false); 9_000] } } }));
-    assert!(looking(branches.clone(), json!([1])).look_briefly(&redactor).is_some());
-    assert_eq!(looking(branches, json!(vec![1; 100])).look_briefly(&redactor), None);
+    assert!(looking(branches.clone(), json!([1])).run_briefly(&redactor).is_some());
+    assert_eq!(looking(branches, json!(vec![1; 100])).run_briefly(&redactor), None);
 }
 
 #[test]
 fn quadratic_patterns_exceed_the_budget() {
     let backwards = rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]", "on_error": "fail_open" }));
     let looked = run(json!([backwards]), json!("A".repeat(64 << 10)));
-    assert_eq!(looked.verdict, Verdict::Passes);
-    assert_eq!(looked.findings[0].told()["error_code"], "schema_budget_exceeded");
+    assert_eq!(looked.outcome, GuardrailOutcome::Passed);
+    assert_eq!(looked.findings[0].to_json()["error_code"], "schema_budget_exceeded");
     let numbers = rail("regex", "mask", json!({ "pattern": r"\d+" }));
-    assert_eq!(run(json!([numbers]), json!("12 ".repeat(64 << 10))).findings[0].told()["found"], 64 << 10);
+    assert_eq!(run(json!([numbers]), json!("12 ".repeat(64 << 10))).findings[0].to_json()["found"], 64 << 10);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn compiled_bytes_match_their_estimate() {
         rail("json_schema", "block", json!({ "schema": schema })),
         rail("pii", "mask", json!({})),
     ]);
-    let estimate = |kind, content: &Value| content::compiled_bytes(kind, content);
+    let estimate = |kind, content: &Value| content::estimate_compiled_bytes(kind, content);
     let bytes = guardrails(rails.clone()).compiled_bytes();
     assert_eq!(estimate(AssetKind::GuardrailConfig, &json!({ "guardrails": rails })), bytes);
     assert!(bytes > 51 * (512 << 10), "{bytes}");

@@ -4,12 +4,12 @@ use crate::policy::Obligation;
 fn hook(more: Value) -> Hook {
     let mut content = json!({ "event": "pre_llm", "handler": { "type": "http", "ref": "https://hooks.example.com" } });
     content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Hook::of("hook", &content, None).unwrap()
+    Hook::parse("hook", &content, None).unwrap()
 }
 
 #[test]
 fn rejects_malformed_responses() {
-    let read = |answer: Value| HookResponse::read(answer);
+    let read = |answer: Value| HookResponse::parse(answer);
     let allowed = read(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
     assert_eq!((allowed.decision, allowed.reason_code.as_deref()), (Decision::Allow, Some("fine.1")));
     assert_eq!(read(json!({ "decision": "modify", "modified": [] })).unwrap().modified, Some(json!([])));
@@ -31,7 +31,7 @@ fn rejects_malformed_responses() {
 
 #[test]
 fn selects_hooks_by_order_and_full_name_match() {
-    let hooks = Hooks::of(vec![
+    let hooks = Hooks::sorted(vec![
         hook(json!({ "order": 5, "matcher": "ask|find_.*" })),
         hook(json!({ "order": 5 })),
         hook(json!({ "order": 1, "matcher": "*" })),
@@ -53,7 +53,7 @@ fn selects_hooks_by_order_and_full_name_match() {
 #[test]
 fn default_decisions_are_allow_and_deny() {
     let plain = hook(json!({}));
-    assert_eq!(plain.may, [Decision::Allow, Decision::Deny]);
+    assert_eq!(plain.allowed_decisions, [Decision::Allow, Decision::Deny]);
     assert_eq!(
         (plain.mode, plain.on_error, plain.timeout),
         (Mode::Enforce, OnError::FailClosed, Duration::from_secs(5))
@@ -70,13 +70,13 @@ fn buffers_responses_for_later_hooks() {
         (json!({ "event": "post_execute", "mode": "observe" }), false),
         (json!({ "event": "on_error" }), false),
     ] {
-        assert_eq!(hook(more.clone()).holds_answers_back(), expected, "{more}");
+        assert_eq!(hook(more.clone()).requires_buffering(), expected, "{more}");
     }
 }
 
 #[test]
 fn reports_unsupported_parts() {
-    let named = |content: Value| unavailable(&content).unwrap();
+    let named = |content: Value| unsupported_parts(&content).unwrap();
     for kind in ["mcp_tool", "prompt", "code"] {
         let handler = json!({ "type": kind, "ref": { "slug": "x" } });
         assert_eq!(
@@ -90,9 +90,9 @@ fn reports_unsupported_parts() {
     // Older versions may contain unsupported parts.
     let content = json!({ "event": "pre_llm", "handler": policy, "matcher": "(a)\\1", "if": "amount > 1" });
     assert_eq!(named(content.clone()), ["/matcher", "/if"]);
-    let read = Hook::of("hook", &content, None).unwrap();
-    assert!(read.fits("anything"), "an unreadable matcher matches every subject");
-    assert_eq!(read.applies(|_| panic!("an unreadable condition is not evaluated")), Applicability::Unknown);
+    let read = Hook::parse("hook", &content, None).unwrap();
+    assert!(read.matches("anything"), "an unreadable matcher matches every subject");
+    assert_eq!(read.check_condition(|_| panic!("an unreadable condition is not evaluated")), Applicability::Unknown);
     assert!(matches!(read.handler, Handler::Unavailable));
 }
 

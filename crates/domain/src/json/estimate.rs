@@ -3,7 +3,7 @@
 //! A body reader reserves memory before it parses. One pass over the bytes counts the parser's allocations, so the
 //! bound costs a fraction of the parsing and allocates nothing.
 
-use super::{MAX_HEAP_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, ALLOCATION_BYTES, VALUE};
+use super::{MAX_HEAP_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, ALLOCATION_BYTES, VALUE_BYTES};
 
 /// Maximum memory that [`read_measured`](super::read_measured) takes for these bytes, in bytes.
 ///
@@ -25,7 +25,7 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
             counts.text = counts.text.saturating_add(1);
         } else {
             quoted = *byte == b'"';
-            counts.structure(*byte);
+            counts.count_structure(*byte);
         }
     }
     counts.heap_bytes().min(MAX_HEAP_BYTES)
@@ -44,7 +44,7 @@ struct AllocationCounts {
 }
 
 impl AllocationCounts {
-    fn structure(&mut self, byte: u8) {
+    fn count_structure(&mut self, byte: u8) {
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' => return,
             b'{' | b'[' | b',' => self.opened_and_separated = self.opened_and_separated.saturating_add(1),
@@ -60,7 +60,7 @@ impl AllocationCounts {
 
     fn heap_bytes(&self) -> usize {
         // A container with n values has n - 1 commas, so its opening bracket counts for the remaining value.
-        let values = self.opened_and_separated.saturating_add(1).saturating_mul(VALUE);
+        let values = self.opened_and_separated.saturating_add(1).saturating_mul(VALUE_BYTES);
         // An object of n members has at most (n + 5) / 6 map nodes.
         let sixths = self.filled_objects.saturating_mul(MAP_NODE_MEMBERS - 1).saturating_add(self.members);
         let nodes = sixths.div_ceil(MAP_NODE_MEMBERS).saturating_mul(MAP_NODE_BYTES);

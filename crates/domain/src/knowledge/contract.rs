@@ -85,7 +85,7 @@ pub struct MalformedContract {
 
 /// An access request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct AccessRequest<'a> {
     /// The actor and its groups.
     pub principals: &'a [ActorRef],
     /// Workspace of the request.
@@ -202,7 +202,7 @@ pub struct ContractDecision {
 
 impl ContractDecision {
     /// Error code of a run that a contract denied.
-    pub const REFUSED: &str = "contract_refused";
+    pub const REFUSED_CODE: &str = "contract_refused";
 
     /// Whether access is allowed: no reason opposes it, and the contract lists the principal, the workspace and the
     /// mode.
@@ -242,7 +242,7 @@ impl AccessContract {
         }
         let text = |field: &'static str, longest: usize, marks: &[u8]| {
             let text = members.get(field).and_then(Value::as_str);
-            text.filter(|text| is_code(text, longest, marks)).map(str::to_owned).ok_or(at(field))
+            text.filter(|text| is_identifier(text, longest, marks)).map(str::to_owned).ok_or(at(field))
         };
         let contract_id = text("contract_id", 128, b"._:-")?;
         let version = text("version", 64, b"._-")?;
@@ -258,9 +258,9 @@ impl AccessContract {
         Ok(Self {
             contract_id,
             version,
-            principals: parse_list(members, "allowed_principals", Presence::No, principal)?,
+            principals: parse_list(members, "allowed_principals", Presence::No, parse_principal)?,
             groups: parse_list(members, "allowed_groups", Presence::No, parse_group)?,
-            workspaces: parse_list(members, "allowed_workspaces", Presence::Yes, workspace)?,
+            workspaces: parse_list(members, "allowed_workspaces", Presence::Yes, parse_workspace)?,
             modes: parse_list(members, "allowed_access_modes", Presence::Yes, AccessMode::parse)?,
             citation_required: parse_bool(members, "citation_required")?,
             revoked,
@@ -281,7 +281,7 @@ impl AccessContract {
 
     /// Decides an access request and gives every reason.
     #[must_use]
-    pub fn decide(&self, request: &Asked<'_>, state: ContractState) -> ContractDecision {
+    pub fn decide(&self, request: &AccessRequest<'_>, state: ContractState) -> ContractDecision {
         use ContractReason as Reason;
         let mut reasons = Vec::new();
         match state {
@@ -323,7 +323,7 @@ enum Presence {
 }
 
 /// Whether the text consists of letters, digits and `marks`, and starts with a letter or a digit.
-pub(super) fn is_code(text: &str, longest: usize, marks: &[u8]) -> bool {
+pub(super) fn is_identifier(text: &str, longest: usize, marks: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || marks.contains(&byte);
     text.len() <= longest
         && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
@@ -353,7 +353,7 @@ fn parse_list<T: Ord>(
     texts.into_iter().map(|text| read(text).ok_or(malformed)).collect()
 }
 
-fn principal(text: &str) -> Option<ActorRef> {
+fn parse_principal(text: &str) -> Option<ActorRef> {
     let actor = ActorRef::parse(text).ok()?;
     match actor.kind() {
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => {
@@ -370,7 +370,7 @@ fn parse_group(text: &str) -> Option<ActorRef> {
 }
 
 /// Accepts only the hyphenated spelling, in either case.
-fn workspace(text: &str) -> Option<WorkspaceId> {
+fn parse_workspace(text: &str) -> Option<WorkspaceId> {
     let id = Uuid::try_parse(text).ok()?;
     id.hyphenated().to_string().eq_ignore_ascii_case(text).then(|| id.into())
 }

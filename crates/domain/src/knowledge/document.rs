@@ -1,6 +1,6 @@
 //! Documents: validation of uploads, and their stored form.
 
-use super::{Chunking, IndexRevision, SourceType, contract::is_code, retrieval::EmbeddingModel};
+use super::{Chunking, IndexRevision, SourceType, contract::is_identifier, retrieval::EmbeddingModel};
 use crate::{
     access::ActorRef,
     asset::{
@@ -23,7 +23,7 @@ use std::{
 /// Maximum number of documents in one ingest.
 pub const MAX_DOCUMENTS: usize = 100;
 /// Maximum length of a document's text, in bytes.
-pub const MAX_TEXT: usize = 1 << 20;
+pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Maximum total length of the texts of one ingest, in bytes.
 pub const MAX_INGEST_BYTES: usize = 8 << 20;
 /// Maximum length of a title, in characters.
@@ -48,7 +48,7 @@ impl DocumentId {
     /// Parses an external text; `None` when it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        is_code(text, 128, b"._:/-").then(|| Self(text.to_owned()))
+        is_identifier(text, 128, b"._:/-").then(|| Self(text.to_owned()))
     }
 
     /// The identifier as text.
@@ -70,7 +70,7 @@ pub enum DocumentSource {
     /// The text itself.
     Text(String),
     /// A reference: a path in the artifact store, or a URL.
-    Ref(String),
+    Reference(String),
 }
 
 /// An uploaded document, not validated.
@@ -91,25 +91,25 @@ pub struct DocumentDraft {
 pub enum DocumentFault {
     /// The identifier does not match the pattern.
     #[error("a document id has 1 to 128 letters, digits and `._:/-`")]
-    Name,
+    InvalidId,
     /// Another document of the same ingest has the same identifier.
     #[error("another document of the request has the same id")]
-    Twice,
+    DuplicateId,
     /// The title is not a valid name.
     #[error("a title is one line of 1 to 300 visible characters")]
-    Title,
+    InvalidTitle,
     /// The text is missing or blank.
     #[error("the document has no text")]
     NoText,
     /// The text is too long.
     #[error("a document has at most 1048576 bytes of text")]
-    LongText,
+    TextTooLong,
     /// The text contains a NUL character.
     #[error("the text contains a NUL character")]
     NulInText,
     /// The metadata is too large or has no canonical form.
     #[error("metadata has at most 50 members and 8192 bytes, and no number beyond 2^53")]
-    Metadata,
+    InvalidMetadata,
     /// The knowledge base accepts texts, and the document has a reference.
     #[error("documents of this knowledge base require `text`")]
     TextExpected,
@@ -118,10 +118,10 @@ pub enum DocumentFault {
     SourceExpected,
     /// The reference does not name content that is visible to the caller.
     #[error("the source does not exist or is not visible to you")]
-    NoSuchSource,
+    SourceNotFound,
     /// The reference is not a permitted URL.
     #[error("the source cannot be fetched")]
-    NotFetched,
+    SourceNotFetched,
 }
 
 impl DocumentFault {
@@ -129,17 +129,17 @@ impl DocumentFault {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Name => "invalid_document_id",
-            Self::Twice => "duplicate_document_id",
-            Self::Title => "invalid_title",
+            Self::InvalidId => "invalid_document_id",
+            Self::DuplicateId => "duplicate_document_id",
+            Self::InvalidTitle => "invalid_title",
             Self::NoText => "empty_document",
-            Self::LongText => "document_too_long",
+            Self::TextTooLong => "document_too_long",
             Self::NulInText => "nul_in_document",
-            Self::Metadata => "invalid_metadata",
+            Self::InvalidMetadata => "invalid_metadata",
             Self::TextExpected => "text_expected",
             Self::SourceExpected => "source_expected",
-            Self::NoSuchSource => "source_not_found",
-            Self::NotFetched => "source_not_fetched",
+            Self::SourceNotFound => "source_not_found",
+            Self::SourceNotFetched => "source_not_fetched",
         }
     }
 
@@ -147,11 +147,11 @@ impl DocumentFault {
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
-            Self::Name | Self::Twice => "document_id",
-            Self::Title => "title",
-            Self::NoText | Self::LongText | Self::NulInText | Self::TextExpected => "text",
-            Self::Metadata => "metadata",
-            Self::SourceExpected | Self::NoSuchSource | Self::NotFetched => "source_ref",
+            Self::InvalidId | Self::DuplicateId => "document_id",
+            Self::InvalidTitle => "title",
+            Self::NoText | Self::TextTooLong | Self::NulInText | Self::TextExpected => "text",
+            Self::InvalidMetadata => "metadata",
+            Self::SourceExpected | Self::SourceNotFound | Self::SourceNotFetched => "source_ref",
         }
     }
 }
@@ -161,7 +161,7 @@ impl DocumentFault {
 pub enum KnowledgeRefusal {
     /// The asset is not a knowledge base.
     #[error("the asset is not a knowledge base")]
-    OtherKind,
+    NotAKnowledgeBase,
     /// The knowledge base has no version with chunking settings.
     #[error("the knowledge base has no version yet")]
     NoVersion,
@@ -170,19 +170,19 @@ pub enum KnowledgeRefusal {
     Asset(#[from] AssetRefusal),
     /// The ingest has no document, or too many.
     #[error("a request adds 1 to 100 documents")]
-    Documents,
+    DocumentCount,
     /// The total length of the texts exceeds the limit.
     #[error("the documents of a request have at most 8388608 bytes of text; add fewer documents")]
-    Texts,
+    TextsTooLong,
     /// Reading the sources took too long.
     #[error("the sources of a request must be readable within 30 seconds; add fewer documents")]
-    Slow,
+    SourcesTooSlow,
     /// The documents have too many chunks.
     #[error("the documents of a request have at most {} chunks; add fewer documents, or use longer chunks", MAX_CHUNKS)]
-    Chunks,
+    TooManyChunks,
     /// One document is refused.
     #[error("a document is invalid")]
-    Document {
+    InvalidDocument {
         /// Index of the document, from zero.
         position: usize,
         /// Fault.
@@ -193,7 +193,7 @@ pub enum KnowledgeRefusal {
     NoVectors,
     /// The reason of a revocation is blank or contains control characters.
     #[error("a reason has 1 to 2000 characters, without control characters other than line breaks and tabs")]
-    Reason,
+    InvalidReason,
 }
 
 impl KnowledgeRefusal {
@@ -201,16 +201,16 @@ impl KnowledgeRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::OtherKind => "not_a_knowledge_base",
+            Self::NotAKnowledgeBase => "not_a_knowledge_base",
             Self::NoVersion => "knowledge_base_without_version",
             Self::Asset(refusal) => refusal.code(),
-            Self::Documents => "out_of_bounds",
-            Self::Chunks => "too_many_chunks",
-            Self::Texts => "documents_too_long",
-            Self::Slow => "sources_too_slow",
-            Self::Document { fault, .. } => fault.code(),
+            Self::DocumentCount => "out_of_bounds",
+            Self::TooManyChunks => "too_many_chunks",
+            Self::TextsTooLong => "documents_too_long",
+            Self::SourcesTooSlow => "sources_too_slow",
+            Self::InvalidDocument { fault, .. } => fault.code(),
             Self::NoVectors => "embedding_unavailable",
-            Self::Reason => "invalid_reason",
+            Self::InvalidReason => "invalid_reason",
         }
     }
 }
@@ -229,7 +229,7 @@ pub struct NewChunk {
     /// Checksum of its text.
     pub digest: Checksum,
     /// Term frequencies of its text and the document's title.
-    pub words: BTreeMap<String, u32>,
+    pub term_frequencies: BTreeMap<String, u32>,
     /// Vector of length one by the model of the ingest; `None` without an embedding.
     pub vector: Option<Vec<f32>>,
 }
@@ -308,7 +308,7 @@ pub struct Document {
     /// Index revision that added it.
     pub index_revision: IndexRevision,
     /// Whether retrieval finds it: no later document has the same identifier.
-    pub current: bool,
+    pub is_current: bool,
     /// Creation time.
     pub created_at: Timestamp,
     /// Actor.
@@ -319,7 +319,7 @@ pub struct Document {
 ///
 /// # Errors
 /// Returns a refusal when the asset is not a knowledge base, or is archived.
-pub fn takes_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
+pub fn check_accepts_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
     match asset.kind {
         AssetKind::KnowledgeBase => {}
         AssetKind::PromptTemplate
@@ -339,41 +339,41 @@ pub fn takes_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
         | AssetKind::SovereigntyProfile
         | AssetKind::WorkloadProfile
         | AssetKind::SandboxProfile
-        | AssetKind::WorkloadHarness => return Err(KnowledgeRefusal::OtherKind),
+        | AssetKind::WorkloadHarness => return Err(KnowledgeRefusal::NotAKnowledgeBase),
     }
-    if asset.lifecycle.takes_versions() { Ok(()) } else { Err(AssetRefusal::Archived.into()) }
+    if asset.lifecycle.accepts_versions() { Ok(()) } else { Err(AssetRefusal::Archived.into()) }
 }
 
 /// Validates uploaded documents, as far as possible before sources are read.
 ///
 /// # Errors
 /// Returns the first refused document.
-pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
+pub fn validate_drafts(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
     if !(1..=MAX_DOCUMENTS).contains(&drafts.len()) {
-        return Err(KnowledgeRefusal::Documents);
+        return Err(KnowledgeRefusal::DocumentCount);
     }
     let (mut ids, mut seen) = (Vec::new(), HashSet::new());
     for (position, draft) in drafts.iter().enumerate() {
-        let refused = |fault| KnowledgeRefusal::Document { position, fault };
-        let id = DocumentId::parse(&draft.document_id).ok_or(refused(DocumentFault::Name))?;
+        let refused = |fault| KnowledgeRefusal::InvalidDocument { position, fault };
+        let id = DocumentId::parse(&draft.document_id).ok_or(refused(DocumentFault::InvalidId))?;
         if !seen.insert(id.clone()) {
-            return Err(refused(DocumentFault::Twice));
+            return Err(refused(DocumentFault::DuplicateId));
         }
         if draft.title.as_deref().is_some_and(|title| !is_name(title, MAX_TITLE_CHARS)) {
-            return Err(refused(DocumentFault::Title));
+            return Err(refused(DocumentFault::InvalidTitle));
         }
         if !is_valid_metadata(&draft.metadata) {
-            return Err(refused(DocumentFault::Metadata));
+            return Err(refused(DocumentFault::InvalidMetadata));
         }
         match (from, &draft.source) {
-            (SourceType::Inline, DocumentSource::Text(text)) => judge_text(text).map_err(refused)?,
-            (SourceType::Inline, DocumentSource::Ref(_)) => return Err(refused(DocumentFault::TextExpected)),
+            (SourceType::Inline, DocumentSource::Text(text)) => validate_text(text).map_err(refused)?,
+            (SourceType::Inline, DocumentSource::Reference(_)) => return Err(refused(DocumentFault::TextExpected)),
             (SourceType::Artifact | SourceType::Http, DocumentSource::Text(_)) => {
                 return Err(refused(DocumentFault::SourceExpected));
             }
-            (SourceType::Artifact | SourceType::Http, DocumentSource::Ref(source)) => {
+            (SourceType::Artifact | SourceType::Http, DocumentSource::Reference(source)) => {
                 if !(1..=MAX_SOURCE_REF_BYTES).contains(&source.len()) {
-                    return Err(refused(DocumentFault::NoSuchSource));
+                    return Err(refused(DocumentFault::SourceNotFound));
                 }
             }
         }
@@ -386,11 +386,11 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
 ///
 /// # Errors
 /// Returns a fault when the text is blank, too long, or contains a NUL character, which PostgreSQL cannot store.
-pub fn judge_text(text: &str) -> Result<(), DocumentFault> {
+pub fn validate_text(text: &str) -> Result<(), DocumentFault> {
     if text.trim().is_empty() {
         Err(DocumentFault::NoText)
-    } else if text.len() > MAX_TEXT {
-        Err(DocumentFault::LongText)
+    } else if text.len() > MAX_TEXT_BYTES {
+        Err(DocumentFault::TextTooLong)
     } else if text.contains('\0') {
         Err(DocumentFault::NulInText)
     } else {
@@ -406,7 +406,7 @@ fn is_valid_metadata(metadata: &Map<String, Value>) -> bool {
 /// Hashes of the metadata members: 32 hexadecimal digits each, equal for equal names and values in any spelling. A
 /// filter matches a document that has the hash of each filter value.
 #[must_use]
-pub fn marks(metadata: &Map<String, Value>) -> Vec<String> {
+pub fn metadata_hashes(metadata: &Map<String, Value>) -> Vec<String> {
     let hash = |(name, value): (&String, &Value)| {
         let canonical = Canonical::of(&json!({ name: value })).ok()?;
         let digest = blake3::hash(canonical.bytes()).to_hex();
@@ -427,10 +427,10 @@ impl Ingest {
         documents: Vec<NewDocument>,
         (revision, stamp): (IndexRevision, &Stamp),
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        takes_documents(asset)?;
+        check_accepts_documents(asset)?;
         let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();
         if chunks > MAX_CHUNKS {
-            return Err(KnowledgeRefusal::Chunks);
+            return Err(KnowledgeRefusal::TooManyChunks);
         }
         let digests: Vec<&str> = documents.iter().map(|document| document.digest.as_str()).collect();
         let detail = json!({
@@ -444,7 +444,7 @@ impl Ingest {
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
         let next = Self { ingest_id, asset_id, chunking, embedded_by, documents, created_at, created_by };
-        Ok(Change::replacing(next, Revision::new(revision.get()), fact))
+        Ok(Change::replace(next, Revision::new(revision.get()), fact))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     contract::ContractState,
     document::{Document, Ingest, IngestResult},
     reembedding::{ReembeddingResult, Reembedding, StaleChunk},
-    retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
+    retrieval::{EmbeddingModel, SearchResults, IndexEmbedding, RetrievedChunk, VectorCoverage},
     revocation::ContractRevocation,
 };
 use crate::{
@@ -21,7 +21,7 @@ use std::fmt::Debug;
 
 /// Scope of a chunk search.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Within {
+pub struct SearchScope {
     /// Knowledge base.
     pub asset: AssetId,
     /// Index revision.
@@ -34,13 +34,13 @@ pub struct Within {
 
 /// Index revision of a knowledge base that a release was approved with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pin {
+pub struct IndexPin {
     /// Knowledge base.
     pub asset: AssetId,
     /// Approved revision.
     pub pinned: IndexRevision,
     /// Newest revision that added documents; equals the pinned one when none was added since.
-    pub present: IndexRevision,
+    pub latest: IndexRevision,
 }
 
 /// A range of revisions with the same documents. Only the vectors of their chunks may differ.
@@ -79,9 +79,9 @@ pub trait KnowledgeStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<Document>, StoreError>;
     /// Current revision of the index.
-    async fn present_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
+    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
     /// States of contracts, in the order of the arguments.
-    async fn standings(
+    async fn contract_states(
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
@@ -101,7 +101,7 @@ pub trait KnowledgeStore: Send + Sync {
         contract_id: &str,
     ) -> Result<Option<ContractRevocation>, StoreError>;
     /// Chunks that contain words of a query.
-    async fn by_words(&self, scope: TenantScope, within: &Within, words: &Words) -> Result<Found, StoreError>;
+    async fn by_words(&self, scope: TenantScope, within: &SearchScope, words: &Words) -> Result<SearchResults, StoreError>;
     /// Embedding model of the chunks of a revision.
     async fn embedding_of(
         &self,
@@ -110,14 +110,14 @@ pub trait KnowledgeStore: Send + Sync {
         revision: IndexRevision,
     ) -> Result<IndexEmbedding, StoreError>;
     /// The range of revisions with the same documents as this one.
-    async fn same_documents(
+    async fn revisions_with_same_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError>;
     /// Share of the searchable chunks that a vector search compares.
-    async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError>;
+    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError>;
     /// Chunks of the current revision without a vector of this model, oldest first: at most `limit`, and at most the
     /// text bytes of one ingest.
     async fn stale_chunks(
@@ -145,21 +145,21 @@ pub trait KnowledgeStore: Send + Sync {
     ) -> Result<Option<ReembeddingResult>, StoreError>;
     /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
     /// compares the oldest.
-    async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError>;
+    async fn vector_search(&self, scope: TenantScope, within: &SearchScope, vector: &[f32]) -> Result<SearchResults, StoreError>;
     /// Texts of chunks in any order, with score zero; erased chunks are omitted.
-    async fn chunks(
+    async fn find_chunks(
         &self,
         scope: TenantScope,
         asset: AssetId,
         ids: &[ChunkId],
     ) -> Result<Vec<RetrievedChunk>, StoreError>;
     /// Index revisions that a release was approved with, one for each bound knowledge base.
-    async fn pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError>;
+    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
 }
 
 /// Range of a chunk in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct ChunkRange {
     /// Start, in bytes.
     pub start: usize,
     /// End, in bytes.
@@ -171,7 +171,7 @@ pub struct Piece {
 /// Splits texts into chunks.
 pub trait Chunker: Send + Sync + Debug {
     /// Ranges in order, without overlap. Blank text between two chunks belongs to neither.
-    fn split(&self, text: &str, chunking: Chunking) -> Vec<Piece>;
+    fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkRange>;
 }
 
 /// Why a fetch fails.

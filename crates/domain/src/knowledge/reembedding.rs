@@ -3,7 +3,7 @@
 
 use super::{
     Chunking, IndexRevision,
-    document::{KnowledgeRefusal, MAX_CHUNKS, takes_documents},
+    document::{KnowledgeRefusal, MAX_CHUNKS, check_accepts_documents},
     retrieval::EmbeddingModel,
 };
 use crate::{
@@ -104,9 +104,9 @@ impl Reembedding {
         vectors: Vec<NewVector>,
         (revision, stamp): (IndexRevision, &Stamp),
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        takes_documents(asset)?;
+        check_accepts_documents(asset)?;
         if vectors.len() > MAX_CHUNKS {
-            return Err(KnowledgeRefusal::Chunks);
+            return Err(KnowledgeRefusal::TooManyChunks);
         }
         let detail = json!({ "ingest_id": ingest_id, "chunks": vectors.len() });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
@@ -114,6 +114,6 @@ impl Reembedding {
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
         let next = Self { ingest_id, asset_id, chunking, embedded_by, vectors, created_at, created_by };
-        Ok(Change::replacing(next, Revision::new(revision.get()), fact))
+        Ok(Change::replace(next, Revision::new(revision.get()), fact))
     }
 }

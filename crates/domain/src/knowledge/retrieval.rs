@@ -18,7 +18,7 @@ pub const MAX_QUERY_WORDS: usize = 32;
 /// Maximum number of candidates of one index lookup.
 pub const MAX_CANDIDATES: u32 = 500;
 /// Maximum number of vectors that one query compares.
-pub const COMPARED: u32 = 20_000;
+pub const MAX_COMPARED_VECTORS: u32 = 20_000;
 /// Maximum bytes of vectors that one query compares; all of them are in memory at once.
 pub const MAX_COMPARED_BYTES: usize = 16 << 20;
 /// Constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
@@ -41,7 +41,7 @@ pub enum IndexEmbedding {
     /// Every chunk has a vector of this model.
     Whole(EmbeddingModel),
     /// The chunks have vectors of several models, or none. Vector search is refused.
-    Partial,
+    Mixed,
 }
 
 /// Coverage of one vector search in a revision.
@@ -62,9 +62,9 @@ pub enum IndexWarning {
         limit: u32,
     },
     /// The chunks have vectors of several models, or none.
-    PartialEmbedding,
+    MixedEmbedding,
     /// The index keeps its embedding model although another one is configured.
-    OtherModel,
+    ModelKept,
 }
 
 impl IndexWarning {
@@ -73,8 +73,8 @@ impl IndexWarning {
     pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
             IndexEmbedding::Empty => None,
-            IndexEmbedding::Whole(model) => (model != configured).then_some(Self::OtherModel),
-            IndexEmbedding::Partial => Some(Self::PartialEmbedding),
+            IndexEmbedding::Whole(model) => (model != configured).then_some(Self::ModelKept),
+            IndexEmbedding::Mixed => Some(Self::MixedEmbedding),
         };
         let capped = (!coverage.is_complete).then_some(Self::VectorSearchCapped { limit: coverage.limit });
         model.into_iter().chain(capped).collect()
@@ -85,8 +85,8 @@ impl IndexWarning {
     pub const fn code(self) -> &'static str {
         match self {
             Self::VectorSearchCapped { .. } => "vector_search_capped",
-            Self::PartialEmbedding => "embedding_mismatch",
-            Self::OtherModel => "embedding_model_kept",
+            Self::MixedEmbedding => "embedding_mismatch",
+            Self::ModelKept => "embedding_model_kept",
         }
     }
 
@@ -98,12 +98,12 @@ impl IndexWarning {
                 "vector search compares only the {limit} oldest chunks; narrow the knowledge base with \
                  `retrieval.filters`, split it, or use full-text search"
             ),
-            Self::PartialEmbedding => {
+            Self::MixedEmbedding => {
                 "some chunks have vectors of another embedding model, or none, so vector search is refused; embed the \
                  documents again"
                     .to_owned()
             }
-            Self::OtherModel => {
+            Self::ModelKept => {
                 "the index keeps its original embedding model; embed the documents again to switch to the configured \
                  one"
                 .to_owned()
@@ -114,7 +114,7 @@ impl IndexWarning {
 
 /// Cost and source of the embedding of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Embedded {
+pub struct QueryEmbedding {
     /// Embedding model.
     pub model: EmbeddingModel,
     /// Input tokens, as the provider counts them.
@@ -136,16 +136,16 @@ pub struct WeightedWord {
 
 /// Plan of the index lookups for the words of a query.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Looks {
+pub struct SearchPlan {
     /// Every word that counts, including words that no chunk contains.
     pub words: Vec<WeightedWord>,
     /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
-    pub looks: Vec<Vec<String>>,
+    pub lookups: Vec<Vec<String>>,
     /// Whether some matching chunks are not ranked.
     pub capped: bool,
 }
 
-impl Looks {
+impl SearchPlan {
     /// Plans the lookups for words, each with the number of its chunks, among `total` chunks.
     ///
     /// Rare words come first, each with all its chunks. The first word whose chunks exceed the limit ends the plan and
@@ -177,7 +177,7 @@ impl Looks {
         }
         let capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(MAX_CANDIDATES));
         let weighted = |((word, _), weight): ((String, u64), f64)| WeightedWord { word, weight: weight / sum };
-        Self { words: words.into_iter().zip(weights).map(weighted).collect(), looks: lookups, capped }
+        Self { words: words.into_iter().zip(weights).map(weighted).collect(), lookups, capped }
     }
 }
 
@@ -190,7 +190,7 @@ fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
 
 /// A chunk with its score, 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Hit {
+pub struct SearchHit {
     /// Chunk.
     pub chunk_id: ChunkId,
     /// Score; higher is better.
@@ -199,17 +199,17 @@ pub struct Hit {
 
 /// Search results, best first.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Found {
+pub struct SearchResults {
     /// Chunks.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<SearchHit>,
     /// Whether some eligible chunks were not ranked.
     pub capped: bool,
 }
 
-impl Found {
+impl SearchResults {
     /// The best results, at most `limit`. Equal scores are ordered by identifier, so the result is deterministic.
     #[must_use]
-    pub fn best(mut self, limit: u32) -> Self {
+    pub fn top(mut self, limit: u32) -> Self {
         self.hits.sort_by(|one, other| {
             let by_score = other.score.partial_cmp(&one.score).unwrap_or(Ordering::Equal);
             by_score.then_with(|| one.chunk_id.cmp(&other.chunk_id))
@@ -221,7 +221,7 @@ impl Found {
     /// Combines both searches by reciprocal rank fusion. `vector_weight` is that of vector search. Scores are scaled so
     /// that the first result of both searches has the score one.
     #[must_use]
-    pub fn fused(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
+    pub fn fuse(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
         for (found, weight) in [(text_results, 1.0 - vector_weight), (vector_results, vector_weight)] {
             let mut rank = RANK_FUSION_CONSTANT;
@@ -230,8 +230,8 @@ impl Found {
                 *scores.entry(hit.chunk_id).or_default() += weight * (RANK_FUSION_CONSTANT + 1.0) / rank;
             }
         }
-        let hits = scores.into_iter().map(|(chunk_id, score)| Hit { chunk_id, score }).collect();
-        Self { hits, capped: text_results.capped || vector_results.capped }.best(u32::MAX)
+        let hits = scores.into_iter().map(|(chunk_id, score)| SearchHit { chunk_id, score }).collect();
+        Self { hits, capped: text_results.capped || vector_results.capped }.top(u32::MAX)
     }
 }
 
@@ -261,9 +261,9 @@ pub struct RetrievedChunk {
 /// Maximum number of vectors with `parts` dimensions that one query compares, bounded by [`MAX_COMPARED_BYTES`] and
 /// [`MAX_COMPARED_VECTORS`].
 #[must_use]
-pub fn comparable(parts: usize) -> u32 {
+pub fn max_compared_vectors(parts: usize) -> u32 {
     let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
-    u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
+    u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(MAX_COMPARED_VECTORS, |vectors| vectors.min(MAX_COMPARED_VECTORS))
 }
 
 /// Selects the chunks with a sufficient score, up to the token limit. The first chunk is selected regardless of its
@@ -284,14 +284,14 @@ pub fn used(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<Re
 
 /// Truncates a query to the maximum length, at a character boundary.
 #[must_use]
-pub fn readable(query: &str) -> &str {
+pub fn truncate_query(query: &str) -> &str {
     let end = query.floor_char_boundary(MAX_QUERY_BYTES);
     query.get(..end).unwrap_or(query)
 }
 
 /// Normalizes a vector to length one; `None` for a zero vector or a non-finite number.
 #[must_use]
-pub fn direction(vector: &[f32]) -> Option<Vec<f32>> {
+pub fn normalize(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|part| f64::from(*part).powi(2)).sum::<f64>().sqrt();
     #[expect(clippy::cast_possible_truncation, reason = "the parts of a vector of length one are within ±1")]
     let scaled = |part: &f32| (f64::from(*part) / length) as f32;
@@ -300,7 +300,7 @@ pub fn direction(vector: &[f32]) -> Option<Vec<f32>> {
 
 /// Cosine similarity of two vectors of length one, clamped to 0 to 1.
 #[must_use]
-pub fn likeness(one: &[f32], other: &[f32]) -> f64 {
+pub fn cosine_similarity(one: &[f32], other: &[f32]) -> f64 {
     let product: f32 = one.iter().zip(other).map(|(one, other)| one * other).sum();
     f64::from(product.clamp(0.0, 1.0))
 }

@@ -14,7 +14,7 @@ use crate::{
 use serde_json::json;
 
 /// Maximum length of a reason, in characters.
-pub const MAX_REASON: usize = 2_000;
+pub const MAX_REASON_CHARS: usize = 2_000;
 
 /// Revocation of a contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,20 +38,20 @@ impl ContractRevocation {
     ///
     /// # Errors
     /// Returns a refusal when the reason is blank or contains control characters.
-    pub fn say(
+    pub fn create(
         revocation_id: RevocationId,
         asset: &Asset,
         (contract_id, reason): (&str, &str),
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        if is_blank(reason) || !is_prose(reason, MAX_REASON) {
-            return Err(KnowledgeRefusal::Reason);
+        if is_blank(reason) || !is_prose(reason, MAX_REASON_CHARS) {
+            return Err(KnowledgeRefusal::InvalidReason);
         }
         // The contract id has a restricted grammar; the reason is free text, so the fact omits it.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)
-            .concerning([Category::ComplianceFindings, Category::PolicyChanges]);
+            .with_categories([Category::ComplianceFindings, Category::PolicyChanges]);
         let next = Self {
             revocation_id,
             asset_id: asset.asset_id,
@@ -60,6 +60,6 @@ impl ContractRevocation {
             revoked_at: stamp.at,
             revoked_by: stamp.actor.clone(),
         };
-        Ok(Change::creating(next, fact))
+        Ok(Change::create(next, fact))
     }
 }

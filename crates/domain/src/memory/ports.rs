@@ -1,6 +1,6 @@
 //! Storage port of chat memory.
 
-use super::{Erasure, StoredTurn, MemoryPlace, PersonalData, RecalledTurns, Scope};
+use super::{Erasure, StoredTurn, ConversationKey, PersonalDataPolicy, RecalledTurns, MemoryScope};
 use crate::{
     id::AssetId,
     store::{CommitError, StoreError},
@@ -10,30 +10,30 @@ use async_trait::async_trait;
 
 /// Query of a run for earlier turns.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct RecallQuery {
     /// Memory asset of the turns.
     pub asset: AssetId,
     /// Turns of the session, or of all sessions of the owner.
-    pub scope: Scope,
+    pub scope: MemoryScope,
     /// Maximum number of turns, latest first; 0 when reading is not permitted.
     pub most: u32,
     /// Maximum age, in days.
     pub days: u32,
     /// Handling of personal data.
-    pub personal_data: PersonalData,
+    pub personal_data: PersonalDataPolicy,
 }
 
 /// Stores turns. A run's end writes its turn (`execution::ports::ExecutionStore::finish`).
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
     /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.
-    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<RecalledTurns, StoreError>;
+    async fn recall(&self, scope: TenantScope, place: &ConversationKey, wanted: &RecallQuery) -> Result<RecalledTurns, StoreError>;
     /// Every unexpired turn of a conversation, oldest first.
-    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<StoredTurn>, StoreError>;
+    async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError>;
     /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns
     /// has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError>;
     /// Deletes expired turns, turns under a revoked contract, and erasures that no active run needs any more. Returns
     /// the number of deleted turns.
-    async fn forget(&self) -> Result<u64, StoreError>;
+    async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

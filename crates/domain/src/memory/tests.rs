@@ -22,36 +22,36 @@ fn anonymous_callers_own_no_conversation() {
     let workload = WorkloadId::from(Uuid::from_u128(1));
     for owner in ["user:ada", "service:bot"] {
         let owner = ActorRef::parse(owner).unwrap();
-        assert_eq!(MemoryPlace::of(workload, &owner, session()).unwrap().owner, owner);
+        assert_eq!(ConversationKey::for_caller(workload, &owner, session()).unwrap().owner, owner);
     }
     for nobody in ["anonymous", "share_link:0190"] {
-        assert_eq!(MemoryPlace::of(workload, &ActorRef::parse(nobody).unwrap(), session()), None, "{nobody}");
+        assert_eq!(ConversationKey::for_caller(workload, &ActorRef::parse(nobody).unwrap(), session()), None, "{nobody}");
     }
 }
 
 #[test]
 fn applies_cautious_defaults_and_bounds() {
-    let read = MemoryConfig::read(&json!({ "scope": "session", "type": "buffer" })).unwrap();
+    let read = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = MemoryConfig {
-        scope: Scope::Session,
+        scope: MemoryScope::Session,
         most: DEFAULT_TURNS,
         days: DEFAULT_DAYS,
         write_policy: WritePolicy::Auto,
-        personal_data: PersonalData::Mask,
+        personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,
     };
     assert_eq!(read, expected);
     let all = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2, "write_policy": "off",
         "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
     let expected = MemoryConfig {
-        scope: Scope::User,
+        scope: MemoryScope::User,
         most: MAX_TURNS,
         days: 2,
         write_policy: WritePolicy::Off,
-        personal_data: PersonalData::Allow,
+        personal_data: PersonalDataPolicy::Allow,
         on_revoke: OnRevoke::Erase,
     };
-    assert_eq!(MemoryConfig::read(&all).unwrap(), expected);
+    assert_eq!(MemoryConfig::parse(&all).unwrap(), expected);
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn reports_unsupported_settings() {
     ] {
         let mut content = json!({ "scope": "session", "type": "buffer" });
         content[field] = value;
-        assert_eq!(MemoryConfig::read(&content), Err(vec![format!("/{field}").leak() as &str]), "{content}");
+        assert_eq!(MemoryConfig::parse(&content), Err(vec![format!("/{field}").leak() as &str]), "{content}");
     }
-    assert_eq!(MemoryConfig::read(&json!({})), Err(vec!["/scope", "/type"]));
+    assert_eq!(MemoryConfig::parse(&json!({})), Err(vec!["/scope", "/type"]));
 }
 
 #[test]
 fn stores_the_last_user_message_or_the_inputs() {
-    let said = |inputs: Value| said(inputs.as_object().unwrap());
+    let said = |inputs: Value| question_of(inputs.as_object().unwrap());
     let messages = json!([
         { "role": "user", "content": "first" }, { "role": "user", "content": "last" },
         { "role": "assistant", "content": "answer" },
@@ -92,7 +92,7 @@ fn stores_the_last_user_message_or_the_inputs() {
 
 #[test]
 fn turn_digests_depend_on_content_and_salt() {
-    assert_eq!(digest("a", "b", [1; 16]), digest("a", "b", [1; 16]));
-    assert_ne!(digest("a", "b", [1; 16]), digest("a", "b", [2; 16]));
-    assert_ne!(digest("ab", "", [1; 16]), digest("a", "b", [1; 16]));
+    assert_eq!(turn_digest("a", "b", [1; 16]), turn_digest("a", "b", [1; 16]));
+    assert_ne!(turn_digest("a", "b", [1; 16]), turn_digest("a", "b", [2; 16]));
+    assert_ne!(turn_digest("ab", "", [1; 16]), turn_digest("a", "b", [1; 16]));
 }

@@ -4,7 +4,7 @@
 //! wide expressions, nested loops, and unknown names.
 
 use super::{
-    cost::{self, Data},
+    cost::{self, DataSize},
     pattern::{MAX_PATTERN, MAX_PATTERNS, Patterns},
     variables,
 };
@@ -171,7 +171,7 @@ impl Condition {
         let mut walk = ExpressionWalk { source, patterns, nodes: 0, bound: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
-        if cost::steps(&expression, Data::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
+        if cost::estimate_steps(&expression, DataSize::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
             return Err(ConditionRefusal::TooCostly);
         }
         Ok(Self::Expression(Box::new(expression)))

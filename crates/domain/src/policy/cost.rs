@@ -16,18 +16,18 @@ const BYTES_PER_STEP: u64 = 32;
 
 /// The size of the evaluated data.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Data {
+pub(super) struct DataSize {
     /// The number of values, members and items at all depths.
     pub(super) values: u64,
     /// The number of text bytes, including keys.
     pub(super) bytes: u64,
 }
 
-impl Data {
+impl DataSize {
     /// The assumed data size for creation-time checks: a form of a hundred fields, or a page of text.
     pub(super) const ASSUMED: Self = Self { values: 100, bytes: 4_096 };
 
-    fn size(self) -> Size {
+    fn to_size(self) -> Size {
         Size { items: self.values, weight: self.values.saturating_add(self.bytes / BYTES_PER_STEP) }
     }
 }
@@ -42,7 +42,7 @@ struct Size {
 impl Size {
     const SCALAR: Self = Self { items: 0, weight: 1 };
 
-    fn both(self, other: Self) -> Self {
+    fn combined(self, other: Self) -> Self {
         Self { items: self.items.saturating_add(other.items), weight: self.weight.saturating_add(other.weight) }
     }
 }
@@ -55,15 +55,15 @@ struct Estimate {
 
 /// The maximum steps to evaluate `expression` over data of that size. A search costs its pattern's weight per byte; an
 /// unknown pattern costs one step per byte.
-pub(super) fn steps(expression: &IdedExpr, data: Data, patterns: &Patterns) -> u64 {
-    Estimator { data: data.size(), patterns, bound: Vec::new() }.estimate(expression).steps
+pub(super) fn estimate_steps(expression: &IdedExpr, data: DataSize, patterns: &Patterns) -> u64 {
+    Estimator { data: data.to_size(), patterns, loop_variables: Vec::new() }.estimate(expression).steps
 }
 
 /// INVARIANT: the recursion is bounded, because expressions are within the maximum depth of a condition.
 struct Estimator<'e> {
     data: Size,
     patterns: &'e Patterns,
-    bound: Vec<(&'e str, Size)>,
+    loop_variables: Vec<(&'e str, Size)>,
 }
 
 impl<'e> Estimator<'e> {
@@ -93,7 +93,7 @@ impl<'e> Estimator<'e> {
     }
 
     fn variable(&self, name: &str) -> Size {
-        let bound = self.bound.iter().rev().find(|(other, _)| *other == name);
+        let bound = self.loop_variables.iter().rev().find(|(other, _)| *other == name);
         bound.map_or(self.data, |(_, size)| *size)
     }
 
@@ -117,7 +117,7 @@ impl<'e> Estimator<'e> {
             parts.push(self.estimate(part));
         }
         let inner = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.steps));
-        let together = parts.iter().fold(Size { items: 0, weight: 0 }, |sum, part| sum.both(part.size));
+        let together = parts.iter().fold(Size { items: 0, weight: 0 }, |sum, part| sum.combined(part.size));
         let lightest = parts.iter().map(|part| part.size.weight).min().unwrap_or(0);
         let (work, size) = match call.func_name.as_str() {
             "_&&_" | "_||_" | "!_" | "@not_strictly_false" => (0, Size::SCALAR),
@@ -150,16 +150,16 @@ impl<'e> Estimator<'e> {
         let range = self.estimate(&comprehension.iter_range);
         let start = self.estimate(&comprehension.accu_init);
         // The accumulator grows in place, so each iteration costs only its addition.
-        self.bound.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
+        self.loop_variables.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
         // An item can be any collection of the data. Its weight is the average: work grows at most linearly with
         // weight, so the sum over all items equals the work on the whole range.
         let weight = range.size.weight.div_ceil(range.size.items.max(1));
         let item = Size { items: range.size.items.max(self.data.items), weight };
-        self.bound.push((&comprehension.iter_var, item));
+        self.loop_variables.push((&comprehension.iter_var, item));
         let condition = self.estimate(&comprehension.loop_cond);
         let step = self.estimate(&comprehension.loop_step);
         let result = self.estimate(&comprehension.result);
-        self.bound.truncate(self.bound.len().saturating_sub(2));
+        self.loop_variables.truncate(self.loop_variables.len().saturating_sub(2));
         let once = condition.steps.saturating_add(step.steps).saturating_add(1);
         let steps = [range.steps, start.steps, range.size.items.saturating_mul(once), result.steps]
             .into_iter()

@@ -57,12 +57,12 @@ impl Patterns {
     }
 
     /// The maximum memory of the compiled patterns, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn max_bytes(&self) -> usize {
         self.0.len().saturating_mul(MAX_COMPILED_BYTES + MAX_CACHE_BYTES)
     }
 
     /// Registers `text.matches(pattern)` in an evaluation, if any rule uses it.
-    pub(super) fn offer(&self, context: &mut Context<'_, '_>) {
+    pub(super) fn register(&self, context: &mut Context<'_, '_>) {
         if self.0.is_empty() {
             return;
         }

@@ -112,7 +112,7 @@ pub struct Difference {
 impl Scenario {
     /// Parses a scenario; `None` for unknown fields or non-canonical values.
     #[must_use]
-    pub fn of(value: &Value) -> Option<Self> {
+    pub fn parse(value: &Value) -> Option<Self> {
         Canonical::of(value).ok()?;
         Self::deserialize(value).ok()
     }
@@ -134,7 +134,7 @@ impl Scenario {
         let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = &self.input;
         // `5` and `5.0` are the same input but different CEL types.
         let mut inputs = inputs.clone();
-        inputs.values_mut().for_each(number::settle);
+        inputs.values_mut().for_each(number::normalize);
         let input = PolicyInput {
             actor: PolicyActor {
                 reference: &actor.reference,
@@ -204,7 +204,7 @@ mod tests {
 
     fn differences(expect: Value) -> Vec<(&'static str, String, String)> {
         let value = json!({ "name": "s", "input": { "lane": "guided", "inputs": { "n": 6.0 } }, "expect": expect });
-        let scenario = Scenario::of(&value).unwrap();
+        let scenario = Scenario::parse(&value).unwrap();
         let found = scenario.differences(&scenario.decide(&policy()));
         found.into_iter().map(|one| (one.part.as_str(), one.expected, one.decided)).collect()
     }
@@ -239,7 +239,7 @@ mod tests {
             json!({ "name": "s", "input": { "actor": { "name": "x" } }, "expect": { "outcome": "deny" } }),
             json!({ "name": "s", "input": { "inputs": { "n": 1e300 } }, "when": "now", "expect": { "outcome": "deny" } }),
         ] {
-            assert_eq!(Scenario::of(&wrong), None, "{wrong}");
+            assert_eq!(Scenario::parse(&wrong), None, "{wrong}");
         }
     }
 }

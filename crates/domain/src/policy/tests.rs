@@ -234,7 +234,7 @@ fn slow_pattern_exhausts_steps_of_decision() {
     // The embedded tests of a bundle decide the same.
     let test =
         json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
-    let offline = Scenario::of(&test).unwrap().decide(&compile(rules).unwrap());
+    let offline = Scenario::parse(&test).unwrap().decide(&compile(rules).unwrap());
     assert_eq!(offline, decision);
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     PolicyInput,
-    cost::{self, Data},
+    cost::{self, DataSize},
     pattern::Patterns,
 };
 use cel::{
@@ -52,17 +52,17 @@ static STANDARD: LazyLock<Arc<Env>> =
 pub(super) struct Evaluation {
     context: Context<'static, 'static>,
     patterns: Patterns,
-    data: Data,
-    left: u64,
-    exhausted: bool,
+    data: DataSize,
+    steps_left: u64,
+    is_exhausted: bool,
 }
 
 impl Evaluation {
     /// Converts the values of the variables that conditions read.
     pub(super) fn new(input: &PolicyInput<'_>, (reads, patterns): (&BTreeSet<String>, &Patterns), steps: u64) -> Self {
-        let mut data = Data::default();
+        let mut data = DataSize::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
-        patterns.offer(&mut context);
+        patterns.register(&mut context);
         for name in reads {
             let value = match name.as_str() {
                 "actor" => record([
@@ -90,21 +90,21 @@ impl Evaluation {
             };
             context.add_variable_from_value(name.as_str(), value);
         }
-        Self { context, patterns: patterns.clone(), data, left: steps, exhausted: false }
+        Self { context, patterns: patterns.clone(), data, steps_left: steps, is_exhausted: false }
     }
 
     /// The remaining steps; zero once an expression exceeded them.
-    pub(super) const fn left(&self) -> u64 {
-        if self.exhausted { 0 } else { self.left }
+    pub(super) const fn steps_left(&self) -> u64 {
+        if self.is_exhausted { 0 } else { self.steps_left }
     }
 
     /// Whether the expression holds; `None` when it fails, is not boolean, or exceeds the remaining steps.
-    pub(super) fn holds(&mut self, expression: &IdedExpr) -> Option<bool> {
-        let Some(left) = self.left.checked_sub(cost::steps(expression, self.data, &self.patterns)) else {
-            self.exhausted = true;
+    pub(super) fn evaluate(&mut self, expression: &IdedExpr) -> Option<bool> {
+        let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns)) else {
+            self.is_exhausted = true;
             return None;
         };
-        self.left = left;
+        self.steps_left = left;
         match cel::Value::resolve(expression, &self.context) {
             Ok(cel::Value::Bool(holds)) => Some(holds),
             Ok(_) | Err(_) => None,
@@ -122,21 +122,21 @@ fn record<const N: usize>(fields: [(&str, cel::Value); N]) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(map) })
 }
 
-fn count(data: &mut Data, bytes: usize) {
+fn count(data: &mut DataSize, bytes: usize) {
     data.values = data.values.saturating_add(1);
     data.bytes = data.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
 }
 
-fn text(text: &str, data: &mut Data) -> cel::Value {
+fn text(text: &str, data: &mut DataSize) -> cel::Value {
     count(data, text.len());
     cel::Value::String(Arc::new(text.to_owned()))
 }
 
-fn texts(list: &[String], data: &mut Data) -> cel::Value {
+fn texts(list: &[String], data: &mut DataSize) -> cel::Value {
     cel::Value::List(Arc::new(list.iter().map(|item| text(item, data)).collect()))
 }
 
-fn object(members: &Map<String, Value>, data: &mut Data) -> cel::Value {
+fn object(members: &Map<String, Value>, data: &mut DataSize) -> cel::Value {
     let mut map = HashMap::with_capacity(members.len());
     for (key, member) in members {
         count(data, key.len());
@@ -146,7 +146,7 @@ fn object(members: &Map<String, Value>, data: &mut Data) -> cel::Value {
 }
 
 /// Whole numbers become `int`, so that arithmetic with literals works; larger ones become `uint`.
-fn value(json: &Value, data: &mut Data) -> cel::Value {
+fn value(json: &Value, data: &mut DataSize) -> cel::Value {
     match json {
         Value::Null => cel::Value::Null,
         Value::Bool(truth) => cel::Value::Bool(*truth),

@@ -4,8 +4,8 @@
 //! become a token of the enclosing template.
 
 use super::{
-    AssetReference, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableKind,
-    grammar::{self, Piece},
+    IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableKind,
+    grammar::{self, TemplateSegment},
 };
 use crate::asset::{
     content::embedded::{EmbeddedSchema, SchemaRejection},
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// Body of an asset that a template can include: a prompt template's text with its own variables, or a skill's literal
 /// text.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Body {
+pub struct IncludedBody {
     parts: Vec<Part>,
     bytes: usize,
 }
@@ -34,7 +34,7 @@ pub enum IncludeRefusal {
 impl IncludeRefusal {
     /// Converts to a refusal of the template, at the token that starts at `offset`.
     #[must_use]
-    pub const fn at(self, offset: usize) -> PromptRefusal {
+    pub const fn to_prompt_refusal(self, offset: usize) -> PromptRefusal {
         match self {
             Self::NotComposable => PromptRefusal::UnknownAsset { offset },
             Self::Nested => PromptRefusal::NestedReference { offset },
@@ -42,7 +42,7 @@ impl IncludeRefusal {
     }
 }
 
-impl Body {
+impl IncludedBody {
     /// Extracts the body from a version's content.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Body {
                 if template.references().next().is_some() {
                     return Err(IncludeRefusal::Nested);
                 }
-                let bytes = template.bytes;
-                (parts(template.pieces, &template.variables, |_| None), bytes)
+                let bytes = template.text_bytes;
+                (build_parts(template.segments, &template.variables, |_| None), bytes)
             }
             AssetKind::Skill => {
                 let text = content.get("body").and_then(Value::as_str).ok_or(IncludeRefusal::NotComposable)?;
@@ -119,8 +119,8 @@ enum Part {
 #[derive(Clone, Debug)]
 pub struct ComposedPrompt {
     parts: Vec<Part>,
-    bodies: Vec<Body>,
-    answers: ResponseSchema,
+    bodies: Vec<IncludedBody>,
+    response_schema: ResponseSchema,
 }
 
 /// Validation of the model's response.
@@ -149,10 +149,10 @@ impl PromptTemplate {
     ///
     /// # Errors
     /// Returns a refusal when a body is missing or the total length exceeds the limit.
-    pub fn compose(self, body: impl Fn(&AssetReference) -> Option<Body>) -> Result<ComposedPrompt, PromptRefusal> {
+    pub fn compose(self, body: impl Fn(&IncludedAsset) -> Option<IncludedBody>) -> Result<ComposedPrompt, PromptRefusal> {
         let mut bodies = Vec::new();
-        let mut indexes: BTreeMap<AssetReference, usize> = BTreeMap::new();
-        let mut bytes = self.bytes;
+        let mut indexes: BTreeMap<IncludedAsset, usize> = BTreeMap::new();
+        let mut bytes = self.text_bytes;
         for (reference, offset) in self.references() {
             if indexes.contains_key(reference) {
                 continue;
@@ -165,14 +165,14 @@ impl PromptTemplate {
             indexes.insert(reference.clone(), bodies.len());
             bodies.push(found);
         }
-        let parts = parts(self.pieces, &self.variables, |reference| indexes.get(reference).copied());
-        Ok(ComposedPrompt { parts, bodies, answers: ResponseSchema::of(self.output_schema.as_ref()) })
+        let parts = build_parts(self.segments, &self.variables, |reference| indexes.get(reference).copied());
+        Ok(ComposedPrompt { parts, bodies, response_schema: ResponseSchema::of(self.output_schema.as_ref()) })
     }
 }
 
 /// Converts segments to parts and merges adjacent literals. Commands stay in the text, because they are instructions
 /// for the model.
-fn parts(pieces: Vec<Piece>, variables: &[Variable], index_of: impl Fn(&AssetReference) -> Option<usize>) -> Vec<Part> {
+fn build_parts(pieces: Vec<TemplateSegment>, variables: &[Variable], index_of: impl Fn(&IncludedAsset) -> Option<usize>) -> Vec<Part> {
     let kinds: BTreeMap<&str, VariableKind> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
     let mut parts = Vec::with_capacity(pieces.len());
@@ -184,15 +184,15 @@ fn parts(pieces: Vec<Piece>, variables: &[Variable], index_of: impl Fn(&AssetRef
     };
     for piece in pieces {
         match piece {
-            Piece::Literal(text) => push_text(&mut parts, &text),
-            Piece::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
+            TemplateSegment::Literal(text) => push_text(&mut parts, &text),
+            TemplateSegment::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
             // Parsing checked that every variable is declared, so the default is never used.
-            Piece::Argument { name, offset } => {
+            TemplateSegment::Argument { name, offset } => {
                 let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableKind::String);
                 parts.push(Part::Argument { name, kind, offset });
             }
-            Piece::Placeholder { name, offset } => parts.push(Part::Placeholder { name, offset }),
-            Piece::Asset { reference, offset } => {
+            TemplateSegment::Placeholder { name, offset } => parts.push(Part::Placeholder { name, offset }),
+            TemplateSegment::Asset { reference, offset } => {
                 parts.extend(index_of(&reference).map(|index| Part::Body { index, offset }));
             }
         }
@@ -207,15 +207,15 @@ impl ComposedPrompt {
     /// Returns a refusal when a value is missing, has another type than declared, or the result is too large. A problem
     /// inside a body is reported at the token that includes it.
     pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
-        let mut written = Renderer { text: String::with_capacity(self.length()), arguments };
+        let mut written = Renderer { text: String::with_capacity(self.estimate_length()), arguments };
         for part in &self.parts {
             match part {
                 Part::Body { index, offset } => {
                     for part in self.bodies.get(*index).into_iter().flat_map(|body| &body.parts) {
-                        written.part(part, Some(*offset))?;
+                        written.write_part(part, Some(*offset))?;
                     }
                 }
-                Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => written.part(part, None)?,
+                Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => written.write_part(part, None)?,
             }
         }
         Ok(written.text)
@@ -226,7 +226,7 @@ impl ComposedPrompt {
     /// # Errors
     /// Returns a rejection when the response does not satisfy the schema or is too large to check.
     pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
-        match &self.answers {
+        match &self.response_schema {
             ResponseSchema::All => Ok(()),
             ResponseSchema::Fitting(schema) => schema.check_text(answer),
             ResponseSchema::None => Err(SchemaRejection::Mismatch),
@@ -235,8 +235,8 @@ impl ComposedPrompt {
 
     /// Compiled `output_schema` of the template, if it has a valid one.
     #[must_use]
-    pub const fn answer_schema(&self) -> Option<&EmbeddedSchema> {
-        match &self.answers {
+    pub const fn response_schema(&self) -> Option<&EmbeddedSchema> {
+        match &self.response_schema {
             ResponseSchema::Fitting(schema) => Some(schema),
             ResponseSchema::All | ResponseSchema::None => None,
         }
@@ -245,14 +245,14 @@ impl ComposedPrompt {
     /// Total length of the included bodies, in bytes.
     #[must_use]
     pub fn included_bytes(&self) -> usize {
-        self.bodies.iter().map(Body::bytes).fold(0, usize::saturating_add)
+        self.bodies.iter().map(IncludedBody::bytes).fold(0, usize::saturating_add)
     }
 
     /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
-        match &self.answers {
-            ResponseSchema::Fitting(schema) => schema.bytes(),
+        match &self.response_schema {
+            ResponseSchema::Fitting(schema) => schema.compiled_bytes(),
             ResponseSchema::All | ResponseSchema::None => 0,
         }
     }
@@ -271,14 +271,14 @@ impl ComposedPrompt {
                 .map_or(0, |body| body.parts.iter().map(argument_bytes).fold(0, usize::saturating_add)),
             Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => argument_bytes(part),
         };
-        self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
+        self.parts.iter().map(body).fold(self.estimate_length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
     }
 
     /// Estimated length of the rendering, in bytes.
-    fn length(&self) -> usize {
+    fn estimate_length(&self) -> usize {
         let part_bytes = |part: &Part| match part {
             Part::Literal(text) => text.len(),
-            Part::Body { index, .. } => self.bodies.get(*index).map_or(0, Body::bytes),
+            Part::Body { index, .. } => self.bodies.get(*index).map_or(0, IncludedBody::bytes),
             Part::Argument { .. } | Part::Placeholder { .. } => 32,
         };
         self.parts.iter().map(part_bytes).fold(0_usize, usize::saturating_add).min(MAX_RENDERED_BYTES)
@@ -292,12 +292,12 @@ struct Renderer<'a> {
 }
 
 impl Renderer<'_> {
-    fn part(&mut self, part: &Part, included_at: Option<usize>) -> Result<(), PromptRefusal> {
+    fn write_part(&mut self, part: &Part, included_at: Option<usize>) -> Result<(), PromptRefusal> {
         let at = |offset: &usize| included_at.unwrap_or(*offset);
         let (name, kind, offset) = match part {
             Part::Literal(text) => {
                 self.text.push_str(text);
-                return self.check(included_at.unwrap_or(0));
+                return self.check_length(included_at.unwrap_or(0));
             }
             Part::Argument { name, kind, offset } => (name, Some(*kind), at(offset)),
             Part::Placeholder { name, offset } => (name, None, at(offset)),
@@ -306,7 +306,7 @@ impl Renderer<'_> {
         };
         let value = self.arguments.get(name).filter(|value| !value.is_null());
         let value = value.ok_or(PromptRefusal::ArgumentMissing { offset })?;
-        if kind.is_some_and(|kind| !kind.takes(value)) {
+        if kind.is_some_and(|kind| !kind.accepts(value)) {
             return Err(PromptRefusal::ArgumentType { offset });
         }
         match value {
@@ -315,11 +315,11 @@ impl Renderer<'_> {
                 self.text.push_str(&value.to_string());
             }
         }
-        self.check(offset)
+        self.check_length(offset)
     }
 
     /// Checks the length limit; a short template can repeat a long value many times.
-    const fn check(&self, offset: usize) -> Result<(), PromptRefusal> {
+    const fn check_length(&self, offset: usize) -> Result<(), PromptRefusal> {
         if self.text.len() > MAX_RENDERED_BYTES { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
     }
 }

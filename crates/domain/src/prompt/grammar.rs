@@ -3,7 +3,7 @@
 //! A token that starts must be complete. The scanner also refuses text that looks like a token to a reader but is none:
 //! another case, confusable letters, invisible characters. It would otherwise reach the model unnoticed.
 
-use super::{AssetReference, PromptRefusal};
+use super::{IncludedAsset, PromptRefusal};
 use crate::slug::Slug;
 use std::iter;
 use unicode_normalization::char::is_combining_mark;
@@ -12,19 +12,19 @@ use unicode_security::skeleton;
 /// Maximum number of tokens in one template.
 pub const MAX_TOKENS: usize = 10_000;
 /// Maximum length of a variable name, in characters.
-pub const MAX_NAME: usize = 63;
+pub const MAX_NAME_CHARS: usize = 63;
 /// Maximum length of a version label, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
 /// A segment of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Piece {
+pub enum TemplateSegment {
     /// Literal text.
     Literal(String),
     /// `@asset-ref:slug` or `@asset-ref:slug@label`.
     Asset {
         /// Referenced asset.
-        reference: AssetReference,
+        reference: IncludedAsset,
         /// Start of the token, in bytes.
         offset: usize,
     },
@@ -56,14 +56,14 @@ enum TokenScan {
     /// No token; the character is literal.
     Nothing,
     /// A token and its end offset.
-    Token(Piece, usize),
+    Token(TemplateSegment, usize),
 }
 
 /// Splits a template into segments.
 ///
 /// # Errors
 /// Returns a refusal when a token is malformed or there are too many tokens.
-pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
+pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
     let mut pieces = Vec::new();
     let mut tokens = 0_usize;
     let mut literal = String::new();
@@ -86,7 +86,7 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
                     return Err(PromptRefusal::TooLarge { offset: at });
                 }
                 if !literal.is_empty() {
-                    pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                    pieces.push(TemplateSegment::Literal(std::mem::take(&mut literal)));
                 }
                 pieces.push(piece);
                 at = end;
@@ -94,7 +94,7 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
         }
     }
     if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal));
+        pieces.push(TemplateSegment::Literal(literal));
     }
     Ok(pieces)
 }
@@ -103,7 +103,7 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
 #[must_use]
 pub fn contains_asset_reference(text: &str) -> bool {
     text.match_indices('@').any(|(at, _)| match scan_keyword(text, at + 1, "asset-ref:") {
-        Keyword::Whole(_) | Keyword::Disguised => true,
+        Keyword::Exact(_) | Keyword::Confusable => true,
         Keyword::Absent => false,
     })
 }
@@ -118,45 +118,45 @@ fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     };
     let start = match scan_keyword(text, at + 1, word) {
         Keyword::Absent => return Ok(TokenScan::Nothing),
-        Keyword::Disguised => return Err(malformed),
-        Keyword::Whole(end) => end,
+        Keyword::Confusable => return Err(malformed),
+        Keyword::Exact(end) => end,
     };
     let found = match sigil {
         '@' => scan_asset(text, at, start),
-        '!' => slug(text, start).map(|(slug, end)| (Piece::Command { slug, offset: at }, end)),
-        _ => name(text, start).map(|(name, end)| (Piece::Argument { name, offset: at }, end)),
+        '!' => scan_slug(text, start).map(|(slug, end)| (TemplateSegment::Command { slug, offset: at }, end)),
+        _ => scan_name(text, start).map(|(name, end)| (TemplateSegment::Argument { name, offset: at }, end)),
     };
     let (piece, end) = found.ok_or(malformed)?;
     if is_token_end(text, end) { Ok(TokenScan::Token(piece, end)) } else { Err(malformed) }
 }
 
-fn scan_asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
-    let (slug, end) = slug(text, start)?;
+fn scan_asset(text: &str, at: usize, start: usize) -> Option<(TemplateSegment, usize)> {
+    let (slug, end) = scan_slug(text, start)?;
     if text.as_bytes().get(end) != Some(&b'@') {
-        return Some((Piece::Asset { reference: AssetReference { slug, label: None }, offset: at }, end));
+        return Some((TemplateSegment::Asset { reference: IncludedAsset { slug, label: None }, offset: at }, end));
     }
-    let run = run(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
+    let run = matching_prefix(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
     // A full stop after a label ends the sentence; a label cannot end with one here.
     let label = run.trim_end_matches('.');
     if label.is_empty() || label.len() > MAX_LABEL_CHARS {
         return None;
     }
-    let reference = AssetReference { slug, label: Some(label.to_owned()) };
+    let reference = IncludedAsset { slug, label: Some(label.to_owned()) };
     let end = end + 1 + label.len();
     // A second `@` would start a second version label.
-    (text.as_bytes().get(end) != Some(&b'@')).then_some((Piece::Asset { reference, offset: at }, end))
+    (text.as_bytes().get(end) != Some(&b'@')).then_some((TemplateSegment::Asset { reference, offset: at }, end))
 }
 
-fn slug(text: &str, start: usize) -> Option<(Slug, usize)> {
-    let run = run(text, start, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+fn scan_slug(text: &str, start: usize) -> Option<(Slug, usize)> {
+    let run = matching_prefix(text, start, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     let word = run.trim_end_matches('-');
     Some((Slug::parse(word).ok()?, start + word.len()))
 }
 
-fn name(text: &str, start: usize) -> Option<(String, usize)> {
-    let name = run(text, start, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
+fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
+    let name = matching_prefix(text, start, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let begins = name.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    (begins && name.len() <= MAX_NAME).then(|| (name.to_owned(), start + name.len()))
+    (begins && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
 }
 
 /// Scans `{{name}}` with optional spaces. Double braces around other text stay literal, for compatibility with older
@@ -169,12 +169,12 @@ fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     if inner.starts_with("{{") && inner.len() < body.len() {
         return Err(malformed);
     }
-    let Some((name, end)) = name(text, start) else {
+    let Some((name, end)) = scan_name(text, start) else {
         return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) };
     };
     let tail = text.get(end..).unwrap_or_default();
     if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
-        return Ok(TokenScan::Token(Piece::Placeholder { name, offset: at }, text.len() - after.len()));
+        return Ok(TokenScan::Token(TemplateSegment::Placeholder { name, offset: at }, text.len() - after.len()));
     }
     if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) }
 }
@@ -191,7 +191,7 @@ fn is_disguised_placeholder(inner: &str) -> bool {
             _ if letter.is_ascii_alphanumeric() || letter == '_' => length += 1,
             _ => return false,
         }
-        if length > MAX_NAME {
+        if length > MAX_NAME_CHARS {
             return false;
         }
     }
@@ -201,9 +201,9 @@ fn is_disguised_placeholder(inner: &str) -> bool {
 /// Scan result for a keyword after the first character of a token.
 enum Keyword {
     /// The keyword, with its end offset.
-    Whole(usize),
+    Exact(usize),
     /// A confusable of the keyword: another case, similar letters, or invisible characters in between.
-    Disguised,
+    Confusable,
     /// Other text.
     Absent,
 }
@@ -211,9 +211,9 @@ enum Keyword {
 fn scan_keyword(text: &str, start: usize, word: &str) -> Keyword {
     let rest = text.get(start..).unwrap_or_default();
     if rest.starts_with(word) {
-        return Keyword::Whole(start + word.len());
+        return Keyword::Exact(start + word.len());
     }
-    if is_confusable(rest, word) { Keyword::Disguised } else { Keyword::Absent }
+    if is_confusable(rest, word) { Keyword::Confusable } else { Keyword::Absent }
 }
 
 /// Whether the start of a text looks like an ASCII word. Some letters are confusable in one case only, so the
@@ -255,7 +255,7 @@ fn is_token_end(text: &str, end: usize) -> bool {
     })
 }
 
-fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
+fn matching_prefix(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
     let rest = text.get(start..).unwrap_or_default();
     let end = rest.bytes().position(|byte| !accepts(byte)).unwrap_or(rest.len());
     rest.get(..end).unwrap_or_default()
@@ -279,13 +279,13 @@ mod tests {
         let mut out = String::new();
         for piece in scan(text).unwrap() {
             out.push_str(&match piece {
-                Piece::Literal(text) => text,
-                Piece::Asset { reference, offset } => {
+                TemplateSegment::Literal(text) => text,
+                TemplateSegment::Asset { reference, offset } => {
                     format!("<asset {} {} {offset}>", reference.slug, reference.label.unwrap_or_default())
                 }
-                Piece::Command { slug, offset } => format!("<command {slug} {offset}>"),
-                Piece::Argument { name, offset } => format!("<arg {name} {offset}>"),
-                Piece::Placeholder { name, offset } => format!("<old {name} {offset}>"),
+                TemplateSegment::Command { slug, offset } => format!("<command {slug} {offset}>"),
+                TemplateSegment::Argument { name, offset } => format!("<arg {name} {offset}>"),
+                TemplateSegment::Placeholder { name, offset } => format!("<old {name} {offset}>"),
             });
         }
         out

@@ -1,4 +1,4 @@
-use super::{composition::Body, *};
+use super::{composition::IncludedBody, *};
 use crate::asset::{content::embedded::SchemaRejection, kind::AssetKind};
 use proptest::prelude::*;
 use serde_json::json;
@@ -20,12 +20,12 @@ fn template(text: &str) -> Result<PromptTemplate, PromptRefusal> {
     PromptTemplate::parse(&content(text))
 }
 
-fn body(reference: &AssetReference) -> Option<Body> {
-    let text = |text: &str| Body::of(AssetKind::Skill, &json!({"body": text})).ok();
+fn body(reference: &IncludedAsset) -> Option<IncludedBody> {
+    let text = |text: &str| IncludedBody::of(AssetKind::Skill, &json!({"body": text})).ok();
     match reference.slug.as_str() {
         "tone" => text(&format!("be kind{}", reference.label.as_deref().unwrap_or_default())),
         "raw" => text("{{topic}} $arg:topic !command:rm"),
-        "header" => Body::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok(),
+        "header" => IncludedBody::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok(),
         "long" => text(&"x".repeat(MAX_RENDERED_BYTES)),
         _ => None,
     }
@@ -66,7 +66,7 @@ fn inserts_skills_literally_and_renders_included_prompts() {
 
 #[test]
 fn rejects_assets_without_body_or_with_references() {
-    let of = |kind, content: Value| Body::of(kind, &content).unwrap_err().at(7).code();
+    let of = |kind, content: Value| IncludedBody::of(kind, &content).unwrap_err().to_prompt_refusal(7).code();
     assert_eq!(of(AssetKind::PromptTemplate, content("a @asset-ref:tone")), "prompt_nested_reference");
     assert_eq!(of(AssetKind::Skill, json!({"body": "see @Asset-Ref:tone"})), "prompt_nested_reference");
     assert_eq!(of(AssetKind::Skill, json!({"text": "x"})), "prompt_unknown_asset");
@@ -123,7 +123,7 @@ fn limits_rendered_length_and_included_assets() {
     assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
     // Repeated references include one asset; its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
-    let body = |_: &AssetReference| Body::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
+    let body = |_: &IncludedAsset| IncludedBody::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
     let repeated = template(&"@asset-ref:big ".repeat(10_000)).unwrap().compose(body).unwrap();
     assert_eq!(repeated.render(&serde_json::Map::new()).unwrap_err().code(), "prompt_too_large");
 }
@@ -160,7 +160,7 @@ fn lists_its_references() {
     let listed: Vec<_> =
         template.references().map(|(reference, offset)| (reference.label.as_deref(), offset)).collect();
     assert_eq!(listed, [(None, 0), (Some("v2"), 16), (None, 35)]);
-    assert_eq!(template.included().len(), 2);
+    assert_eq!(template.distinct_references().len(), 2);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Payment card numbers (ISO/IEC 7812): 13 to 19 digits in an issued range, with a Luhn check digit.
 
-use super::place::Place;
+use super::position::Position;
 
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
@@ -9,17 +9,17 @@ const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
 
 /// End of a card number that starts at this position.
-pub(super) fn begins(place: Place<'_>) -> Option<usize> {
+pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     // Digits after a decimal point are a fraction.
-    if !place.starts_word() || place.before() == Some('.') {
+    if !place.starts_word() || place.previous_char() == Some('.') {
         return None;
     }
-    let first = place.digits(place.at(), MAX_DIGITS)?;
+    let first = place.digits(place.offset(), MAX_DIGITS)?;
     if first.digits.len() >= MIN_DIGITS {
         return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
     }
     let is_printed = LAYOUTS.iter().any(|layout| layout.starts_with(&[first.digits.len()]));
-    if !is_printed || !is_issued(first.digits) || place.gap(first.end).is_none() {
+    if !is_printed || !is_issued(first.digits) || place.skip_separators(first.end).is_none() {
         return None;
     }
     let (mut written, mut lengths, mut end) = (first.digits.to_owned(), vec![first.digits.len()], first.end);
@@ -28,7 +28,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
         if LAYOUTS.contains(&lengths.as_slice()) && is_card(&written) && place.ends_word(end) {
             longest = Some(end);
         }
-        let Some(group) = place.gap(end).and_then(|next| place.digits(next, MAX_DIGITS)) else { break };
+        let Some(group) = place.skip_separators(end).and_then(|next| place.digits(next, MAX_DIGITS)) else { break };
         written.push_str(group.digits);
         lengths.push(group.digits.len());
         end = group.end;

@@ -7,8 +7,8 @@ use std::ops::Range;
 pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     let mut done = 0;
     for (sign, _) in text.match_indices('@') {
-        let local = text.get(done..sign).and_then(begin).map(|begin| done + begin);
-        let domain = text.get(sign + 1..).and_then(end).map(|end| sign + 1 + end);
+        let local = text.get(done..sign).and_then(local_part_start).map(|begin| done + begin);
+        let domain = text.get(sign + 1..).and_then(domain_end).map(|end| sign + 1 + end);
         let (Some(begin), Some(end)) = (local, domain) else { continue };
         found(begin..end);
         done = end;
@@ -16,7 +16,7 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
 }
 
 /// Start of the local part that ends this text.
-fn begin(text: &str) -> Option<usize> {
+fn local_part_start(text: &str) -> Option<usize> {
     let outside = |character: char| !is_local(character);
     let local = text.rsplit(outside).next()?;
     let begun = local.trim_start_matches(|character: char| !character.is_alphanumeric());
@@ -29,7 +29,7 @@ fn is_local(character: char) -> bool {
 }
 
 /// End of the domain that starts this text: the last label of letters after a full stop.
-fn end(text: &str) -> Option<usize> {
+fn domain_end(text: &str) -> Option<usize> {
     let mut latest = None;
     let mut label = Label::default();
     let mut labels = 0_usize;
@@ -56,23 +56,23 @@ fn end(text: &str) -> Option<usize> {
 #[derive(Default)]
 struct Label {
     length: usize,
-    others: usize,
+    non_letters: usize,
     /// Number of matched characters of the prefix `xn--`, which marks letters beyond ASCII.
-    encoded: usize,
+    punycode_prefix: usize,
 }
 
 impl Label {
     fn push(&mut self, character: char) {
         if "xn--".chars().nth(self.length).is_some_and(|expected| expected == character.to_ascii_lowercase()) {
-            self.encoded += 1;
+            self.punycode_prefix += 1;
         }
         self.length += 1;
         if !character.is_alphabetic() {
-            self.others += 1;
+            self.non_letters += 1;
         }
     }
 
     fn is_top_level(&self) -> bool {
-        self.length >= 2 && (self.others == 0 || (self.encoded == 4 && self.length > 4))
+        self.length >= 2 && (self.non_letters == 0 || (self.punycode_prefix == 4 && self.length > 4))
     }
 }

@@ -1,32 +1,32 @@
 //! IP addresses, as the standard library parses them.
 
-use super::place::Place;
+use super::position::Position;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const MAX_V4_LEN: usize = "255.255.255.255".len();
 const MAX_V6_LEN: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 /// End of an IP address that starts at this position.
-pub(super) fn begins(place: Place<'_>) -> Option<usize> {
+pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     match_v6(place).or_else(|| match_v4(place))
 }
 
-fn match_v4(place: Place<'_>) -> Option<usize> {
+fn match_v4(place: Position<'_>) -> Option<usize> {
     // Digits after a full stop belong to a longer token.
-    if !place.starts_word() || place.before() == Some('.') {
+    if !place.starts_word() || place.previous_char() == Some('.') {
         return None;
     }
     let end = address_end(place, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
     text(place, end).parse::<Ipv4Addr>().ok().map(|_| end)
 }
 
-fn match_v6(place: Place<'_>) -> Option<usize> {
-    let apart = match place.next() {
+fn match_v6(place: Position<'_>) -> Option<usize> {
+    let apart = match place.next_char() {
         // Paths in programming languages contain double colons, and some of their names are hexadecimal.
-        Some(':') => place.before().is_none_or(|before| {
+        Some(':') => place.previous_char().is_none_or(|before| {
             before.is_whitespace() || matches!(before, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
         }),
-        _ => place.starts_word() && place.before() != Some(':'),
+        _ => place.starts_word() && place.previous_char() != Some(':'),
     };
     if !apart {
         return None;
@@ -38,15 +38,15 @@ fn match_v6(place: Place<'_>) -> Option<usize> {
     (is_somebodys && written.parse::<Ipv6Addr>().is_ok()).then_some(end)
 }
 
-fn text(place: Place<'_>, end: usize) -> &str {
-    place.rest().get(..end.saturating_sub(place.at())).unwrap_or_default()
+fn text(place: Position<'_>, end: usize) -> &str {
+    place.rest().get(..end.saturating_sub(place.offset())).unwrap_or_default()
 }
 
 /// End of the run of matching characters, without a sign that ends the sentence. `None` if the run is too long,
 /// continues with letters, or ends in a sign that does not end the sentence.
-fn address_end(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
+fn address_end(place: Position<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
     let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
-    let end = place.at() + length;
+    let end = place.offset() + length;
     let run = text(place, end);
     if !place.ends_word(end) || (run.ends_with(['.', ':']) && !place.ends_sentence(end)) {
         return None;
@@ -56,5 +56,5 @@ fn address_end(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> O
         Some(trimmed) if !trimmed.ends_with(':') => trimmed,
         Some(_) | None => run,
     };
-    (trimmed.len() <= longest).then(|| place.at() + trimmed.len())
+    (trimmed.len() <= longest).then(|| place.offset() + trimmed.len())
 }

@@ -1,6 +1,6 @@
 //! National identifiers of persons: schemes with a distinctive form and, except for the first two, a check digit.
 
-use super::place::{Place, SEPARATORS};
+use super::position::{Position, SEPARATORS};
 
 /// A scheme of national identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,12 +44,12 @@ impl NationalId {
     }
 
     /// End of an identifier of this scheme that starts at this position.
-    pub(super) fn begins(self, place: Place<'_>) -> Option<usize> {
+    pub(super) fn match_end(self, place: Position<'_>) -> Option<usize> {
         if !place.starts_word() {
             return None;
         }
         let (written, end) = match_form(place, self.form())?;
-        (place.ends_word(end) && self.checks(&written)).then_some(end)
+        (place.ends_word(end) && self.is_valid(&written)).then_some(end)
     }
 
     /// Form of the identifier: `d` digit, `l` letter, `x` either, `-` separator, `_` optional separator.
@@ -65,7 +65,7 @@ impl NationalId {
     }
 
     /// Whether letters and digits of the right form are a valid identifier.
-    fn checks(self, written: &str) -> bool {
+    fn is_valid(self, written: &str) -> bool {
         match self {
             Self::UsSsn => is_us_ssn(written),
             Self::UkNino => is_uk_nino(written),
@@ -78,10 +78,10 @@ impl NationalId {
 }
 
 /// The letters and digits that match a form, in upper case and without separators, and their end.
-fn match_form(place: Place<'_>, form: &str) -> Option<(String, usize)> {
-    let (mut written, mut end) = (String::with_capacity(form.len()), place.at());
+fn match_form(place: Position<'_>, form: &str) -> Option<(String, usize)> {
+    let (mut written, mut end) = (String::with_capacity(form.len()), place.offset());
     for part in form.chars() {
-        let next = place.character(end)?;
+        let next = place.char_at(end)?;
         let fits = match part {
             'd' => next.is_ascii_digit(),
             'l' => next.is_ascii_alphabetic(),

@@ -3,8 +3,8 @@
 
 use super::{
     card,
-    disguise::undisguised,
-    place::{Place, SEPARATORS},
+    normalization::normalize,
+    position::{Position, SEPARATORS},
 };
 use std::ops::RangeInclusive;
 
@@ -23,18 +23,18 @@ const MAX_NAMED_BYTES: usize = 60;
 const MAX_GROUPS: usize = 8;
 
 /// End of a phone number that starts at this position.
-pub(super) fn begins(place: Place<'_>) -> Option<usize> {
-    match place.next()? {
-        '+' => match_international(place, place.at() + 1),
-        '(' => match_national(place, place.at()),
+pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
+    match place.next_char()? {
+        '+' => match_international(place, place.offset() + 1),
+        '(' => match_national(place, place.offset()),
         // Digits after these signs are fractions, parts of dates, or parts of longer numbers.
-        _ if !place.starts_word() || matches!(place.before(), Some('-' | '.' | '/' | ',')) => None,
-        '0' if place.rest().starts_with("00") => match_international(place, place.at() + 2),
+        _ if !place.starts_word() || matches!(place.previous_char(), Some('-' | '.' | '/' | ',')) => None,
+        '0' if place.rest().starts_with("00") => match_international(place, place.offset() + 2),
         // The first group rules out most numbers of a text before any other group is read.
-        '0'..='9' => match place.digits(place.at(), *UNSEPARATED_DIGITS.end())?.digits {
+        '0'..='9' => match place.digits(place.offset(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
-            "1" => match_national(place, place.at()),
-            digits if digits.len() == 3 || digits.starts_with('0') => match_national(place, place.at()),
+            "1" => match_national(place, place.offset()),
+            digits if digits.len() == 3 || digits.starts_with('0') => match_national(place, place.offset()),
             _ => None,
         },
         _ => None,
@@ -42,27 +42,27 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
 }
 
 /// Whether the key of a member names a phone number.
-pub(super) fn is_named(key: &str) -> bool {
+pub(super) fn names_phone(key: &str) -> bool {
     let letters: String = key.chars().filter(|letter| letter.is_alphabetic()).flat_map(char::to_lowercase).collect();
     matches!(letters.as_str(), "tel" | "cell" | "fax")
         || ["phone", "mobile", "telefon"].iter().any(|word| letters.contains(word))
 }
 
 /// Whether a text consists of the digits of a number and separators.
-pub(super) fn is_bare(text: &str) -> bool {
+pub(super) fn is_bare_number(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
-    let text = undisguised(text);
+    let text = normalize(text);
     text.len() <= MAX_NAMED_BYTES
         && NAMED_DIGITS.contains(&text.bytes().filter(u8::is_ascii_digit).count())
         && text.chars().all(|sign| sign.is_ascii_digit() || is_sign(sign))
 }
 
-fn match_international(place: Place<'_>, from: usize) -> Option<usize> {
-    latest(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len()))
+fn match_international(place: Position<'_>, from: usize) -> Option<usize> {
+    longest_match(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len()))
 }
 
-fn match_national(place: Place<'_>, from: usize) -> Option<usize> {
-    latest(place, from, |number| {
+fn match_national(place: Position<'_>, from: usize) -> Option<usize> {
+    longest_match(place, from, |number| {
         if number.parted_anew {
             return false;
         }
@@ -94,12 +94,12 @@ struct DigitGroups {
 
 /// End of the longest number that starts at this position. Groups are read while their separators are consistent and no
 /// card number starts, so no part of a card number remains.
-fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
+fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
     let (mut written, mut latest) = (DigitGroups::default(), None);
-    let mut is_open = place.character(from) == Some('(');
+    let mut is_open = place.char_at(from) == Some('(');
     let mut at = if is_open { from + 1 } else { from };
     while let Some(group) = place.digits(at, *INTERNATIONAL_DIGITS.end()) {
-        let begins_card = !written.lengths.is_empty() && card::begins(place.to(at)).is_some();
+        let begins_card = !written.lengths.is_empty() && card::match_end(place.advance_to(at)).is_some();
         if begins_card || written.digits.len() + group.digits.len() > *INTERNATIONAL_DIGITS.end() {
             break;
         }
@@ -110,12 +110,12 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> boo
         if !is_open && !is_tail && place.ends_word(group.end) && is_number(&written) {
             latest = Some(group.end);
         }
-        let Some((gap, end)) = gap(place, group.end) else { break };
+        let Some((gap, end)) = read_separator(place, group.end) else { break };
         match gap {
             Separator::Opens if !is_open => is_open = true,
             Separator::Closes if is_open => is_open = false,
             Separator::Opens | Separator::Closes => break,
-            Separator::Parts(_) => written.part(gap),
+            Separator::Parts(_) => written.add_separator(gap),
         }
         if written.lengths.len() == MAX_GROUPS {
             break;
@@ -126,7 +126,7 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> boo
 }
 
 impl DigitGroups {
-    fn part(&mut self, gap: Separator) {
+    fn add_separator(&mut self, gap: Separator) {
         self.parts += 1;
         if self.parts == 2 {
             self.parted = Some(gap);
@@ -147,9 +147,9 @@ enum Separator {
 }
 
 /// The separator after a group, and the start of the next group.
-fn gap(place: Place<'_>, from: usize) -> Option<(Separator, usize)> {
+fn read_separator(place: Position<'_>, from: usize) -> Option<(Separator, usize)> {
     let sign = |at: usize| {
-        let next = place.character(at)?;
+        let next = place.char_at(at)?;
         let plain = match next {
             ' ' | '\u{a0}' | '\u{202f}' => ' ',
             '.' | '/' | '(' | ')' => next,

@@ -21,7 +21,7 @@ use serde_json::json;
 
 /// An unmet requirement of an active release.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Missing {
+pub struct UnmetRequirement {
     /// The gate that it blocks.
     #[serde(skip)]
     pub gate: &'static str,
@@ -62,7 +62,7 @@ pub enum FlowStatus {
 
 /// The data of the activation rules, derived from the bound contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct ActivationReport {
     /// The primary route of the bound model policy, if any.
     pub primary_route: Option<RouteStatus>,
     /// The bound flow.
@@ -70,12 +70,12 @@ pub struct Standing {
     /// The bound tools.
     pub tools: Vec<ToolStatus>,
     /// Obligations that the bound policy can impose and this server cannot fulfil.
-    pub unavailable_obligations: Vec<String>,
+    pub unsupported_obligations: Vec<String>,
     /// Features of the bound memory that this server does not support, as text for people.
-    pub unavailable_memory: Vec<String>,
+    pub unsupported_memory: Vec<String>,
     /// Features of bound guardrails and hooks that this server does not support. They block activation in every
     /// environment, because runs would fail or pass unchecked values.
-    pub unavailable_controls: Vec<UnenforcedControl>,
+    pub unsupported_controls: Vec<UnenforcedControl>,
     /// Fail-closed controls that this server does not enforce, in bound and referenced contents. They block activation
     /// in production only; in other environments they may be left unchecked.
     pub unenforced_controls: Vec<UnenforcedControl>,
@@ -86,17 +86,17 @@ pub struct Standing {
     pub is_workload_retired: bool,
 }
 
-impl Standing {
+impl ActivationReport {
     /// A report without evaluation, for decisions that do not depend on contents.
     #[must_use]
-    pub const fn unknown() -> Self {
+    pub const fn unchecked() -> Self {
         Self {
             primary_route: None,
             flow: FlowStatus::Absent,
             tools: Vec::new(),
-            unavailable_obligations: Vec::new(),
-            unavailable_memory: Vec::new(),
-            unavailable_controls: Vec::new(),
+            unsupported_obligations: Vec::new(),
+            unsupported_memory: Vec::new(),
+            unsupported_controls: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
             is_workload_retired: false,
@@ -116,23 +116,23 @@ pub struct UnenforcedControl {
 }
 
 impl UnenforcedControl {
-    fn named(&self) -> Missing {
+    fn unenforced_requirement(&self) -> UnmetRequirement {
         let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::from_pointer("content", &self.pointer));
         let message =
             format!("`{path}` of the `{kind}` `{asset}` is declared fail-closed but not enforced by this server");
-        missing("controls", "control_not_enforced", message)
+        unmet("controls", "control_not_enforced", message)
     }
 
-    fn unavailable(&self) -> Missing {
+    fn unsupported_requirement(&self) -> UnmetRequirement {
         let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::from_pointer("content", &self.pointer));
         let message = format!("this server does not support `{path}` of the `{kind}` `{asset}`");
-        missing("controls", "control_not_enforced", message)
+        unmet("controls", "control_not_enforced", message)
     }
 }
 
 /// The lanes that an activation takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Taking {
+pub enum LaneSelection {
     /// All target lanes that the release does not hold yet.
     All,
     /// This lane.
@@ -141,10 +141,10 @@ pub enum Taking {
     Planned(RolloutPlan),
 }
 
-impl Taking {
+impl LaneSelection {
     /// The lane taken now, if it is a single one.
     #[must_use]
-    pub const fn lane(&self) -> Option<Lane> {
+    pub const fn single_lane(&self) -> Option<Lane> {
         match self {
             Self::All => None,
             Self::One(lane) => Some(*lane),
@@ -152,7 +152,7 @@ impl Taking {
         }
     }
 
-    fn names(&self, lane: Lane) -> bool {
+    fn includes(&self, lane: Lane) -> bool {
         match self {
             Self::All => true,
             Self::One(one) => *one == lane,
@@ -182,8 +182,8 @@ pub(super) struct LaneReassignment<'a> {
 /// The maximum number of individually reported controls.
 const MAX_LISTED_CONTROLS: usize = 50;
 
-pub(super) fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
-    Missing { gate, code, message: message.into() }
+pub(super) fn unmet(gate: &'static str, code: &'static str, message: impl Into<String>) -> UnmetRequirement {
+    UnmetRequirement { gate, code, message: message.into() }
 }
 
 impl Release {
@@ -195,15 +195,15 @@ impl Release {
 
     /// All unmet requirements of an activation.
     #[must_use]
-    pub fn unmet_requirements(&self, standing: &Standing) -> Vec<Missing> {
+    pub fn unmet_requirements(&self, standing: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut gaps = Vec::new();
         match (self.bound_asset(AssetKind::PolicyBundle), self.policy_bundle_id) {
-            (None, _) => gaps.push(missing(
+            (None, _) => gaps.push(unmet(
                 "policy_bundle",
                 "policy_bundle_missing",
                 "bind a version with the role `policy_bundle`",
             )),
-            (Some(bound), Some(named)) if bound != named => gaps.push(missing(
+            (Some(bound), Some(named)) if bound != named => gaps.push(unmet(
                 "policy_bundle",
                 "policy_bundle_mismatch",
                 "the bound policy bundle is not the one that the release names",
@@ -213,70 +213,70 @@ impl Release {
         let routed = match &standing.flow {
             FlowStatus::Absent => false,
             FlowStatus::Broken => {
-                gaps.push(missing("flow", "flow_invalid", "the bound flow is not executable"));
+                gaps.push(unmet("flow", "flow_invalid", "the bound flow is not executable"));
                 false
             }
             FlowStatus::Sound { provider_routed, refers_to, unavailable, agents } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
-                    gaps.push(missing("references", "reference_unresolved", message));
+                    gaps.push(unmet("references", "reference_unresolved", message));
                 }
                 for name in unavailable {
-                    gaps.push(missing(
+                    gaps.push(unmet(
                         "flow",
                         "step_type_unavailable",
                         format!("this server cannot run `{name}` steps"),
                     ));
                 }
-                gaps.extend(tool::gaps(agents, &standing.tools));
+                gaps.extend(tool::unmet_tool_requirements(agents, &standing.tools));
                 *provider_routed
             }
         };
         let legacy = self.bound_asset(AssetKind::ModelConfig).is_some();
         match standing.primary_route {
-            None if routed && !legacy => gaps.push(missing(
+            None if routed && !legacy => gaps.push(unmet(
                 "model_policy",
                 "model_policy_missing",
                 "the flow calls a provider: bind a version with the role `model_policy`",
             )),
-            Some(RouteStatus::NotApproved) => gaps.push(missing(
+            Some(RouteStatus::NotApproved) => gaps.push(unmet(
                 "model_policy",
                 "model_policy_not_approved",
                 "the primary route of the bound model policy is not approved",
             )),
             None | Some(RouteStatus::Approved) => {}
         }
-        for name in &standing.unavailable_obligations {
+        for name in &standing.unsupported_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
-            gaps.push(missing("obligations", "obligation_unavailable", message));
+            gaps.push(unmet("obligations", "obligation_unavailable", message));
         }
-        for wish in &standing.unavailable_memory {
-            gaps.push(missing(
+        for wish in &standing.unsupported_memory {
+            gaps.push(unmet(
                 "memory",
                 "memory_unavailable",
                 format!("this server does not support the bound memory: {wish}"),
             ));
         }
-        gaps.extend(standing.unavailable_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unavailable));
+        gaps.extend(standing.unsupported_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unsupported_requirement));
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
-            gaps.extend(standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::named));
+            gaps.extend(standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unenforced_requirement));
         }
         gaps
     }
 
     /// Findings that do not block activation.
     #[must_use]
-    pub(super) fn activation_warnings(&self, standing: &Standing) -> Vec<Missing> {
+    pub(super) fn activation_warnings(&self, standing: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut warnings = Vec::new();
         if standing.has_no_route {
             let message = "no route is allowed: runs that call a model or use vector search will fail";
-            warnings.push(missing("model_policy", "no_compliant_route", message));
+            warnings.push(unmet("model_policy", "no_compliant_route", message));
         }
         // In production they block activation.
         if !self.is_for_production() {
             let named = standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
-            warnings.extend(named.map(UnenforcedControl::named));
+            warnings.extend(named.map(UnenforcedControl::unenforced_requirement));
         }
         warnings
     }
@@ -288,9 +288,9 @@ impl Release {
     /// missing, or a requirement is unmet.
     pub fn activate(
         &self,
-        taking: &Taking,
+        taking: &LaneSelection,
         deployment: &Deployment,
-        (standing, rule): (&Standing, ApprovalRule),
+        (standing, rule): (&ActivationReport, ApprovalRule),
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = match &self.state {
@@ -300,27 +300,27 @@ impl Release {
             }
         };
         let targets = self.target_lane.lanes();
-        let is_untargeted = |lane: &Lane| !targets.contains(lane) && taking.names(*lane);
-        if *taking != Taking::All && Lane::ALL.iter().any(is_untargeted) {
+        let is_untargeted = |lane: &Lane| !targets.contains(lane) && taking.includes(*lane);
+        if *taking != LaneSelection::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let left = deployment.untaken_lanes(self);
-        let taken: Vec<Lane> = left.into_iter().filter(|left| taking.lane().is_none_or(|lane| lane == *left)).collect();
+        let taken: Vec<Lane> = left.into_iter().filter(|left| taking.single_lane().is_none_or(|lane| lane == *left)).collect();
         if taken.is_empty() {
             return Err(self.invalid_transition(deployment));
         }
         let planned = match taking {
-            Taking::All | Taking::One(_) => None,
-            Taking::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::is_in_progress) => {
+            LaneSelection::All | LaneSelection::One(_) => None,
+            LaneSelection::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::is_in_progress) => {
                 return Err(ReleaseRefusal::RolloutInProgress);
             }
-            Taking::Planned(plan) => Some(plan),
+            LaneSelection::Planned(plan) => Some(plan),
         };
         self.check_requirements(&digest, standing, rule)?;
-        let mut release = self.moved(State::Active { digest }, stamp);
-        release.supersede(&taken, deployment);
+        let mut release = self.with_state(State::Active { digest }, stamp);
+        release.record_superseded(&taken, deployment);
         if let Some(plan) = planned {
-            release.rollout = Some(Rollout::begin(plan.clone(), deployment.revision.next(), stamp.at));
+            release.rollout = Some(Rollout::start(plan.clone(), deployment.revision.next(), stamp.at));
         }
         let redeployment = LaneReassignment {
             lanes: &taken,
@@ -332,8 +332,8 @@ impl Release {
             only_soaked: false,
         };
         let fact = self.transition_fact(&release.state, stamp);
-        let fact = planned.into_iter().fold(fact, |fact, plan| fact.saying(json!({ "rollout_plan": plan.told() })));
-        Ok(self.redeploy(release, &redeployment, deployment, fact))
+        let fact = planned.into_iter().fold(fact, |fact, plan| fact.with_detail(json!({ "rollout_plan": plan.to_json() })));
+        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 
     /// Retires the release; its lanes become empty.
@@ -351,8 +351,8 @@ impl Release {
         }
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
-        let mut release = self.moved(State::Retired, stamp);
-        release.rollout = self.rollout.as_ref().map(Rollout::stopped);
+        let mut release = self.with_state(State::Retired, stamp);
+        release.rollout = self.rollout.as_ref().map(Rollout::stop);
         let redeployment = LaneReassignment {
             lanes: &held,
             holder: None,
@@ -363,7 +363,7 @@ impl Release {
             only_soaked: false,
         };
         let fact = self.transition_fact(&State::Retired, stamp);
-        Ok(self.redeploy(release, &redeployment, deployment, fact))
+        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 
     /// Checks the requirements for taking any lane.
@@ -373,7 +373,7 @@ impl Release {
     pub(super) fn check_requirements(
         &self,
         digest: &BindingsDigest,
-        standing: &Standing,
+        standing: &ActivationReport,
         rule: ApprovalRule,
     ) -> Result<(), ReleaseRefusal> {
         if standing.is_workload_retired {
@@ -385,13 +385,13 @@ impl Release {
     }
 
     /// Records the first release that this one replaces.
-    pub(super) fn supersede(&mut self, taken: &[Lane], deployment: &Deployment) {
+    pub(super) fn record_superseded(&mut self, taken: &[Lane], deployment: &Deployment) {
         let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
         self.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
     /// Assigns lanes to the release, or empties them when it retires.
-    pub(super) fn redeploy(
+    pub(super) fn reassign_lanes(
         &self,
         release: Self,
         redeployment: &LaneReassignment<'_>,
@@ -418,14 +418,14 @@ impl Release {
             deployment: next,
             deployment_decided_on: deployment.revision,
             superseded,
-            stopped,
+            stopped_rollouts: stopped,
             soak,
-            only_soaked,
-            returned: Vec::new(),
+            requires_soak: only_soaked,
+            reinstated: Vec::new(),
             moves,
             reason,
             evidence: None,
-            fact: fact.saying(detail),
+            fact: fact.with_detail(detail),
         }
     }
 

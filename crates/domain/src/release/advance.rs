@@ -2,7 +2,7 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    activate::{LaneReassignment, Standing},
+    activate::{LaneReassignment, ActivationReport},
     lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
     review::ApprovalRule,
 };
@@ -17,9 +17,9 @@ use serde_json::json;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advance {
     /// A person, at any time.
-    Person(SoakStatus),
+    Manual(SoakStatus),
     /// The rollout controller, once the lane has soaked.
-    Pilot(SoakStatus),
+    Automatic(SoakStatus),
 }
 
 impl Release {
@@ -31,7 +31,7 @@ impl Release {
         &self,
         advance: Advance,
         deployment: &Deployment,
-        (standing, rule): (&Standing, ApprovalRule),
+        (standing, rule): (&ActivationReport, ApprovalRule),
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress());
@@ -45,13 +45,13 @@ impl Release {
         // A lane that the release already holds soaks like any other, but is not transferred.
         let taken: Vec<Lane> =
             next.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
-        let advanced = rollout.advanced(deployment.revision.next(), stamp.at);
-        let mut release = self.moved(self.state.clone(), stamp);
-        release.supersede(&taken, deployment);
+        let advanced = rollout.advance(deployment.revision.next(), stamp.at);
+        let mut release = self.with_state(self.state.clone(), stamp);
+        release.record_superseded(&taken, deployment);
         release.rollout = Some(advanced);
         let (seen, only_soaked) = match advance {
-            Advance::Person(seen) => (seen, false),
-            Advance::Pilot(seen) => (seen, true),
+            Advance::Manual(seen) => (seen, false),
+            Advance::Automatic(seen) => (seen, true),
         };
         let redeployment = LaneReassignment {
             lanes: &taken,
@@ -63,13 +63,13 @@ impl Release {
             only_soaked,
         };
         let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_left });
-        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).saying(detail);
-        Ok(self.redeploy(release, &redeployment, deployment, fact))
+        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).with_detail(detail);
+        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 
     /// Whether the gates permit the next lane of the rollout.
     #[must_use]
-    pub fn check_next_lane(&self, standing: &Standing, rule: ApprovalRule) -> NextLaneGates {
+    pub fn check_next_lane(&self, standing: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
         match (next, self.state.digest()) {
             (Some(_), Some(digest)) if self.check_requirements(digest, standing, rule).is_err() => NextLaneGates::Blocked,
@@ -81,14 +81,14 @@ impl Release {
     /// rollout is in progress. The record does not affect decisions of people, so the release's revision stays
     /// unchanged.
     #[must_use]
-    pub fn hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
-        let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress() && !rollout.held.contains(&hold))?;
+    pub fn record_hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress() && !rollout.hold_reasons.contains(&hold))?;
         let mut updated = rollout.clone();
-        updated.held.push(hold);
+        updated.hold_reasons.push(hold);
         let next = Self { rollout: Some(updated), ..self.clone() };
         let detail = json!({ "hold_reason": hold.as_str() });
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(detail);
-        Some(Change::replacing(next, self.revision, fact))
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).with_detail(detail);
+        Some(Change::replace(next, self.revision, fact))
     }
 
     fn rollout_fact(&self, kind: FactKind, rollout: &Rollout, stamp: &Stamp) -> Fact {

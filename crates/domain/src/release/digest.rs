@@ -10,7 +10,7 @@ pub struct BindingsDigest(String);
 impl BindingsDigest {
     /// Wraps a stored digest.
     #[must_use]
-    pub const fn stored(text: String) -> Self {
+    pub const fn from_stored(text: String) -> Self {
         Self(text)
     }
 
@@ -32,7 +32,7 @@ impl Release {
                 format!("{} {} {}", binding.role.as_str(), binding.asset_version_id, binding.checksum.as_str())
             })
             .collect();
-        lines.extend(self.references.iter().map(FrozenReference::line));
+        lines.extend(self.references.iter().map(FrozenReference::digest_line));
         lines.sort_unstable();
         let mut text =
             format!("fairway.release.v1\n{}\n{}\n{}\n", self.workload_id, self.environment, self.target_lane.as_str());

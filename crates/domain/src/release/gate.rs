@@ -2,12 +2,12 @@
 
 use super::{
     Release, ReleaseRefusal, StateName,
-    activate::{Missing, Standing},
+    activate::{UnmetRequirement, ActivationReport},
     lane::{Deployment, Lane, TargetLane},
     reference::UnresolvedReference,
     review::ApprovalRule,
 };
-use crate::{field_path, knowledge::ports::Pin};
+use crate::{field_path, knowledge::ports::IndexPin};
 
 /// The verdict of a gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub struct GateContext<'a> {
     /// The environment's approval rule.
     pub rule: ApprovalRule,
     /// The activation report of the bound contents.
-    pub standing: &'a Standing,
+    pub standing: &'a ActivationReport,
     /// Unresolved references; evaluated in drafts only.
     pub unresolved: &'a [UnresolvedReference],
 }
@@ -102,33 +102,33 @@ impl Release {
         };
         match checked {
             Ok(()) => passed(to, "approvals", "enough people approved the bindings"),
-            Err(refusal) => shut(to, "approvals", refusal.code(), refusal.to_string()),
+            Err(refusal) => blocked(to, "approvals", refusal.code(), refusal.to_string()),
         }
     }
 
     fn lane_gate(&self, lane: Lane, deployment: &Deployment) -> Gate {
         let gate = match self.target_lane {
-            TargetLane::Only(target) if target != lane => {
+            TargetLane::One(target) if target != lane => {
                 let refusal = ReleaseRefusal::LaneNotTargeted;
-                shut(StateName::Active, "lane", refusal.code(), refusal.to_string())
+                blocked(StateName::Active, "lane", refusal.code(), refusal.to_string())
             }
-            TargetLane::All | TargetLane::Only(_) if deployment.holder(lane) == Some(self.release_id) => {
-                shut(StateName::Active, "lane", "invalid_transition", "the release holds this lane already".to_owned())
+            TargetLane::All | TargetLane::One(_) if deployment.holder(lane) == Some(self.release_id) => {
+                blocked(StateName::Active, "lane", "invalid_transition", "the release holds this lane already".to_owned())
             }
-            TargetLane::All | TargetLane::Only(_) => passed(StateName::Active, "lane", "the release may take this lane"),
+            TargetLane::All | TargetLane::One(_) => passed(StateName::Active, "lane", "the release may take this lane"),
         };
         Gate { lane: Some(lane), ..gate }
     }
 
-    fn activation_gates(&self, standing: &Standing) -> Vec<Gate> {
+    fn activation_gates(&self, standing: &ActivationReport) -> Vec<Gate> {
         let (gaps, warnings) = (self.unmet_requirements(standing), self.activation_warnings(standing));
         let mut gates = Vec::new();
         for (name, message) in ACTIVATION_GATES {
             let count_before = gates.len();
-            let gates_of = |gaps: &[Missing], verdict| -> Vec<Gate> {
+            let gates_of = |gaps: &[UnmetRequirement], verdict| -> Vec<Gate> {
                 let of_gate = gaps.iter().filter(|gap| gap.gate == name);
                 of_gate
-                    .map(|gap| Gate { verdict, ..shut(StateName::Active, name, gap.code, gap.message.clone()) })
+                    .map(|gap| Gate { verdict, ..blocked(StateName::Active, name, gap.code, gap.message.clone()) })
                     .collect()
             };
             gates.extend(gates_of(&gaps, GateVerdict::Blocked));
@@ -144,8 +144,8 @@ impl Release {
 /// Compares the documents of bound knowledge bases with those at approval; `None` without a bound knowledge base or
 /// approval. Later documents only cause a warning.
 #[must_use]
-pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
-    let drifted = pins.iter().filter(|pin| pin.present != pin.pinned).count();
+pub fn documents_gate(pins: &[IndexPin]) -> Option<Gate> {
+    let drifted = pins.iter().filter(|pin| pin.latest != pin.pinned).count();
     let gate = passed(StateName::Active, "documents", "the documents are unchanged since the approval");
     match (pins.is_empty(), drifted) {
         (true, _) => None,
@@ -157,10 +157,10 @@ pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
     }
 }
 
-fn workload_gate(standing: &Standing) -> Gate {
+fn workload_gate(standing: &ActivationReport) -> Gate {
     if standing.is_workload_retired {
         let refusal = ReleaseRefusal::WorkloadRetired;
-        return shut(StateName::Active, "workload", refusal.code(), refusal.to_string());
+        return blocked(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }
     passed(StateName::Active, "workload", "the workload accepts releases")
 }
@@ -172,7 +172,7 @@ fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gat
     let blocked = |reference: &UnresolvedReference| {
         let path = field_path::from_pointer("content", &reference.pointer);
         let message = format!("`{path}` of `{}`: {}", reference.asset_slug, reference.message);
-        shut(to, "references", reference.code, message)
+        blocked(to, "references", reference.code, message)
     };
     unresolved.iter().map(blocked).collect()
 }
@@ -181,7 +181,7 @@ fn passed(to: StateName, name: &'static str, message: &str) -> Gate {
     Gate { to, lane: None, name, verdict: GateVerdict::Pass, code: name, message: message.to_owned() }
 }
 
-fn shut(to: StateName, name: &'static str, code: &'static str, message: String) -> Gate {
+fn blocked(to: StateName, name: &'static str, code: &'static str, message: String) -> Gate {
     Gate { to, lane: None, name, verdict: GateVerdict::Blocked, code, message }
 }
 
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn later_documents_only_warn() {
-        let pin = |pinned, present| Pin {
+        let pin = |pinned, present| IndexPin {
             asset: Uuid::nil().into(),
             pinned: IndexRevision::new(pinned),
-            present: IndexRevision::new(present),
+            latest: IndexRevision::new(present),
         };
         assert_eq!(documents_gate(&[]), None);
         let gate = documents_gate(&[pin(0, 0), pin(3, 3)]).unwrap();

@@ -60,27 +60,27 @@ pub enum TargetLane {
     /// Every lane.
     All,
     /// This lane only.
-    Only(Lane),
+    One(Lane),
 }
 
 impl TargetLane {
     /// Every target.
     pub const ALL: [Self; 4] =
-        [Self::All, Self::Only(Lane::Restricted), Self::Only(Lane::Guided), Self::Only(Lane::Standard)];
+        [Self::All, Self::One(Lane::Restricted), Self::One(Lane::Guided), Self::One(Lane::Standard)];
 
     /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Only(lane) => lane.as_str(),
+            Self::One(lane) => lane.as_str(),
         }
     }
 
     /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::Only) }
+        if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::One) }
     }
 
     /// The covered lanes.
@@ -88,7 +88,7 @@ impl TargetLane {
     pub fn lanes(self) -> Vec<Lane> {
         match self {
             Self::All => Lane::ALL.to_vec(),
-            Self::Only(lane) => vec![lane],
+            Self::One(lane) => vec![lane],
         }
     }
 }
@@ -134,7 +134,7 @@ impl Deployment {
 
     /// The release that serves a caller on a lane: its holder, else that of the next more general lane.
     #[must_use]
-    pub fn serving(&self, wanted: Lane) -> Option<(Lane, ReleaseId)> {
+    pub fn serving_release(&self, wanted: Lane) -> Option<(Lane, ReleaseId)> {
         Lane::ALL
             .into_iter()
             .filter(|lane| *lane >= wanted)
@@ -143,7 +143,7 @@ impl Deployment {
 
     /// The release that represents the environment without a lane choice: the most general holder.
     #[must_use]
-    pub fn representative(&self) -> Option<(Lane, ReleaseId)> {
+    pub fn representative_release(&self) -> Option<(Lane, ReleaseId)> {
         Lane::ALL.into_iter().rev().find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
@@ -243,7 +243,7 @@ pub struct LaneTenure {
 
 /// The tenures of a lane, newest first, from its history entries, newest first.
 #[must_use]
-pub fn holdings(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
+pub fn lane_tenures(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     let mut until = None;
     let mut holdings = Vec::new();
     for moved in moves.iter().filter(|moved| moved.lane == lane) {
@@ -270,13 +270,13 @@ pub struct DeploymentChange {
     /// Releases that lose their last lane and become superseded.
     pub superseded: Vec<ReleaseId>,
     /// Other releases whose rollout ends, because they lose its current lane.
-    pub stopped: Vec<ReleaseId>,
+    pub stopped_rollouts: Vec<ReleaseId>,
     /// The effect on the soak time of the release's rollout.
     pub soak: Soak,
     /// Whether the commit requires a completed soak, by the database's clock.
-    pub only_soaked: bool,
+    pub requires_soak: bool,
     /// Superseded releases that hold lanes again and become active.
-    pub returned: Vec<ReleaseId>,
+    pub reinstated: Vec<ReleaseId>,
     /// The reassigned lanes.
     pub moves: Vec<LaneMove>,
     /// The reason, for the history.

@@ -4,7 +4,7 @@ use super::{
     Release, StateName,
     lane::{Deployment, DeploymentChange, LaneHistoryEntry},
     recommendation::EndedRuns,
-    review::{Approval, Reviewed},
+    review::{Approval, ReviewedRelease},
     rollback::ReleaseArtifact,
 };
 use crate::{
@@ -75,7 +75,7 @@ pub trait ReleaseStore: Send + Sync {
     /// Finds a release with its bindings, verdicts (without notes) and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError>;
     /// The workspace and workload of a release.
-    async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
+    async fn location(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
     /// A page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,
@@ -113,14 +113,14 @@ pub trait ReleaseStore: Send + Sync {
         most: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
     /// The revisions of a deployment and of the tenant's access rules, in one point read.
-    async fn pulse(
+    async fn current_revisions(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Revisions>, StoreError>;
     /// Stores a draft, and an empty deployment if none exists. Stale when the workload is retired.
-    async fn commit_new(
+    async fn commit_draft(
         &self,
         scope: TenantScope,
         change: Change<Release>,
@@ -134,7 +134,7 @@ pub trait ReleaseStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Removes a binding from a draft.
-    async fn commit_unbinding(
+    async fn commit_binding_removal(
         &self,
         scope: TenantScope,
         change: Change<Release>,
@@ -144,7 +144,7 @@ pub trait ReleaseStore: Send + Sync {
     async fn commit_review(
         &self,
         scope: TenantScope,
-        change: Change<Reviewed>,
+        change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Stores a transition that reassigns no lane.
@@ -171,11 +171,11 @@ pub trait ReleaseStore: Send + Sync {
     /// The number of failures among the newest ended runs of a release.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// A page of releases that hold lanes, across tenants, in stable order after the given one.
-    async fn serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Claims the periodic recommendation job; true for one process per interval.
-    async fn claim_advice(&self) -> Result<bool, StoreError>;
+    async fn claim_recommendation_job(&self) -> Result<bool, StoreError>;
     /// Stores a changed recommendation.
-    async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
+    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
     /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
     /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
     async fn commit_deployment(

@@ -22,7 +22,7 @@ pub struct EndedRuns {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Recommendation {
     /// Whether a rollback is recommended.
-    pub recommended: bool,
+    pub is_recommended: bool,
     /// The error rate, 0 without runs.
     pub error_rate: f64,
     /// The number of evaluated runs.
@@ -40,10 +40,10 @@ impl EndedRuns {
 
     /// The recommendation for these runs. Fewer runs than the sample size recommend nothing.
     #[must_use]
-    pub fn judge(self, config: &RolloutConfig) -> Recommendation {
+    pub fn recommend(self, config: &RolloutConfig) -> Recommendation {
         let error_rate = self.error_rate();
         Recommendation {
-            recommended: self.ended >= config.sample_size() && error_rate > config.error_threshold(),
+            is_recommended: self.ended >= config.sample_size() && error_rate > config.error_threshold(),
             error_rate,
             sample_size: self.ended,
             threshold: config.error_threshold(),
@@ -55,9 +55,9 @@ impl Release {
     /// Records a changed recommendation; `None` when it is unchanged. The record does not affect decisions of people,
     /// so the release's revision stays unchanged.
     #[must_use]
-    pub fn advise(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
-        let advised = recommendation.recommended;
-        if advised == self.rollback_advised {
+    pub fn record_recommendation(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
+        let advised = recommendation.is_recommended;
+        if advised == self.rollback_recommended {
             return None;
         }
         let detail = json!({
@@ -69,7 +69,7 @@ impl Release {
             "threshold": recommendation.threshold,
         });
         let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
-            .concerning(advised.then_some(Category::Incidents));
-        Some(Change::replacing(Self { rollback_advised: advised, ..self.clone() }, self.revision, fact))
+            .with_categories(advised.then_some(Category::Incidents));
+        Some(Change::replace(Self { rollback_recommended: advised, ..self.clone() }, self.revision, fact))
     }
 }

@@ -17,7 +17,7 @@ pub const MAX_REFERENCES: usize = 500;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrozenReference {
     /// The version that contains the reference.
-    pub from: AssetVersionId,
+    pub from_version_id: AssetVersionId,
     /// The referenced asset's slug.
     pub slug: Slug,
     /// The referenced label; `None` leaves the version open.
@@ -36,9 +36,9 @@ pub struct FrozenReference {
 
 impl FrozenReference {
     /// The reference's line in the approved digest.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn digest_line(&self) -> String {
         let label = self.label.as_ref().map_or("*", VersionLabel::as_str);
-        format!("reference {} {} {label} {} {}", self.from, self.slug, self.asset_version_id, self.checksum)
+        format!("reference {} {} {label} {} {}", self.from_version_id, self.slug, self.asset_version_id, self.checksum)
     }
 }
 
@@ -69,7 +69,7 @@ pub fn resolve<'r>(
     label: Option<&str>,
 ) -> Option<&'r FrozenReference> {
     frozen.iter().find(|reference| {
-        reference.from == binding.asset_version_id
+        reference.from_version_id == binding.asset_version_id
             && reference.slug == *slug
             && reference.label.as_ref().map(VersionLabel::as_str) == label
     })

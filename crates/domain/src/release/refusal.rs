@@ -2,7 +2,7 @@
 
 use super::{
     StateName,
-    activate::Missing,
+    activate::UnmetRequirement,
     reference::{REFERENCE_UNRESOLVED, UnresolvedReference},
 };
 use crate::access::Roles;
@@ -66,7 +66,7 @@ pub enum ReleaseRefusal {
     },
     /// Activation requirements are unmet.
     #[error("{} activation requirements are unmet", .0.len())]
-    ActivationBlocked(Vec<Missing>),
+    ActivationBlocked(Vec<UnmetRequirement>),
     /// The workload is retired, so its releases take no lanes.
     #[error("the workload is retired")]
     WorkloadRetired,
@@ -81,7 +81,7 @@ pub enum ReleaseRefusal {
     RolloutNotInProgress,
     /// The reason is missing or not valid text.
     #[error("a reason has 1 to 2000 characters, and no invisible ones except line breaks and tabs")]
-    Reason,
+    InvalidReason,
     /// No earlier holder of the lane is eligible.
     #[error("no earlier holder of the lane can hold it again")]
     NoPreviousRelease,
@@ -113,7 +113,7 @@ impl ReleaseRefusal {
             Self::RolloutInProgress => "rollout_in_progress",
             Self::RolloutNotInProgress => "rollout_not_in_progress",
             Self::NoPreviousRelease => "no_previous_release",
-            Self::Reason => "invalid_text",
+            Self::InvalidReason => "invalid_text",
             // An unresolved prompt reference keeps the code of the prompt grammar.
             Self::UnresolvedReferences(unresolved) => {
                 unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)

@@ -76,7 +76,7 @@ pub struct Approval {
     /// The reviewed digest.
     pub subject_digest: BindingsDigest,
     /// The age when read, in whole seconds by the store's clock.
-    pub age: u64,
+    pub age_seconds: u64,
 }
 
 /// The approval requirements of an environment.
@@ -89,7 +89,7 @@ pub struct ApprovalRule {
     /// The roles of which an approver needs one; `None` allows any.
     pub roles: Option<Roles>,
     /// The validity of an approval in hours; `None` is unlimited.
-    pub lasts_hours: Option<u64>,
+    pub valid_hours: Option<u64>,
 }
 
 /// Whether authors of a release may approve it.
@@ -105,7 +105,7 @@ impl ApprovalRule {
     /// The rule of an environment, without role or validity constraints.
     #[must_use]
     pub const fn new(min_approvals: usize, self_approval: SelfApproval) -> Self {
-        Self { min_approvals, self_approval, roles: None, lasts_hours: None }
+        Self { min_approvals, self_approval, roles: None, valid_hours: None }
     }
 
     /// Checks whether an actor with these roles may give this verdict. The rule is part of the approved bindings, so a
@@ -113,31 +113,31 @@ impl ApprovalRule {
     ///
     /// # Errors
     /// When the verdict is an approval and none of the roles can approve. Objections need no role.
-    pub fn admits(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
+    pub fn check_roles(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
         match (verdict, self.roles) {
-            (Verdict::Approved, Some(needed)) if needed.common(roles).is_empty() => {
+            (Verdict::Approved, Some(needed)) if needed.intersection(roles).is_empty() => {
                 Err(ReleaseRefusal::RoleDoesNotApprove { needed })
             }
             (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, _) => Ok(()),
         }
     }
 
-    fn counts(&self, approval: &Approval) -> bool {
-        self.lasts_hours.is_none_or(|hours| approval.age < hours.saturating_mul(3_600))
+    fn is_current(&self, approval: &Approval) -> bool {
+        self.valid_hours.is_none_or(|hours| approval.age_seconds < hours.saturating_mul(3_600))
     }
 
     /// Combines two rules; the stricter requirement applies.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         let refused = [self.self_approval, other.self_approval].contains(&SelfApproval::Refused);
         Self {
             min_approvals: self.min_approvals.max(other.min_approvals),
             self_approval: if refused { SelfApproval::Refused } else { SelfApproval::Allowed },
             roles: match (self.roles, other.roles) {
-                (Some(ours), Some(theirs)) => Some(ours.common(theirs)),
+                (Some(ours), Some(theirs)) => Some(ours.intersection(theirs)),
                 (ours, theirs) => ours.or(theirs),
             },
-            lasts_hours: [self.lasts_hours, other.lasts_hours].into_iter().flatten().min(),
+            valid_hours: [self.valid_hours, other.valid_hours].into_iter().flatten().min(),
         }
     }
 
@@ -146,7 +146,7 @@ impl ApprovalRule {
     pub fn from_profile(profile: &Value) -> Self {
         let policy = profile.get("approval_policy");
         let whole =
-            |name| policy.and_then(|policy| policy.get(name)).and_then(Value::as_number).and_then(number::whole);
+            |name| policy.and_then(|policy| policy.get(name)).and_then(Value::as_number).and_then(number::as_whole);
         let roles = policy.and_then(|policy| policy.get("roles")).and_then(Value::as_array);
         let separation = policy.and_then(|policy| policy.get("separation_of_duties")).and_then(Value::as_bool);
         Self {
@@ -156,14 +156,14 @@ impl ApprovalRule {
             roles: roles
                 .filter(|roles| !roles.is_empty())
                 .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
-            lasts_hours: whole("expires_hours"),
+            valid_hours: whole("expires_hours"),
         }
     }
 }
 
 /// A verdict with its effect on the release.
 #[derive(Clone, Debug)]
-pub struct Reviewed {
+pub struct ReviewedRelease {
     /// The next release.
     pub release: Release,
     /// The verdict to record.
@@ -186,7 +186,7 @@ impl Release {
         (verdict, note): (Verdict, Option<String>),
         rule: ApprovalRule,
         stamp: &Stamp,
-    ) -> Result<Change<Reviewed>, ReleaseRefusal> {
+    ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
         if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor)
         {
             return Err(ReleaseRefusal::SelfApproval);
@@ -204,12 +204,12 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.concerning([Category::Approvals]);
+        let fact = fact.with_categories([Category::Approvals]);
         let approval =
-            Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest, age: 0 };
-        let mut release = self.moved(state, stamp);
+            Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest, age_seconds: 0 };
+        let mut release = self.with_state(state, stamp);
         release.approvals.push(approval.clone());
-        Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
+        Ok(Change::replace(ReviewedRelease { release, approval }, self.revision, fact))
     }
 
     fn check_verdict_limits(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
@@ -234,7 +234,7 @@ impl Release {
             "bindings_digest": self.bindings_digest().as_str(),
         });
         let fact = Fact::new(FactKind::SelfApprovalRefused, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.concerning([Category::ComplianceFindings])
+        fact.with_categories([Category::ComplianceFindings])
     }
 
     /// Moves the release to approved.
@@ -268,7 +268,7 @@ impl Release {
                 Verdict::Approved if approval.subject_digest == *digest => {
                     let is_own = rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
                     // An approval that does not count does not override an objection either.
-                    if is_own || !rule.counts(approval) {
+                    if is_own || !rule.is_current(approval) {
                         continue;
                     }
                     refused = false;

@@ -102,7 +102,7 @@ pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId
 /// # Errors
 /// When it is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
-    if is_blank(reason) || !is_prose(reason, MAX_REASON) { Err(ReleaseRefusal::Reason) } else { Ok(()) }
+    if is_blank(reason) || !is_prose(reason, MAX_REASON) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
 }
 
 /// The lanes that a release holds, most recently taken first; lanes taken together are ordered from the most general.
@@ -121,7 +121,7 @@ pub type LaneRollback<'a> = (Lane, &'a Release);
 impl Release {
     /// Whether a lane can return to this release: it held lanes and is not retired.
     #[must_use]
-    pub const fn can_hold_again(&self) -> bool {
+    pub const fn is_rollback_target(&self) -> bool {
         match self.state {
             State::Active { .. } | State::Superseded { .. } => true,
             State::Draft | State::ReviewReady { .. } | State::Approved { .. } | State::Retired => false,
@@ -148,7 +148,7 @@ impl Release {
             | State::Retired => return Err(self.invalid_transition(deployment)),
         };
         let possible = |(lane, to): &LaneRollback<'_>| {
-            deployment.holder(*lane) == Some(self.release_id) && to.can_hold_again() && to.release_id != self.release_id
+            deployment.holder(*lane) == Some(self.release_id) && to.is_rollback_target() && to.release_id != self.release_id
         };
         if ways.is_empty() || !ways.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
@@ -168,10 +168,10 @@ impl Release {
         next.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
-        let mut release = self.moved(state, stamp);
-        release.rollout = self.rollout.as_ref().map(Rollout::stopped);
+        let mut release = self.with_state(state, stamp);
+        release.rollout = self.rollout.as_ref().map(Rollout::stop);
         let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
-        let evidence = self.record(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::Reason)?;
+        let evidence = self.rollback_artifact(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::InvalidReason)?;
         let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),
@@ -181,7 +181,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.concerning([Category::Incidents, Category::Reports]);
+        let fact = fact.with_categories([Category::Incidents, Category::Reports]);
         let moves = lanes
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
@@ -194,10 +194,10 @@ impl Release {
             // The release itself is stored with its state.
             superseded: Vec::new(),
             // The returned lanes are its own, so no other rollout is affected.
-            stopped: Vec::new(),
+            stopped_rollouts: Vec::new(),
             soak: Soak::Kept,
-            only_soaked: false,
-            returned: returned.into_iter().collect(),
+            requires_soak: false,
+            reinstated: returned.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,
             evidence: Some(evidence),
@@ -205,7 +205,7 @@ impl Release {
         })
     }
 
-    fn record(
+    fn rollback_artifact(
         &self,
         artifact_id: ArtifactId,
         record: &RollbackRecord,

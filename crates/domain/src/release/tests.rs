@@ -2,7 +2,7 @@ mod bindings;
 mod verdicts;
 
 use super::{
-    activate::{FlowStatus, RouteStatus, Standing, Taking, UnenforcedControl},
+    activate::{FlowStatus, RouteStatus, ActivationReport, LaneSelection, UnenforcedControl},
     advance::Advance,
     gate::{GateVerdict, GateContext},
     lane::{DeploymentChange, Lane},
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     id::RequestId,
-    rollout::{SoakStatus, Pace, RolloutPlan},
+    rollout::{SoakStatus, AdvanceMode, RolloutPlan},
 };
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
 
 const NOW: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
-const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
+const APPROVAL_RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
 fn stamp(who: &str) -> Stamp {
     Stamp {
@@ -30,7 +30,7 @@ fn stamp(who: &str) -> Stamp {
     }
 }
 
-fn empty() -> Deployment {
+fn empty_deployment() -> Deployment {
     Deployment {
         workload_id: Uuid::from_u128(10).into(),
         environment: Slug::parse("dev").unwrap(),
@@ -74,23 +74,23 @@ fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, Rel
 
 fn approved(number: u128) -> Release {
     let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
-    let ready = bound.submit(Ok(Vec::new()), &empty(), &stamp("user:ada")).unwrap().next;
+    let ready = bound.submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada")).unwrap().next;
     let reviewed = review(&ready, "user:bob", Verdict::Approved);
-    reviewed.approve(RULE, &empty(), &stamp("user:ops")).unwrap().next
+    reviewed.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next
 }
 
 fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
-    release.review(Uuid::from_u128(30).into(), (verdict, None), RULE, &stamp(who)).unwrap().next.release
+    release.review(Uuid::from_u128(30).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).unwrap().next.release
 }
 
-fn met_requirements() -> Standing {
-    Standing {
+fn met_requirements() -> ActivationReport {
+    ActivationReport {
         primary_route: None,
         flow: FlowStatus::Absent,
         tools: Vec::new(),
-        unavailable_obligations: Vec::new(),
-        unavailable_memory: Vec::new(),
-        unavailable_controls: Vec::new(),
+        unsupported_obligations: Vec::new(),
+        unsupported_memory: Vec::new(),
+        unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
         is_workload_retired: false,
@@ -100,17 +100,17 @@ fn met_requirements() -> Standing {
 fn release_in_state(name: StateName) -> (Release, Deployment) {
     let ready = bind(&draft(1), AssetKind::PolicyBundle, 20)
         .unwrap()
-        .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
+        .submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada"))
         .unwrap();
-    let activation = approved(1).activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
+    let activation = approved(1).activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
     match name {
-        StateName::Draft => (draft(1), empty()),
-        StateName::ReviewReady => (ready.next, empty()),
-        StateName::Approved => (approved(1), empty()),
+        StateName::Draft => (draft(1), empty_deployment()),
+        StateName::ReviewReady => (ready.next, empty_deployment()),
+        StateName::Approved => (approved(1), empty_deployment()),
         StateName::Active => (activation.release, activation.deployment),
         StateName::Superseded => {
             let later = approved(2)
-                .activate(&Taking::All, &activation.deployment, (&met_requirements(), RULE), &stamp("user:ops"))
+                .activate(&LaneSelection::All, &activation.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
                 .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
@@ -124,7 +124,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
 }
 
 /// An earlier holder of the lanes, eligible for rollback.
-fn earlier() -> Release {
+fn earlier_holder() -> Release {
     let digest = approved(9).bindings_digest();
     Release { state: State::Superseded { digest }, ..approved(9) }
 }
@@ -135,27 +135,27 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     assert_eq!(release.state.name(), from);
     let by = stamp("user:ops");
     let approvable = review(&release, "user:bob", Verdict::Approved);
-    let (earlier, reason) = (earlier(), (Uuid::from_u128(40).into(), "It answers in riddles."));
+    let (earlier, reason) = (earlier_holder(), (Uuid::from_u128(40).into(), "It answers in riddles."));
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release { rollout: Some(started_rollout()), ..release.clone() };
-    let seen = Advance::Person(SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
+    let seen = Advance::Manual(SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
     [
         (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &by).map(plain)),
         (StateName::Draft, "draft", release.reopen(&deployment, &by).map(plain)),
-        (StateName::Approved, "approved", approvable.approve(RULE, &deployment, &by).map(plain)),
-        (StateName::Active, "active", release.activate(&Taking::All, &deployment, (&met_requirements(), RULE), &by).map(lanes)),
+        (StateName::Approved, "approved", approvable.approve(APPROVAL_RULE, &deployment, &by).map(plain)),
+        (StateName::Active, "active", release.activate(&LaneSelection::All, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes)),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
         (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, reason, &by).map(lanes)),
         // The release with a rollout, in any state.
-        (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&met_requirements(), RULE), &by).map(lanes)),
+        (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes)),
     ]
 }
 
 fn started_rollout() -> Rollout {
-    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Manual).unwrap();
-    Rollout::begin(plan, Revision::FIRST, Timestamp::new(NOW))
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, AdvanceMode::Manual).unwrap();
+    Rollout::start(plan, Revision::FIRST, Timestamp::new(NOW))
 }
 
 /// The table of docs/release-states.md; `cargo xtask docs` copies it from here.
@@ -205,7 +205,7 @@ fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
         let approvable = review(&release, "user:bob", Verdict::Approved);
-        let around = GateContext { deployment: &deployment, rule: RULE, standing: &met_requirements(), unresolved: &[] };
+        let around = GateContext { deployment: &deployment, rule: APPROVAL_RULE, standing: &met_requirements(), unresolved: &[] };
         let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
         for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some()) {
             let of_move = || gates.iter().filter(|gate| gate.to == to);
@@ -221,38 +221,38 @@ fn gates_agree_with_transitions() {
 fn active_release_takes_remaining_lanes() {
     let release = approved(1);
     let change =
-        release.activate(&Taking::One(Lane::Restricted), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
-    assert_eq!(change.deployment.serving(Lane::Standard), None);
-    assert_eq!(change.deployment.representative(), Some((Lane::Restricted, release.release_id)));
+        release.activate(&LaneSelection::One(Lane::Restricted), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(change.deployment.serving_release(Lane::Standard), None);
+    assert_eq!(change.deployment.representative_release(), Some((Lane::Restricted, release.release_id)));
     let promised = change.release.valid_transitions(&change.deployment);
     assert_eq!(promised, [StateName::Active, StateName::Retired]);
     let again = change.release.activate(
-        &Taking::One(Lane::Restricted),
+        &LaneSelection::One(Lane::Restricted),
         &change.deployment,
-        (&met_requirements(), RULE),
+        (&met_requirements(), APPROVAL_RULE),
         &stamp("user:ops"),
     );
     assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
-    let rest = change.release.activate(&Taking::All, &change.deployment, (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
+    let rest = change.release.activate(&LaneSelection::All, &change.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
     assert_eq!(rest.moves.len(), 2);
-    assert_eq!(rest.deployment.serving(Lane::Guided), Some((Lane::Guided, release.release_id)));
+    assert_eq!(rest.deployment.serving_release(Lane::Guided), Some((Lane::Guided, release.release_id)));
 }
 
 #[test]
 fn lanes_fall_back_to_more_general_lanes_only() {
     let standard =
-        approved(1).activate(&Taking::One(Lane::Standard), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
-    assert_eq!(standard.deployment.serving(Lane::Restricted).unwrap().0, Lane::Standard);
+        approved(1).activate(&LaneSelection::One(Lane::Standard), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(standard.deployment.serving_release(Lane::Restricted).unwrap().0, Lane::Standard);
     let restricted =
-        approved(1).activate(&Taking::One(Lane::Restricted), &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
-    assert_eq!(restricted.deployment.serving(Lane::Guided), None);
+        approved(1).activate(&LaneSelection::One(Lane::Restricted), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(restricted.deployment.serving_release(Lane::Guided), None);
 }
 
 #[test]
 fn holder_of_another_lane_is_not_superseded() {
-    let first = approved(1).activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
+    let first = approved(1).activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
     let second = approved(2)
-        .activate(&Taking::One(Lane::Guided), &first.deployment, (&met_requirements(), RULE), &stamp("user:ops"))
+        .activate(&LaneSelection::One(Lane::Guided), &first.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
         .unwrap();
     assert!(second.superseded.is_empty());
     assert_eq!(second.release.supersedes_release_id, Some(first.release.release_id));
@@ -296,30 +296,30 @@ fn reads_min_approvals_in_any_number_notation() {
 fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
-    let none = ready.approve(RULE, &empty(), &by).map(|_| ());
+    let none = ready.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
     assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
     let once = review(&ready, "user:bob", Verdict::Approved);
-    let changed = bind(&once.reopen(&empty(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
-    let again = changed.submit(Ok(Vec::new()), &empty(), &by).unwrap().next;
-    assert!(again.approve(RULE, &empty(), &by).is_err());
-    let two = ApprovalRule { min_approvals: 2, ..RULE };
+    let changed = bind(&once.reopen(&empty_deployment(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
+    let again = changed.submit(Ok(Vec::new()), &empty_deployment(), &by).unwrap().next;
+    assert!(again.approve(APPROVAL_RULE, &empty_deployment(), &by).is_err());
+    let two = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
     let twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
-    assert!(twice.approve(two, &empty(), &by).is_err(), "one person counts once");
-    assert!(review(&twice, "user:eve", Verdict::Approved).approve(two, &empty(), &by).is_ok());
+    assert!(twice.approve(two, &empty_deployment(), &by).is_err(), "one person counts once");
+    assert!(review(&twice, "user:eve", Verdict::Approved).approve(two, &empty_deployment(), &by).is_ok());
     let refused = review(&twice, "user:eve", Verdict::Rejected);
-    let blocked = refused.approve(RULE, &empty(), &by).map(|_| ());
+    let blocked = refused.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
     assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true }));
-    assert!(review(&refused, "user:bob", Verdict::Approved).approve(RULE, &empty(), &by).is_ok());
+    assert!(review(&refused, "user:bob", Verdict::Approved).approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
 }
 
 #[test]
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
-    let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..RULE };
+    let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
     let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
     assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
     let lax = review(&ready, "user:ada", Verdict::Approved);
-    assert!(lax.approve(strict, &empty(), &stamp("user:ops")).is_err(), "an earlier own approval does not count");
+    assert!(lax.approve(strict, &empty_deployment(), &stamp("user:ops")).is_err(), "an earlier own approval does not count");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn changes_requested_returns_release_to_draft() {
 fn reports_all_unmet_requirements_at_once() {
     let mut release = approved(1);
     release.policy_bundle_id = Some(Uuid::from_u128(999).into());
-    let standing = Standing {
+    let standing = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Sound {
             provider_routed: true,
@@ -343,9 +343,9 @@ fn reports_all_unmet_requirements_at_once() {
             agents: Vec::new(),
         },
         tools: Vec::new(),
-        unavailable_obligations: vec!["human_review".to_owned()],
-        unavailable_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
-        unavailable_controls: vec![UnenforcedControl {
+        unsupported_obligations: vec!["human_review".to_owned()],
+        unsupported_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
+        unsupported_controls: vec![UnenforcedControl {
             kind: AssetKind::GuardrailConfig,
             asset: Slug::parse("rails").unwrap(),
             pointer: "/guardrails/0/detector".to_owned(),
@@ -366,13 +366,13 @@ fn reports_all_unmet_requirements_at_once() {
         "control_not_enforced",
     ]
     "#);
-    let broken = Standing {
+    let broken = ActivationReport {
         primary_route: Some(RouteStatus::NotApproved),
         flow: FlowStatus::Broken,
         tools: Vec::new(),
-        unavailable_obligations: Vec::new(),
-        unavailable_memory: Vec::new(),
-        unavailable_controls: Vec::new(),
+        unsupported_obligations: Vec::new(),
+        unsupported_memory: Vec::new(),
+        unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
         is_workload_retired: false,
@@ -388,7 +388,7 @@ fn production_refuses_unenforced_controls() {
         asset: Slug::parse("tickets").unwrap(),
         pointer: "/on_drift".to_owned(),
     };
-    let standing = Standing { unenforced_controls: vec![control], ..met_requirements() };
+    let standing = ActivationReport { unenforced_controls: vec![control], ..met_requirements() };
     let mut release = approved(1);
     assert!(release.unmet_requirements(&standing).is_empty(), "other environments permit it");
     release.environment = Slug::parse("production").unwrap();
@@ -401,20 +401,20 @@ fn production_refuses_unenforced_controls() {
 #[test]
 fn refuses_untargeted_lane() {
     let mut release = approved(1);
-    release.target_lane = TargetLane::Only(Lane::Guided);
+    release.target_lane = TargetLane::One(Lane::Guided);
     let digest = release.bindings_digest();
     release.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
-    let other = release.activate(&Taking::One(Lane::Standard), &empty(), (&met_requirements(), RULE), &stamp("user:ops"));
+    let other = release.activate(&LaneSelection::One(Lane::Standard), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"));
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
-    let own = release.activate(&Taking::All, &empty(), (&met_requirements(), RULE), &stamp("user:ops")).unwrap();
+    let own = release.activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
     assert_eq!(own.moves.len(), 1);
 }
 
 fn frozen_reference(from: u128, to: u128) -> FrozenReference {
     let meant = version(AssetKind::Skill, to);
     FrozenReference {
-        from: Uuid::from_u128(from).into(),
+        from_version_id: Uuid::from_u128(from).into(),
         slug: meant.asset_slug,
         label: None,
         asset_id: meant.asset_id,
@@ -428,7 +428,7 @@ fn frozen_reference(from: u128, to: u128) -> FrozenReference {
 #[test]
 fn approval_covers_resolved_references() {
     let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
-    let submit = |references| bound.submit(Ok(references), &empty(), &stamp("user:ada")).unwrap().next;
+    let submit = |references| bound.submit(Ok(references), &empty_deployment(), &stamp("user:ada")).unwrap().next;
     let ready = submit(vec![frozen_reference(20, 40), frozen_reference(20, 40)]);
     assert_eq!(ready.references, [frozen_reference(20, 40)], "duplicates are removed");
     let other = submit(vec![frozen_reference(20, 41)]);
@@ -437,12 +437,12 @@ fn approval_covers_resolved_references() {
     assert_eq!(submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]), submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)]));
     // Approvals do not carry over to other resolved references.
     let approved = review(&ready, "user:bob", Verdict::Approved);
-    let back = approved.reopen(&empty(), &stamp("user:ada")).unwrap().next;
+    let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next;
     assert_eq!(back.references, [], "references are unresolved in drafts");
-    let again = back.submit(Ok(vec![frozen_reference(20, 41)]), &empty(), &stamp("user:ada")).unwrap().next;
-    assert_eq!(again.approve(RULE, &empty(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
-    let same = back.submit(Ok(vec![frozen_reference(20, 40)]), &empty(), &stamp("user:ada")).unwrap().next;
-    assert!(same.approve(RULE, &empty(), &stamp("user:ops")).is_ok());
+    let again = back.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    assert_eq!(again.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
+    let same = back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
     assert_eq!((asked.state.name(), asked.references), (StateName::Draft, Vec::new()));
 }
@@ -458,13 +458,13 @@ fn unresolved_reference_blocks_submission() {
     };
     let refusal = draft(1).submit(
         Err(vec![unresolved("prompt_unknown_asset"), unresolved(REFERENCE_UNRESOLVED)]),
-        &empty(),
+        &empty_deployment(),
         &stamp("user:ada"),
     );
     assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
     // The invalid state takes precedence over unresolved references.
     let retired = release_in_state(StateName::Retired).0;
-    let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty(), &stamp("user:ada"));
+    let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty_deployment(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
 }
 
@@ -472,18 +472,18 @@ fn unresolved_reference_blocks_submission() {
 fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
-    let hours = ApprovalRule { lasts_hours: Some(1), ..RULE };
+    let hours = ApprovalRule { valid_hours: Some(1), ..APPROVAL_RULE };
     let refused = review(&ready, "user:eve", Verdict::Rejected);
     let mut stale = review(&refused, "user:bob", Verdict::Approved);
-    assert!(stale.approve(hours, &empty(), &by).is_ok());
-    stale.approvals[1].age = 3_600;
-    let blocked = stale.approve(hours, &empty(), &by).map(|_| ());
+    assert!(stale.approve(hours, &empty_deployment(), &by).is_ok());
+    stale.approvals[1].age_seconds = 3_600;
+    let blocked = stale.approve(hours, &empty_deployment(), &by).map(|_| ());
     assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true }));
     let mut full = ready;
     for _ in 0..review::MAX_VERDICTS {
         full = review(&full, "user:bob", Verdict::Approved);
     }
-    let more = |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp(who)).map(|_| ());
+    let more = |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ());
     assert_eq!(more("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
     assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

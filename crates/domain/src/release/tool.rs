@@ -1,6 +1,6 @@
 //! Tool requirements of the bound flow's agents: tools must be bound and callable.
 
-use super::activate::{Missing, missing};
+use super::activate::{UnmetRequirement, unmet};
 use crate::flow::ToolChoice;
 
 /// The status of a bound tool.
@@ -15,12 +15,12 @@ pub struct ToolStatus {
 }
 
 /// The unmet tool requirements of the agents.
-pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<Missing> {
+pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<UnmetRequirement> {
     let mut gaps = Vec::new();
     for name in agents.iter().flat_map(tool_names) {
         if !bound.iter().any(|tool| matches_name(tool, name)) {
             let message = format!("an agent uses the tool `{name}`, which is not bound");
-            gaps.push(missing("references", "reference_unresolved", message));
+            gaps.push(unmet("references", "reference_unresolved", message));
         }
     }
     let is_used = |tool: &ToolStatus| {
@@ -32,12 +32,12 @@ pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<Missing> 
     for (index, tool) in bound.iter().enumerate().filter(|(_, tool)| is_used(tool)) {
         if !tool.is_available {
             let message = format!("this server cannot call the tool `{}`", tool.slug);
-            gaps.push(missing("flow", "step_type_unavailable", message));
+            gaps.push(unmet("flow", "step_type_unavailable", message));
         }
         // With duplicate names, a model's call would be ambiguous.
         if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
             let message = format!("two bound tools have the name `{}`", tool.name);
-            gaps.push(missing("references", "reference_unresolved", message));
+            gaps.push(unmet("references", "reference_unresolved", message));
         }
     }
     gaps.dedup();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     fn codes(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<&'static str> {
-        gaps(agents, bound).into_iter().map(|gap| gap.code).collect()
+        unmet_tool_requirements(agents, bound).into_iter().map(|gap| gap.code).collect()
     }
 
     #[test]

@@ -42,18 +42,18 @@ pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
     gates.extend(embedding);
     if gates.is_empty() {
         let message = "queries are embedded by the models that made the indexes";
-        gates.push(gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
+        gates.push(activation_gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
     }
     let before = gates.len();
     let capped = |standing: &VectorIndexStatus| {
         let warning = IndexWarning::VectorSearchCapped { limit: standing.capped_at? };
         let message = format!("`{}`: {}", standing.slug, warning.message());
-        Some(gate("vector_search", GateVerdict::Warn, warning.code(), message))
+        Some(activation_gate("vector_search", GateVerdict::Warn, warning.code(), message))
     };
     gates.extend(standings.iter().filter_map(capped));
     if gates.len() == before {
         let message = "vector searches compare every chunk";
-        gates.push(gate("vector_search", GateVerdict::Pass, "vector_search", message.to_owned()));
+        gates.push(activation_gate("vector_search", GateVerdict::Pass, "vector_search", message.to_owned()));
     }
     gates
 }
@@ -79,10 +79,10 @@ fn embedding_gate(standing: &VectorIndexStatus) -> Option<Gate> {
             ),
         ),
     };
-    Some(gate("embedding", GateVerdict::Warn, code, message))
+    Some(activation_gate("embedding", GateVerdict::Warn, code, message))
 }
 
-fn gate(name: &'static str, verdict: GateVerdict, code: &'static str, message: String) -> Gate {
+fn activation_gate(name: &'static str, verdict: GateVerdict, code: &'static str, message: String) -> Gate {
     Gate { to: StateName::Active, lane: None, name, verdict, code, message }
 }
 

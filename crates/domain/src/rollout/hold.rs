@@ -1,6 +1,6 @@
 //! The rollout controller's decision to advance or hold.
 
-use super::{Pace, Rollout};
+use super::{AdvanceMode, Rollout};
 use crate::{
     release::recommendation::{EndedRuns, Recommendation},
     workload::{Status, interface::RolloutConfig},
@@ -98,20 +98,20 @@ impl Rollout {
     /// Whether the rollout controller advances now.
     #[must_use]
     pub fn is_due(&self, observed: &LaneMetrics) -> bool {
-        self.automatic() && observed.lane.soak_left == 0 && self.hold(observed).is_none()
+        self.is_automatic() && observed.lane.soak_left == 0 && self.hold_reason(observed).is_none()
     }
 
     /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
     #[must_use]
-    pub fn hold(&self, observed: &LaneMetrics) -> Option<HoldReason> {
-        if !self.automatic() || observed.lane.soak_left > 0 {
+    pub fn hold_reason(&self, observed: &LaneMetrics) -> Option<HoldReason> {
+        if !self.is_automatic() || observed.lane.soak_left > 0 {
             return None;
         }
         let LaneMetrics { lane, recommendation, next, workload, needed } = observed;
         if *workload != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
-        if recommendation.recommended {
+        if recommendation.is_recommended {
             return Some(HoldReason::RollbackRecommended);
         }
         if lane.runs.ended < *needed {
@@ -123,10 +123,10 @@ impl Rollout {
         (*next == NextLaneGates::Blocked).then_some(HoldReason::GateBlocked)
     }
 
-    fn automatic(&self) -> bool {
-        match self.plan.pace() {
-            Pace::Automatic => self.is_in_progress(),
-            Pace::Manual => false,
+    fn is_automatic(&self) -> bool {
+        match self.plan.advance_mode() {
+            AdvanceMode::Automatic => self.is_in_progress(),
+            AdvanceMode::Manual => false,
         }
     }
 }
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
     use crate::{release::lane::Lane, rollout::RolloutPlan, store::Revision, time::Timestamp};
 
-    fn rollout(pace: Pace) -> Rollout {
+    fn rollout(pace: AdvanceMode) -> Rollout {
         let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, pace).unwrap();
-        Rollout::begin(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
+        Rollout::start(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
-    fn observed(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
-        let recommendation = Recommendation { recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
+    fn lane_metrics(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
+        let recommendation = Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_left, runs: EndedRuns { ended, failed } };
         LaneMetrics { lane, recommendation, next: NextLaneGates::Open, workload: Status::Registered, needed: 5 }
     }
@@ -150,27 +150,27 @@ mod tests {
     #[test]
     fn advances_after_soak_with_enough_successful_runs() {
         let cases = [
-            (observed(0, (5, 1), false), true, None),
-            (observed(1, (5, 0), false), false, None),
-            (observed(0, (4, 0), false), false, Some(HoldReason::TooFewRuns)),
-            (observed(0, (10, 4), false), false, Some(HoldReason::ErrorRate)),
+            (lane_metrics(0, (5, 1), false), true, None),
+            (lane_metrics(1, (5, 0), false), false, None),
+            (lane_metrics(0, (4, 0), false), false, Some(HoldReason::TooFewRuns)),
+            (lane_metrics(0, (10, 4), false), false, Some(HoldReason::ErrorRate)),
             // An error rate equal to the threshold is acceptable.
-            (observed(0, (10, 3), false), true, None),
-            (observed(0, (10, 0), true), false, Some(HoldReason::RollbackRecommended)),
+            (lane_metrics(0, (10, 3), false), true, None),
+            (lane_metrics(0, (10, 0), true), false, Some(HoldReason::RollbackRecommended)),
             (
-                LaneMetrics { workload: Status::Suspended, ..observed(0, (10, 0), false) },
+                LaneMetrics { workload: Status::Suspended, ..lane_metrics(0, (10, 0), false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
-            (LaneMetrics { next: NextLaneGates::Blocked, ..observed(0, (10, 0), false) }, false, Some(HoldReason::GateBlocked)),
+            (LaneMetrics { next: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) }, false, Some(HoldReason::GateBlocked)),
         ];
         for (observed, due, hold) in cases {
-            let automatic = rollout(Pace::Automatic);
-            assert_eq!((automatic.is_due(&observed), automatic.hold(&observed)), (due, hold), "{observed:?}");
-            let manual = rollout(Pace::Manual);
-            assert_eq!((manual.is_due(&observed), manual.hold(&observed)), (false, None));
-            let stopped = automatic.stopped();
-            assert_eq!((stopped.is_due(&observed), stopped.hold(&observed)), (false, None));
+            let automatic = rollout(AdvanceMode::Automatic);
+            assert_eq!((automatic.is_due(&observed), automatic.hold_reason(&observed)), (due, hold), "{observed:?}");
+            let manual = rollout(AdvanceMode::Manual);
+            assert_eq!((manual.is_due(&observed), manual.hold_reason(&observed)), (false, None));
+            let stopped = automatic.stop();
+            assert_eq!((stopped.is_due(&observed), stopped.hold_reason(&observed)), (false, None));
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            LaneMetrics::new(lane, runs.judge(&config), (NextLaneGates::Open, Status::Registered), &config).needed
+            LaneMetrics::new(lane, runs.recommend(&config), (NextLaneGates::Open, Status::Registered), &config).needed
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
     }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 pub trait RolloutStore: Send + Sync {
     /// The soak status of a release's current rollout lane: its soak by the database's clock, and its `newest` runs
     /// since. `None` when no rollout is in progress.
-    async fn lane_record(
+    async fn soak_status(
         &self,
         scope: TenantScope,
         release: ReleaseId,
@@ -22,7 +22,7 @@ pub trait RolloutStore: Send + Sync {
     ) -> Result<Option<SoakStatus>, StoreError>;
     /// A page of releases with automatic rollouts whose lane has soaked, across tenants, in stable order after the
     /// given one.
-    async fn soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Stores a hold with its reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

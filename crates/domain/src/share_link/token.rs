@@ -31,7 +31,7 @@ impl TokenHash {
         &self.0
     }
 
-    fn of(text: &str) -> Self {
+    fn digest_of(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 }
@@ -63,7 +63,7 @@ pub struct ShareToken {
 impl ShareToken {
     /// Creates a token of a tenant from 32 unpredictable bytes.
     #[must_use]
-    pub fn of(tenant: TenantId, secret: [u8; 32]) -> Self {
+    pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
         Self { tenant, text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
     }
 
@@ -73,7 +73,7 @@ impl ShareToken {
         let (tenant, rest) = text.strip_prefix(SHARE_TOKEN_PREFIX)?.split_at_checked(TENANT_HEX_DIGITS)?;
         let tenant = Uuid::try_parse(tenant).ok()?.into();
         let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
-        Some(Self::of(tenant, secret)).filter(|token| token.text == text)
+        Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
     }
 
     /// The tenant in the token.
@@ -85,7 +85,7 @@ impl ShareToken {
     /// The hash to store.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
-        TokenHash::of(&self.text)
+        TokenHash::digest_of(&self.text)
     }
 
     /// The plain token, for the only response that shows it.
@@ -108,20 +108,20 @@ pub struct ResultToken(String);
 impl ResultToken {
     /// Creates a token from 32 unpredictable bytes.
     #[must_use]
-    pub fn of(secret: [u8; 32]) -> Self {
+    pub fn from_secret(secret: [u8; 32]) -> Self {
         Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
     }
 
     /// The hash of a received text. An invalid token's hash matches no stored one.
     #[must_use]
     pub fn hash_of(text: &str) -> TokenHash {
-        TokenHash::of(text)
+        TokenHash::digest_of(text)
     }
 
     /// The hash to store.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
-        TokenHash::of(&self.0)
+        TokenHash::digest_of(&self.0)
     }
 
     /// The plain token, for the only response that shows it.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn token_has_one_canonical_form() {
-        let token = ShareToken::of(TENANT_ID.into(), [0xfb; 32]);
+        let token = ShareToken::from_secret(TENANT_ID.into(), [0xfb; 32]);
         let text = token.reveal();
         assert_eq!(text.len(), 4 + 32 + 1 + 43);
         assert_eq!(ShareToken::parse(text), Some(token.clone()));
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn debug_output_hides_tokens() {
-        let share = ShareToken::of(TENANT_ID.into(), [7; 32]);
-        let result = ResultToken::of([7; 32]);
+        let share = ShareToken::from_secret(TENANT_ID.into(), [7; 32]);
+        let result = ResultToken::from_secret([7; 32]);
         let shown = format!("{share:?} {result:?} {:?}", share.hash());
         assert_eq!(shown, "ShareToken(…) ResultToken(…) TokenHash(…)");
         assert_ne!(share.hash(), result.hash());

@@ -33,7 +33,7 @@ pub enum ToolCall {
     /// Searches a knowledge base.
     QueryKnowledgeBase {
         /// Knowledge base.
-        base: Slug,
+        knowledge_base: Slug,
         /// Query text.
         query: String,
         /// Maximum number of chunks, at most the knowledge base's own limit.
@@ -46,7 +46,7 @@ pub enum ToolCall {
         /// Run.
         execution: ExecutionId,
         /// Representation.
-        form: EvidenceFormat,
+        format: EvidenceFormat,
     },
 }
 
@@ -64,8 +64,8 @@ impl ToolCall {
     ///
     /// # Errors
     /// Returns every violation of the tool's schema, with pointers from the arguments.
-    pub fn read(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
-        let problems = tool.problems(&arguments);
+    pub fn parse(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
+        let problems = tool.find_problems(&arguments);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -80,7 +80,7 @@ impl ToolCall {
                 },
             }),
             BuiltinTool::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {
-                base: parse_slug(&arguments, "knowledge_base_slug")?,
+                knowledge_base: parse_slug(&arguments, "knowledge_base_slug")?,
                 query: text_argument(&arguments, "query").to_owned(),
                 top_k: arguments.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok()),
                 workspace: match arguments.get("workspace_id") {
@@ -90,7 +90,7 @@ impl ToolCall {
             }),
             BuiltinTool::InspectEvidence => Ok(Self::InspectEvidence {
                 execution: parse_id(&arguments, "execution_id")?.into(),
-                form: if text_argument(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
+                format: if text_argument(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
             }),
         }
     }

@@ -1,6 +1,6 @@
 //! Tool descriptions for agents.
 
-use super::{BuiltinTool, Effect};
+use super::{BuiltinTool, SideEffect};
 use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub struct ToolDescription {
     /// JSON Schema (2020-12) of the arguments.
     pub input_schema: Value,
     /// Side effect.
-    pub effect: Effect,
+    pub effect: SideEffect,
 }
 
 impl BuiltinTool {
@@ -55,7 +55,7 @@ impl BuiltinTool {
 
 /// The tool description of a workload; `None` without an input form. The arguments are the inputs of the form.
 #[must_use]
-pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
+pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
     let own = if interface.description().is_empty() { &workload.description } else { interface.description() };
     let description = if own.is_empty() { format!("Runs the workload {}.", workload.slug) } else { own.to_owned() };
@@ -65,13 +65,13 @@ pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
         title: format!("{} ({})", workload.name, workload.slug),
         description,
         input_schema: interface.input_schema(),
-        effect: Effect::Runs,
+        effect: SideEffect::StartsRun,
     })
 }
 
 /// The workload that a tool name refers to.
 #[must_use]
-pub fn workload_of(name: &str) -> Option<Slug> {
+pub fn parse_workload_tool(name: &str) -> Option<Slug> {
     let name = name.strip_prefix(WORKLOAD_TOOL_PREFIX).filter(|name| !name.contains('-'))?;
     Slug::parse(&name.replace('_', "-")).ok()
 }

@@ -58,7 +58,7 @@ fn validates_arguments_against_the_schema() {
         (BuiltinTool::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
         (BuiltinTool::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
     ] {
-        let read = ToolCall::read(tool, arguments(sent.clone()));
+        let read = ToolCall::parse(tool, arguments(sent.clone()));
         let found = read.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));
         assert_eq!(found, expected.map(|(pointer, code): (&str, _)| (pointer.to_owned(), code)), "{sent}");
     }
@@ -66,8 +66,8 @@ fn validates_arguments_against_the_schema() {
 
 #[test]
 fn parses_workload_tool_names() {
-    assert_eq!(workload_of("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
+    assert_eq!(parse_workload_tool("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
     for name in ["ticket_sorter", "run_", "run_ticket-sorter", "run__a", "run_V", "execute_flow"] {
-        assert_eq!(workload_of(name), None, "{name}");
+        assert_eq!(parse_workload_tool(name), None, "{name}");
     }
 }

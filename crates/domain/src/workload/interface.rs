@@ -4,17 +4,17 @@
 //! at once.
 
 mod field;
-mod finding;
+mod problem;
 mod inputs;
 mod schema;
 mod theme;
 
 pub use field::{FieldType, InputField};
-pub use finding::{Fault, Finding, MAX_PROBLEMS};
+pub use problem::{ProblemKind, InterfaceProblem, MAX_PROBLEMS};
 pub use theme::Theme;
 
 use crate::text::is_prose;
-use finding::Findings;
+use problem::Problems;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
@@ -29,7 +29,7 @@ const DEFAULT_SAMPLE_SIZE: u32 = 20;
 /// The default error rate that triggers a rollback recommendation.
 const DEFAULT_ERROR_THRESHOLD: f64 = 0.3;
 
-macro_rules! spelled {
+macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -60,9 +60,9 @@ macro_rules! spelled {
         }
     };
 }
-use spelled;
+use wire_enum;
 
-spelled! {
+wire_enum! {
     /// The presentation of the interface.
     PresentationMode {
         /// A form with fields and a button.
@@ -74,7 +74,7 @@ spelled! {
     }
 }
 
-spelled! {
+wire_enum! {
     /// The display of an answer.
     OutputDisplay {
         /// Plain text in a panel.
@@ -88,7 +88,7 @@ spelled! {
     }
 }
 
-spelled! {
+wire_enum! {
     /// The access mode of the interface.
     AccessMode {
         /// Authenticated callers with permission to run the workload, and share link holders.
@@ -148,13 +148,13 @@ impl InterfaceConfig {
     ///
     /// # Errors
     /// With all problems, at most [`MAX_PROBLEMS`]; paths are relative to the configuration.
-    pub fn read(document: &Value) -> Result<Self, Vec<Finding>> {
-        let mut findings = Findings::default();
-        let config = config(document, &mut findings);
+    pub fn parse(document: &Value) -> Result<Self, Vec<InterfaceProblem>> {
+        let mut findings = Problems::default();
+        let config = parse_config(document, &mut findings);
         if let Some(config) = &config {
-            findings.hold("", config.to_document().to_string().len() <= MAX_INTERFACE_BYTES, Fault::TooLong);
+            findings.check("", config.to_document().to_string().len() <= MAX_INTERFACE_BYTES, ProblemKind::TooLong);
         }
-        findings.or(config)
+        findings.into_result(config)
     }
 
     /// The presentation mode.
@@ -223,7 +223,7 @@ impl InterfaceConfig {
     }
 }
 
-fn config(document: &Value, findings: &mut Findings) -> Option<InterfaceConfig> {
+fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceConfig> {
     const KNOWN: &[&str] = &[
         "presentation_mode",
         "description",
@@ -236,23 +236,23 @@ fn config(document: &Value, findings: &mut Findings) -> Option<InterfaceConfig> 
     let members = findings.object(document, "", KNOWN)?;
     let presentation_mode = findings.required(members, "", "presentation_mode");
     let presentation_mode =
-        presentation_mode.and_then(|value| findings.case("presentation_mode", value, PresentationMode::parse));
+        presentation_mode.and_then(|value| findings.parse_wire("presentation_mode", value, PresentationMode::parse));
     let description = findings.optional(members, "description").and_then(|value| {
         let text = findings.text("description", value)?;
         let fits = is_prose(text, MAX_DESCRIPTION_CHARS);
-        findings.hold("description", fits, Fault::Text).then(|| text.to_owned())
+        findings.check("description", fits, ProblemKind::Text).then(|| text.to_owned())
     });
     let input_fields =
-        findings.optional(members, "input_fields").and_then(|value| field::read_all(value, "input_fields", findings));
+        findings.optional(members, "input_fields").and_then(|value| field::parse_all(value, "input_fields", findings));
     let output_display = findings
         .optional(members, "output_display")
-        .and_then(|value| findings.case("output_display", value, OutputDisplay::parse));
-    let theme = findings.optional(members, "theme").and_then(|value| theme::read(value, "theme", findings));
+        .and_then(|value| findings.parse_wire("output_display", value, OutputDisplay::parse));
+    let theme = findings.optional(members, "theme").and_then(|value| theme::parse(value, "theme", findings));
     let rollout_config =
-        findings.optional(members, "rollout_config").and_then(|value| rollout(value, "rollout_config", findings));
+        findings.optional(members, "rollout_config").and_then(|value| parse_rollout_config(value, "rollout_config", findings));
     let access_mode = findings
         .optional(members, "access_mode")
-        .and_then(|value| findings.case("access_mode", value, AccessMode::parse));
+        .and_then(|value| findings.parse_wire("access_mode", value, AccessMode::parse));
     Some(InterfaceConfig {
         presentation_mode: presentation_mode?,
         description,
@@ -264,16 +264,16 @@ fn config(document: &Value, findings: &mut Findings) -> Option<InterfaceConfig> 
     })
 }
 
-fn rollout(value: &Value, path: &str, findings: &mut Findings) -> Option<RolloutConfig> {
+fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> Option<RolloutConfig> {
     let members = findings.object(value, path, &["sample_size", "error_threshold"])?;
     let sample_size = findings
         .optional(members, "sample_size")
-        .and_then(|value| findings.whole(&finding::below(path, "sample_size"), value, 1..=1_000));
+        .and_then(|value| findings.whole(&problem::member_path(path, "sample_size"), value, 1..=1_000));
     let error_threshold = findings.optional(members, "error_threshold").and_then(|value| {
-        let path = finding::below(path, "error_threshold");
+        let path = problem::member_path(path, "error_threshold");
         let number = findings.number(&path, value)?;
         let share = number.as_f64().is_some_and(|share| (0.0..=1.0).contains(&share));
-        findings.hold(&path, share, Fault::OutOfBounds).then(|| number.clone())
+        findings.check(&path, share, ProblemKind::OutOfBounds).then(|| number.clone())
     });
     Some(RolloutConfig { sample_size, error_threshold })
 }

@@ -1,9 +1,9 @@
 //! Random histories from seeds: 20,000 by default, a million in the long form.
 
 use crate::{
-    asked, is_long,
-    memory::{Given, Memory, Stale},
-    model::{Before, RequestOutcome, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
+    env_variable, is_long,
+    in_memory_store::{Fixtures, InMemoryStore, StaleDecision},
+    model::{ReleaseStatuses, RequestOutcome, History, Model, Operation, Step, LaneSelection, check_conformance, history_seed, first_seed, check_invariants},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -17,23 +17,23 @@ const LONG_HISTORIES: u64 = 1_000_000;
 ///
 /// # Errors
 /// A description of the first difference from the model.
-fn run_history(history: &History, given: &Given) -> Result<(), String> {
-    let mut memory = given.memory(&history.targets);
-    let mut model = Model::new(&history.targets);
+fn run_history(history: &History, given: &Fixtures) -> Result<(), String> {
+    let mut memory = given.store_with_drafts(&history.target_lanes);
+    let mut model = Model::new(&history.target_lanes);
     for (number, step) in history.steps.iter().enumerate() {
         run_step(step, &mut memory, &mut model, given).map_err(|why| format!("step {number}: {why}"))?;
     }
     Ok(())
 }
 
-fn run_step(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> Result<(), String> {
-    let execute = |memory: &mut Memory, model: &mut Model, operation: &Operation| {
-        let before: Before = memory.seen.before();
-        memory.follow(model, operation, given)?;
-        difference(model, &memory.seen)?;
-        unsound(&before, &memory.seen)
+fn run_step(step: &Step, memory: &mut InMemoryStore, model: &mut Model, given: &Fixtures) -> Result<(), String> {
+    let execute = |memory: &mut InMemoryStore, model: &mut Model, operation: &Operation| {
+        let before: ReleaseStatuses = memory.state.release_statuses();
+        memory.execute(model, operation, given)?;
+        check_conformance(model, &memory.state)?;
+        check_invariants(&before, &memory.state)
     };
-    let Step { operation, fate } = step;
+    let Step { operation, outcome: fate } = step;
     match fate {
         RequestOutcome::Answered => execute(memory, model, operation),
         RequestOutcome::Forgotten => {
@@ -41,25 +41,25 @@ fn run_step(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) 
             if decided != expected {
                 return Err(format!("{operation:?}: expected {expected:?} from the model, got {decided:?}"));
             }
-            difference(model, &memory.seen)
+            check_conformance(model, &memory.state)
         }
         RequestOutcome::AskedAgain => {
             execute(memory, model, operation)?;
             execute(memory, model, operation)
         }
         RequestOutcome::Overtaken(other) => {
-            let (decided, basis) = (memory.decide(operation, given), model.ground(operation));
+            let (decided, basis) = (memory.decide(operation, given), model.decision_basis(operation));
             execute(memory, model, other)?;
             let Ok(decision) = decided else { return execute(memory, model, operation) };
-            let in_time = model.ground(operation) == basis;
+            let in_time = model.decision_basis(operation) == basis;
             let committed = memory.commit(decision);
-            if committed != if in_time { Ok(()) } else { Err(Stale) } {
+            if committed != if in_time { Ok(()) } else { Err(StaleDecision) } {
                 return Err(format!("{operation:?} after {other:?}: {committed:?}, but in_time is {in_time}"));
             }
             if in_time {
                 model.apply(operation).map_err(|why| format!("{operation:?} after {other:?}: {why:?}"))?;
             }
-            difference(model, &memory.seen)
+            check_conformance(model, &memory.state)
         }
     }
 }
@@ -68,18 +68,18 @@ fn run_step(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) 
 fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     let (next, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     let run_next = || {
-        let given = Given::new();
+        let given = Fixtures::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= count {
                 return None;
             }
-            let history = History::of(seed_of(start, index));
+            let history = History::from_seed(history_seed(start, index));
             if let Err(why) = run_history(&history, &given) {
                 next.store(count, Ordering::Relaxed);
                 return Some((history, why));
             }
-            requests.fetch_add(u64::try_from(history.requests()).unwrap(), Ordering::Relaxed);
+            requests.fetch_add(u64::try_from(history.request_count()).unwrap(), Ordering::Relaxed);
         }
     };
     let failed = thread::scope(|scope| {
@@ -92,7 +92,7 @@ fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
 
 #[test]
 fn random_histories_conform_to_the_model() {
-    let start = start_of(asked("FAIRWAY_TEST_SEED").as_deref());
+    let start = first_seed(env_variable("FAIRWAY_TEST_SEED").as_deref());
     let count = if is_long() { LONG_HISTORIES } else { SHORT_HISTORIES };
     let (requests, failed) = run_histories(start, count);
     if let Some((history, why)) = failed {
@@ -106,18 +106,18 @@ fn random_histories_conform_to_the_model() {
 #[test]
 fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     const RELEASES: usize = 5;
-    let given = Given::new();
+    let given = Fixtures::new();
     let targets = [None; RELEASES];
-    let (mut memory, mut model) = (given.memory(&targets), Model::new(&targets));
+    let (mut memory, mut model) = (given.store_with_drafts(&targets), Model::new(&targets));
     let verdict = fairway_domain::release::review::Verdict::Approved;
     // The order of activation differs from the order of creation.
     for release in [2, 0, 4, 1, 3] {
-        let operations = [Operation::Submit(release), Operation::Say(release, verdict), Operation::Approve(release)];
-        for operation in operations.into_iter().chain([Operation::Activate(release, Taking::All)]) {
-            memory.follow(&mut model, &operation, &given).unwrap();
+        let operations = [Operation::Submit(release), Operation::Review(release, verdict), Operation::Approve(release)];
+        for operation in operations.into_iter().chain([Operation::Activate(release, LaneSelection::All)]) {
+            memory.execute(&mut model, &operation, &given).unwrap();
         }
     }
     let chain: Vec<Option<usize>> = model.releases.iter().map(|record| record.supersedes).collect();
     assert_eq!(chain, [Some(2), Some(4), None, Some(1), Some(0)]);
-    assert_eq!(difference(&model, &memory.seen), Ok(()));
+    assert_eq!(check_conformance(&model, &memory.state), Ok(()));
 }

@@ -9,7 +9,7 @@ mod histories;
 #[path = "../../../testkit/src/long_form.rs"]
 mod long_form;
 #[cfg(test)]
-mod memory;
+mod in_memory_store;
 #[cfg(test)]
 #[path = "model.rs"]
 mod model;
@@ -17,7 +17,7 @@ mod model;
 /// The value of an environment variable, such as the seed (`FAIRWAY_TEST_SEED`).
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
-fn asked(name: &str) -> Option<String> {
+fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -25,5 +25,5 @@ fn asked(name: &str) -> Option<String> {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn is_long() -> bool {
-    long_form::is_long(std::env::args(), |name| asked(name).is_some())
+    long_form::is_long(std::env::args(), |name| env_variable(name).is_some())
 }

@@ -7,37 +7,37 @@
 #[path = "model/history.rs"]
 mod history;
 #[path = "model/product.rs"]
-mod product;
+mod system_under_test;
 
 use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
 use fairway_domain::rollout::RolloutStatus;
-pub(crate) use history::{RequestOutcome, History, Operation, Step, Taking, seed_of, start_of};
-pub(crate) use product::{Before, Decision, DecisionInput, Seen, decide, difference, unsound};
+pub(crate) use history::{RequestOutcome, History, Operation, Step, LaneSelection, history_seed, first_seed};
+pub(crate) use system_under_test::{ReleaseStatuses, Decision, DecisionInput, StoredState, decide, check_conformance, check_invariants};
 use std::collections::BTreeSet;
 
 /// Index of a release in its history.
-pub(crate) type Number = usize;
+pub(crate) type ReleaseIndex = usize;
 /// Index of a lane, from the most restricted to the most general.
-pub(crate) type Place = usize;
-pub(crate) const PLACES: [Place; 3] = [0, 1, 2];
+pub(crate) type LaneIndex = usize;
+pub(crate) const LANES: [LaneIndex; 3] = [0, 1, 2];
 
 /// A refusal: its code and, for `invalid_transition` only, the current state and the valid next states.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Refusal {
     pub(crate) code: &'static str,
-    pub(crate) from: Option<(StateName, Vec<StateName>)>,
+    pub(crate) state_and_successors: Option<(StateName, Vec<StateName>)>,
 }
 
-impl Refused {
-    pub(crate) const fn plain(code: &'static str) -> Self {
-        Self { code, from: None }
+impl Refusal {
+    pub(crate) const fn with_code(code: &'static str) -> Self {
+        Self { code, state_and_successors: None }
     }
 }
 
 /// The rollout of a release.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RolloutRecord {
-    pub(crate) plan: Vec<Place>,
+    pub(crate) plan: Vec<LaneIndex>,
     pub(crate) index: usize,
     /// 0 in progress, 1 completed, 2 rolled back.
     pub(crate) status: u8,
@@ -48,7 +48,7 @@ impl RolloutRecord {
     const COMPLETED: u8 = 1;
     const ROLLED_BACK: u8 = 2;
 
-    pub(crate) const fn told(&self) -> RolloutStatus {
+    pub(crate) const fn rollout_status(&self) -> RolloutStatus {
         match self.status {
             Self::IN_PROGRESS => RolloutStatus::InProgress,
             Self::COMPLETED => RolloutStatus::Completed,
@@ -62,9 +62,9 @@ impl RolloutRecord {
 pub(crate) struct ReleaseRecord {
     pub(crate) state: StateName,
     /// The target lane; `None` targets all lanes.
-    pub(crate) target: Option<Place>,
+    pub(crate) target: Option<LaneIndex>,
     pub(crate) rolling: Option<RolloutRecord>,
-    pub(crate) supersedes: Option<Number>,
+    pub(crate) supersedes: Option<ReleaseIndex>,
     /// Incremented by each binding. A verdict applies to one edition.
     edition: u32,
     verdicts: Vec<(Verdict, u32)>,
@@ -74,10 +74,10 @@ pub(crate) struct ReleaseRecord {
 
 /// A change of the holder of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moved {
-    pub(crate) lane: Place,
-    pub(crate) from: Option<Number>,
-    pub(crate) to: Option<Number>,
+pub(crate) struct LaneMove {
+    pub(crate) lane: LaneIndex,
+    pub(crate) from: Option<ReleaseIndex>,
+    pub(crate) to: Option<ReleaseIndex>,
     pub(crate) reason: MoveReason,
     pub(crate) revision: i64,
 }
@@ -86,11 +86,11 @@ pub(crate) struct Moved {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) releases: Vec<ReleaseRecord>,
-    pub(crate) holders: [Option<Number>; 3],
+    pub(crate) holders: [Option<ReleaseIndex>; 3],
     /// Oldest first.
-    pub(crate) moves: Vec<Moved>,
+    pub(crate) lane_moves: Vec<LaneMove>,
     /// Revision of the deployment, incremented when a holder or a soaking lane changes.
-    pub(crate) revision: i64,
+    pub(crate) deployment_revision: i64,
 }
 
 /// The revisions and states that a decision depends on. A concurrent change of one of them makes the decision stale.
@@ -98,13 +98,13 @@ pub(crate) struct Model {
 pub(crate) struct DecisionBasis {
     release: i64,
     lanes: Option<i64>,
-    returned: Vec<(Number, StateName)>,
+    returned: Vec<(ReleaseIndex, StateName)>,
 }
 
 impl Model {
     /// Creates a draft for each target lane, with one binding each.
-    pub(crate) fn new(targets: &[Option<Place>]) -> Self {
-        let draft = |target: &Option<Place>| ReleaseRecord {
+    pub(crate) fn new(targets: &[Option<LaneIndex>]) -> Self {
+        let draft = |target: &Option<LaneIndex>| ReleaseRecord {
             state: StateName::Draft,
             target: *target,
             rolling: None,
@@ -114,91 +114,91 @@ impl Model {
             // Creation and one binding.
             changes: 2,
         };
-        Self { releases: targets.iter().map(draft).collect(), holders: [None; 3], moves: Vec::new(), revision: 1 }
+        Self { releases: targets.iter().map(draft).collect(), holders: [None; 3], lane_moves: Vec::new(), deployment_revision: 1 }
     }
 
     /// Applies an operation.
     ///
     /// # Errors
     /// The refusal; the model is unchanged.
-    pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refused> {
-        let before = (self.holders, self.soaking());
+    pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
+        let before = (self.holders, self.soaking_lanes());
         match operation {
-            Operation::Edit(release) => self.edit(*release)?,
-            Operation::Submit(release) => self.step(*release, StateName::Draft, StateName::ReviewReady)?,
-            Operation::Reopen(release) => self.step(*release, StateName::ReviewReady, StateName::Draft)?,
-            Operation::Say(release, verdict) => self.say(*release, *verdict),
+            Operation::Bind(release) => self.bind(*release)?,
+            Operation::Submit(release) => self.change_state(*release, StateName::Draft, StateName::ReviewReady)?,
+            Operation::Reopen(release) => self.change_state(*release, StateName::ReviewReady, StateName::Draft)?,
+            Operation::Review(release, verdict) => self.review(*release, *verdict),
             Operation::Approve(release) => self.approve(*release)?,
             Operation::Activate(release, taking) => self.activate(*release, taking)?,
             Operation::Advance(release) => self.advance(*release)?,
             Operation::Retire(release) => self.retire(*release)?,
             Operation::RollBack(release, lane) => self.roll_back(*release, *lane)?,
         }
-        if (self.holders, self.soaking()) != before {
-            self.revision += 1;
+        if (self.holders, self.soaking_lanes()) != before {
+            self.deployment_revision += 1;
         }
         Ok(())
     }
 
     /// What a decision of this operation depends on now. A decision is stale once this value differs.
-    pub(crate) fn ground(&self, operation: &Operation) -> DecisionBasis {
+    pub(crate) fn decision_basis(&self, operation: &Operation) -> DecisionBasis {
         let (release, lanes, returned) = match operation {
-            Operation::Edit(release)
+            Operation::Bind(release)
             | Operation::Submit(release)
             | Operation::Reopen(release)
-            | Operation::Say(release, _)
+            | Operation::Review(release, _)
             | Operation::Approve(release) => (*release, false, Vec::new()),
             Operation::Activate(release, _) | Operation::Advance(release) | Operation::Retire(release) => {
                 (*release, true, Vec::new())
             }
-            Operation::RollBack(release, lane) => (*release, true, self.ways_back(*release, *lane)),
+            Operation::RollBack(release, lane) => (*release, true, self.lane_rollbacks(*release, *lane)),
         };
         let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
-        DecisionBasis { release: self.releases[release].changes, lanes: lanes.then_some(self.revision), returned }
+        DecisionBasis { release: self.releases[release].changes, lanes: lanes.then_some(self.deployment_revision), returned }
     }
 
     /// The current lanes of the rollouts in progress.
-    pub(crate) fn soaking(&self) -> BTreeSet<Place> {
+    pub(crate) fn soaking_lanes(&self) -> BTreeSet<LaneIndex> {
         let rolling = self.releases.iter().filter_map(|record| record.rolling.as_ref());
         rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
     }
 
     /// Former and current holders of the lane, latest last, without releases that were rolled back from it.
-    pub(crate) fn former(&self, lane: Place) -> Vec<Number> {
-        let mut former: Vec<Number> = Vec::new();
-        for moved in self.moves.iter().filter(|moved| moved.lane == lane) {
+    pub(crate) fn former_holders(&self, lane: LaneIndex) -> Vec<ReleaseIndex> {
+        let mut former: Vec<ReleaseIndex> = Vec::new();
+        for moved in self.lane_moves.iter().filter(|moved| moved.lane == lane) {
             if let Some(to) = moved.to {
                 former.retain(|other| *other != to);
                 former.push(to);
             }
         }
-        former.retain(|other| !self.taken_back(*other, lane));
+        former.retain(|other| !self.was_rolled_back_from(*other, lane));
         former
     }
 
-    pub(crate) fn taken_back(&self, release: Number, lane: Place) -> bool {
-        let is_rollback = |moved: &Moved| moved.reason == MoveReason::Rollback && moved.from == Some(release);
-        self.moves.iter().any(|moved| moved.lane == lane && is_rollback(moved))
+    pub(crate) fn was_rolled_back_from(&self, release: ReleaseIndex, lane: LaneIndex) -> bool {
+        let is_rollback = |moved: &LaneMove| moved.reason == MoveReason::Rollback && moved.from == Some(release);
+        self.lane_moves.iter().any(|moved| moved.lane == lane && is_rollback(moved))
     }
 
     /// Whether the current bindings are approved and no later verdict is negative.
-    pub(crate) fn is_approved(&self, release: Number) -> bool {
+    pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { edition, verdicts, .. } = &self.releases[release];
         let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
 
-    fn edit(&mut self, release: Number) -> Result<(), Refused> {
+    fn bind(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
         let record = &mut self.releases[release];
         if record.state != StateName::Draft {
-            return Err(Refused::plain("release_not_editable"));
+            return Err(Refusal::with_code("release_not_editable"));
         }
         record.edition += 1;
         record.changes += 1;
         Ok(())
     }
 
-    fn step(&mut self, release: Number, from: StateName, to: StateName) -> Result<(), Refused> {
+    fn change_state(&mut self, release: ReleaseIndex, from: StateName, to: StateName) -> Result<(), Refusal> {
         if self.releases[release].state != from {
             return Err(self.invalid_transition(release));
         }
@@ -207,7 +207,7 @@ impl Model {
         Ok(())
     }
 
-    fn say(&mut self, release: Number, verdict: Verdict) {
+    fn review(&mut self, release: ReleaseIndex, verdict: Verdict) {
         let record = &mut self.releases[release];
         record.verdicts.push((verdict, record.edition));
         record.changes += 1;
@@ -216,129 +216,129 @@ impl Model {
         }
         // A verdict on an active release is part of the responses for its lanes.
         if record.state == StateName::Active {
-            self.revision += 1;
+            self.deployment_revision += 1;
         }
     }
 
-    fn approve(&mut self, release: Number) -> Result<(), Refused> {
+    fn approve(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
         if self.releases[release].state == StateName::ReviewReady && !self.is_approved(release) {
-            return Err(Refused::plain("approval_required"));
+            return Err(Refusal::with_code("approval_required"));
         }
-        self.step(release, StateName::ReviewReady, StateName::Approved)
+        self.change_state(release, StateName::ReviewReady, StateName::Approved)
     }
 
-    fn activate(&mut self, release: Number, taking: &Taking) -> Result<(), Refused> {
+    fn activate(&mut self, release: ReleaseIndex, taking: &LaneSelection) -> Result<(), Refusal> {
         let ReleaseRecord { state, target, rolling, .. } = &self.releases[release];
         if ![StateName::Approved, StateName::Active].contains(state) {
             return Err(self.invalid_transition(release));
         }
-        let is_targeted = |lane: &Place| target.is_none_or(|target| target == *lane);
-        let (named, lanes): (&[Place], Vec<Place>) = match taking {
-            Taking::All => (&[], PLACES.into_iter().filter(is_targeted).collect()),
-            Taking::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
-            Taking::Plan(plan) => (plan, vec![plan[0]]),
+        let is_targeted = |lane: &LaneIndex| target.is_none_or(|target| target == *lane);
+        let (named, lanes): (&[LaneIndex], Vec<LaneIndex>) = match taking {
+            LaneSelection::All => (&[], LANES.into_iter().filter(is_targeted).collect()),
+            LaneSelection::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
+            LaneSelection::Plan(plan) => (plan, vec![plan[0]]),
         };
         if !named.iter().all(is_targeted) {
-            return Err(Refused::plain("lane_not_targeted"));
+            return Err(Refusal::with_code("lane_not_targeted"));
         }
-        let lanes: Vec<Place> = lanes.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
+        let lanes: Vec<LaneIndex> = lanes.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
         if lanes.is_empty() {
             return Err(self.invalid_transition(release));
         }
-        let planned = matches!(taking, Taking::Plan(_));
+        let planned = matches!(taking, LaneSelection::Plan(_));
         if planned && rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
-            return Err(Refused::plain("rollout_in_progress"));
+            return Err(Refusal::with_code("rollout_in_progress"));
         }
         if !self.is_approved(release) {
-            return Err(Refused::plain("approval_required"));
+            return Err(Refusal::with_code("approval_required"));
         }
-        if let Taking::Plan(plan) = taking {
+        if let LaneSelection::Plan(plan) = taking {
             let started = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
             self.releases[release].rolling = Some(started);
         }
-        self.take(release, &lanes, MoveReason::Activation);
+        self.assign_lanes(release, &lanes, MoveReason::Activation);
         Ok(())
     }
 
-    fn advance(&mut self, release: Number) -> Result<(), Refused> {
+    fn advance(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
         let rolling = self.releases[release].rolling.as_ref();
         let Some(current) = rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS) else {
-            return Err(Refused::plain("rollout_not_in_progress"));
+            return Err(Refusal::with_code("rollout_not_in_progress"));
         };
         let Some(next) = current.plan.get(current.index + 1).copied() else {
-            self.set_status(release, RolloutRecord::COMPLETED);
+            self.set_rollout_status(release, RolloutRecord::COMPLETED);
             self.releases[release].changes += 1;
             return Ok(());
         };
         if !self.is_approved(release) {
-            return Err(Refused::plain("approval_required"));
+            return Err(Refusal::with_code("approval_required"));
         }
         if let Some(rolling) = &mut self.releases[release].rolling {
             rolling.index += 1;
         }
-        let lanes: &[Place] = if self.holders[next] == Some(release) { &[] } else { &[next] };
-        self.take(release, lanes, MoveReason::Advance);
+        let lanes: &[LaneIndex] = if self.holders[next] == Some(release) { &[] } else { &[next] };
+        self.assign_lanes(release, lanes, MoveReason::Advance);
         Ok(())
     }
 
-    fn retire(&mut self, release: Number) -> Result<(), Refused> {
+    fn retire(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
         if self.releases[release].state == StateName::Retired {
             return Err(self.invalid_transition(release));
         }
-        for lane in PLACES.into_iter().filter(|lane| self.holders[*lane] == Some(release)).collect::<Vec<_>>() {
+        for lane in LANES.into_iter().filter(|lane| self.holders[*lane] == Some(release)).collect::<Vec<_>>() {
             self.move_lane(lane, None, MoveReason::Retirement);
         }
         self.releases[release].state = StateName::Retired;
-        self.settle(release);
+        self.derive_states(release);
         Ok(())
     }
 
-    fn roll_back(&mut self, release: Number, lane: Option<Place>) -> Result<(), Refused> {
+    fn roll_back(&mut self, release: ReleaseIndex, lane: Option<LaneIndex>) -> Result<(), Refusal> {
         if self.releases[release].state != StateName::Active {
             return Err(self.invalid_transition(release));
         }
-        let rollbacks = self.ways_back(release, lane);
+        let rollbacks = self.lane_rollbacks(release, lane);
         if rollbacks.is_empty() {
-            return Err(Refused::plain("no_previous_release"));
+            return Err(Refusal::with_code("no_previous_release"));
         }
         for (lane, to) in rollbacks {
             self.move_lane(lane, Some(to), MoveReason::Rollback);
         }
         // A rollback stops the rollout at any lane.
-        self.stop(release);
-        self.settle(release);
+        self.stop_rollout(release);
+        self.derive_states(release);
         Ok(())
     }
 
     /// The lanes that a rollback changes, each with its next holder: the latest former holder that was not rolled back
     /// from the lane and is not retired.
-    fn ways_back(&self, release: Number, lane: Option<Place>) -> Vec<(Place, Number)> {
-        let held = PLACES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
+    fn lane_rollbacks(&self, release: ReleaseIndex, lane: Option<LaneIndex>) -> Vec<(LaneIndex, ReleaseIndex)> {
+        let held = LANES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
         let held = held.filter(|it| self.holders[*it] == Some(release));
-        let next_holder = |lane: Place| {
-            let is_candidate = |to: &Number| *to != release && self.releases[*to].state != StateName::Retired;
-            self.former(lane).into_iter().rev().find(is_candidate).map(|to| (lane, to))
+        let next_holder = |lane: LaneIndex| {
+            let is_candidate = |to: &ReleaseIndex| *to != release && self.releases[*to].state != StateName::Retired;
+            self.former_holders(lane).into_iter().rev().find(is_candidate).map(|to| (lane, to))
         };
         held.filter_map(next_holder).collect()
     }
 
-    fn take(&mut self, release: Number, lanes: &[Place], reason: MoveReason) {
+    fn assign_lanes(&mut self, release: ReleaseIndex, lanes: &[LaneIndex], reason: MoveReason) {
         for lane in lanes {
             let replaced = self.holders[*lane];
             self.releases[release].supersedes = self.releases[release].supersedes.or(replaced);
             self.move_lane(*lane, Some(release), reason);
         }
-        self.settle(release);
+        self.derive_states(release);
     }
 
-    fn move_lane(&mut self, lane: Place, to: Option<Number>, reason: MoveReason) {
+    fn move_lane(&mut self, lane: LaneIndex, to: Option<ReleaseIndex>, reason: MoveReason) {
         let from = std::mem::replace(&mut self.holders[lane], to);
-        self.moves.push(Moved { lane, from, to, reason, revision: self.revision + 1 });
+        self.lane_moves.push(LaneMove { lane, from, to, reason, revision: self.deployment_revision + 1 });
     }
 
     /// Derives states from the holders of lanes. A holder is active; an active release that lost all lanes is
     /// superseded. Losing the current lane of a rollout stops that rollout.
-    fn settle(&mut self, acting: Number) {
+    fn derive_states(&mut self, acting: ReleaseIndex) {
         for number in 0..self.releases.len() {
             let holds = self.holders.contains(&Some(number));
             let record = &self.releases[number];
@@ -355,27 +355,27 @@ impl Model {
             }
             self.releases[number].state = state;
             if lost {
-                self.stop(number);
+                self.stop_rollout(number);
             }
         }
     }
 
-    fn stop(&mut self, release: Number) {
+    fn stop_rollout(&mut self, release: ReleaseIndex) {
         if self.releases[release].rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
-            self.set_status(release, RolloutRecord::ROLLED_BACK);
+            self.set_rollout_status(release, RolloutRecord::ROLLED_BACK);
         }
     }
 
-    fn set_status(&mut self, release: Number, status: u8) {
+    fn set_rollout_status(&mut self, release: ReleaseIndex, status: u8) {
         if let Some(rolling) = &mut self.releases[release].rolling {
             rolling.status = status;
         }
     }
 
-    fn invalid_transition(&self, release: Number) -> Refused {
+    fn invalid_transition(&self, release: ReleaseIndex) -> Refusal {
         let ReleaseRecord { state, target, .. } = &self.releases[release];
-        let is_held = |lane: &Place| self.holders[*lane] == Some(release);
-        let holds_all = PLACES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
+        let is_held = |lane: &LaneIndex| self.holders[*lane] == Some(release);
+        let holds_all = LANES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
         let successors = match state {
             StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
             StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
@@ -385,6 +385,6 @@ impl Model {
             StateName::Superseded => vec![StateName::Retired],
             StateName::Retired => Vec::new(),
         };
-        Refused { code: "invalid_transition", from: Some((*state, successors)) }
+        Refusal { code: "invalid_transition", state_and_successors: Some((*state, successors)) }
     }
 }

@@ -3,7 +3,7 @@
 mod transcript;
 
 use crate::{
-    file::Scenario,
+    scenario_file::Scenario,
     policy::{self, RunRequest},
 };
 use fairway_domain::{
@@ -18,22 +18,22 @@ use fairway_domain::{
     },
     execution::{
         Payload,
-        outward::HttpCallError,
-        plan::{BoundAsset, BoundServer, BoundTool, RunFacts, RunPlan, Source},
+        http_call::HttpCallError,
+        plan::{BoundAsset, BoundServer, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
         provider::{Completion, ProviderError, ToolCall},
-        routing::{Answer as RouteAnswer, Attempt, Question, Routing},
-        run::{Cut, Outside, History, Run, Subject, Turn},
+        routing::{ModelResponse as RouteAnswer, Attempt, ModelRequest, Routing},
+        run::{Interruption, Env, History, Run, RunInput, RunEffect},
         tool::ToolFailure,
     },
     flow::{Flow, parse_yaml},
     guardrail::Guardrails,
     hook::{Hook, HookResponse, HookError, Hooks},
-    id::{ExecutionId, Ids, WorkloadId},
-    memory::{BoundMemory, StoredTurn, MemoryPlace, RecalledTurns, MemoryConfig, SessionId, digest},
+    id::{ExecutionId, IdSource, WorkloadId},
+    memory::{BoundMemory, StoredTurn, ConversationKey, RecalledTurns, MemoryConfig, SessionId, turn_digest},
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
-        composition::{Body, ComposedPrompt},
+        composition::{IncludedBody, ComposedPrompt},
     },
     redaction::Redactor,
     release::lane::Lane,
@@ -50,16 +50,16 @@ use std::{
     },
     time::Duration,
 };
-use transcript::{write_model_call, tell_end, tell_hook, tell_problem, tell_text, write_tool_call};
+use transcript::{write_model_call, write_outcome, write_hook_call, write_problem, write_text, write_tool_call};
 use uuid::Uuid;
 
 /// Longer texts appear in the transcript only by their length in bytes.
-const TOLD: usize = 400;
+const MAX_TEXT_BYTES: usize = 400;
 
 /// A scripted response of the provider.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct ScriptedResponse {
     text: Option<String>,
     /// Requested tool calls: name and arguments as text.
     #[serde(default)]
@@ -84,8 +84,8 @@ const fn once() -> usize {
     1
 }
 
-impl Answer {
-    fn given(&self) -> Result<Completion, ProviderError> {
+impl ScriptedResponse {
+    fn completion(&self) -> Result<Completion, ProviderError> {
         match &self.error {
             Some(code) => Err(ProviderError::ALL.into_iter().find(|error| error.code() == code).unwrap()),
             None => {
@@ -105,11 +105,11 @@ impl Answer {
     }
 }
 
-fn parse_interruption(name: &str) -> Cut {
+fn parse_interruption(name: &str) -> Interruption {
     match name {
-        "overdue" => Cut::Overdue,
-        "lease_lost" => Cut::LeaseLost,
-        "suspended" => Cut::Suspended,
+        "overdue" => Interruption::DeadlineExceeded,
+        "lease_lost" => Interruption::LeaseLost,
+        "suspended" => Interruption::WorkloadStopped,
         _ => panic!("unknown interruption: {name}"),
     }
 }
@@ -126,7 +126,7 @@ impl Clock for FixedEnv {
     }
 }
 
-impl Ids for FixedEnv {
+impl IdSource for FixedEnv {
     fn fresh(&self) -> Uuid {
         Uuid::from_u64_pair(0x7000, self.count.fetch_add(1, Ordering::Relaxed))
     }
@@ -148,8 +148,8 @@ pub(crate) fn has_flow(scenario: &Scenario) -> bool {
 }
 
 /// The transcript of each run, from its decision to its end.
-pub(crate) fn told(scenario: &Scenario) -> String {
-    let plan = match plan(scenario) {
+pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
+    let plan = match run_plan(scenario) {
         Ok(plan) => plan,
         Err(refused) => return refused,
     };
@@ -158,7 +158,7 @@ pub(crate) fn told(scenario: &Scenario) -> String {
         if runs.len() > 1 {
             writeln!(out, "run {}", index + 1).unwrap();
         }
-        run(scenario, &plan, request, &mut out);
+        execute_run(scenario, &plan, request, &mut out);
     }
     out
 }
@@ -167,18 +167,18 @@ pub(crate) fn told(scenario: &Scenario) -> String {
 ///
 /// # Errors
 /// The transcript of all refusals.
-fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
+fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
     let mut refusals = String::new();
-    let policy = policy::policy(scenario).map_err(|refusal| refusals.push_str(&refusal));
+    let policy = policy::compile_policy(scenario).map_err(|refusal| refusals.push_str(&refusal));
     let flow = scenario.section("flow.yaml").map_or_else(|| Ok(Flow::implicit()), parse_yaml);
-    let flow = flow.map_err(|problems| problems.iter().for_each(|problem| tell_problem(problem, &mut refusals)));
-    let prompt = scenario.json::<Value>("prompt.json").map(|content| prompt(scenario, &content, &mut refusals));
+    let flow = flow.map_err(|problems| problems.iter().for_each(|problem| write_problem(problem, &mut refusals)));
+    let prompt = scenario.json::<Value>("prompt.json").map(|content| compose_prompt(scenario, &content, &mut refusals));
     let model_policy: Option<Value> = scenario.json("model_policy.json");
     let model_policy = model_policy.map(|content| ModelPolicy::parse(&content).unwrap());
     let profile = scenario.json("sovereignty.json").map(|content: Value| SovereigntyProfile::parse(&content).unwrap());
     let residencies: BTreeMap<String, String> = scenario.json("residencies.json").unwrap_or_default();
     let residency = |slot: &str| residencies.get(slot).map(String::as_str);
-    let routing = model_policy.as_ref().map(|policy| Routing::of(policy, profile.as_ref(), residency));
+    let routing = model_policy.as_ref().map(|policy| Routing::for_policy(policy, profile.as_ref(), residency));
     let (Ok(policy), Ok(flow), true) = (policy, flow, refusals.is_empty()) else { return Err(refusals) };
     let bound = [
         (AssetKind::PolicyBundle, "policy.json"),
@@ -189,7 +189,7 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
     let bound = bound.into_iter().filter_map(|(role, name)| {
         let text = scenario.section(name)?;
         let slug = format!("desk-{}", name.split('.').next().unwrap().replace('_', "-"));
-        let source = Source {
+        let source = SourceVersion {
             reference: format!("{slug}@v1"),
             checksum: Checksum::of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
@@ -202,11 +202,11 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         prompt: prompt.flatten(),
         model_policy,
         routing: routing.unwrap_or_default(),
-        bound: bound.collect(),
+        bound_assets: bound.collect(),
         sovereignty: None,
         knowledge: Vec::new(),
-        memory: memory(scenario),
-        tools: tools(scenario),
+        memory: bound_memory(scenario),
+        tools: bound_tools(scenario),
         guardrails: guardrails(scenario),
         hooks: hooks(scenario),
         sandbox: None,
@@ -217,7 +217,7 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
 }
 
 /// The bound tools. The asset slug derives from the tool's name; a tool of an MCP server carries its server.
-fn tools(scenario: &Scenario) -> Vec<BoundTool> {
+fn bound_tools(scenario: &Scenario) -> Vec<BoundTool> {
     let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
     let servers: BTreeMap<String, Value> = scenario.json("servers.json").unwrap_or_default();
     let server = |slug: &str| {
@@ -233,7 +233,7 @@ fn tools(scenario: &Scenario) -> Vec<BoundTool> {
         content::check(AssetKind::ToolDefinition, &content).unwrap();
         let (tool, text) = (Tool::parse(&content).unwrap(), content.to_string());
         let slug = format!("{}-tool", tool.name.replace('_', "-"));
-        let source = Source {
+        let source = SourceVersion {
             reference: format!("{slug}@v1"),
             checksum: Checksum::of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
@@ -259,16 +259,16 @@ fn hooks(scenario: &Scenario) -> Hooks {
         let rules = content.remove("rules").map(|rules| CompiledPolicy::compile(&json!({ "rules": rules })).unwrap());
         let content = Value::Object(content);
         content::check(AssetKind::HookDefinition, &content).unwrap();
-        Hook::of(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
+        Hook::parse(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
     });
-    Hooks::of(hooks.collect())
+    Hooks::sorted(hooks.collect())
 }
 
 /// The bound memory. With one, every run belongs to a conversation.
-fn memory(scenario: &Scenario) -> Option<BoundMemory> {
+fn bound_memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
-    let remembering = MemoryConfig::read(&content).unwrap();
-    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
+    let remembering = MemoryConfig::parse(&content).unwrap();
+    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), config: remembering })
 }
 
 /// The history of the conversation: questions with their answers, or unavailable without `conversation_history.json`.
@@ -278,7 +278,7 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     };
     let stored = |(said, answered): (String, String)| StoredTurn {
         execution_id: Uuid::from_u128(8).into(),
-        digest: digest(&said, &answered, [7; 16]),
+        digest: turn_digest(&said, &answered, [7; 16]),
         said,
         answered,
         remembered_at: now,
@@ -287,10 +287,10 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     History::Read(Vec::new(), RecalledTurns { erasure: None, turns: turns.into_iter().map(stored).collect() })
 }
 
-fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
+fn compose_prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
     let bodies: BTreeMap<String, Value> = scenario.json("included.json").unwrap_or_default();
     let composed = PromptTemplate::parse(content).and_then(|template| {
-        template.compose(|reference| Body::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
+        template.compose(|reference| IncludedBody::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
     });
     let refusal = |refusal: fairway_domain::prompt::PromptRefusal| {
         let offset = refusal.offset().unwrap_or_default();
@@ -299,10 +299,10 @@ fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<
     composed.map_err(refusal).ok()
 }
 
-fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
-    let facts = RunFacts {
+fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
+    let facts = PolicyAttributes {
         actor: request.actor.clone(),
-        actor_kind: request.kind().to_owned().leak(),
+        actor_kind: request.actor_kind().to_owned().leak(),
         groups: request.groups.clone(),
         roles: request.roles.clone(),
         workload_slug: request.workload.clone(),
@@ -311,25 +311,25 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
         lane: Lane::parse(&request.lane).unwrap(),
     };
     let decision = facts.decide(plan, &request.inputs, request.now);
-    policy::tell("decided", &decision, out);
+    policy::write_decision("decided", &decision, out);
     if decision.outcome == fairway_domain::policy::Outcome::Deny {
         writeln!(out, "ended: denied before it began").unwrap();
         return;
     }
     let env = FixedEnv { now: request.now, count: AtomicU64::new(0) };
     let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
-    let input = Subject {
+    let input = RunInput {
         execution_id: ExecutionId::from(env.fresh()),
         plan,
-        facts: &facts,
-        given: &request.inputs,
-        sent: &payload,
-        sent_digest: payload.digest(),
+        policy_attributes: &facts,
+        inputs: &request.inputs,
+        stored_inputs: &payload,
+        input_digest: payload.digest(),
     };
     let redactor = Redactor::default();
-    let run_env = Outside { clock: &env, ids: &env, redactor: &redactor };
+    let run_env = Env { clock: &env, ids: &env, redactor: &redactor };
     let mut run = Run::new(input, decision, run_env).with_conversation();
-    let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
+    let answers: Vec<ScriptedResponse> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut effect = run.start();
     let hook_answers: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
@@ -338,24 +338,24 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
     let mut tool_results = tool_results.into_iter();
     loop {
         effect = match effect {
-            Turn::Recall => run.recalled(conversation_history(scenario, request.now)),
-            Turn::Ask(question) => match call_model(&question, &mut answers, out) {
-                CallOutcome::Answered(answer) => run.answered(answer),
-                CallOutcome::Cut(cut) => return tell_end(&run.conclude(Some(cut)), out),
+            RunEffect::LoadHistory => run.on_history(conversation_history(scenario, request.now)),
+            RunEffect::CallModel(question) => match call_model(&question, &mut answers, out) {
+                CallOutcome::Answered(answer) => run.on_model(answer),
+                CallOutcome::Cut(cut) => return write_outcome(&run.finish(Some(cut)), out),
                 CallOutcome::Unanswered => return,
             },
-            Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
-            Turn::CheckSchema(check) => run.on_schema_check(check.run()),
-            Turn::Hook(call) => {
-                tell_hook(&call, out);
+            RunEffect::CheckGuardrails(looking) => run.on_guardrail(Some(looking.run(&redactor))),
+            RunEffect::CheckSchema(check) => run.on_schema_check(check.run()),
+            RunEffect::CallHook(call) => {
+                write_hook_call(&call, out);
                 let Some(response) = hook_answers.next() else {
                     writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
                 let failure = response.get("error").and_then(Value::as_str).and_then(HttpCallError::from_code);
-                run.hooked(failure.map_or_else(|| HookResponse::read(response), |error| Err(HookError::Call(error))))
+                run.on_hook(failure.map_or_else(|| HookResponse::parse(response), |error| Err(HookError::Call(error))))
             }
-            Turn::CallTool(request) => {
+            RunEffect::CallTool(request) => {
                 write_tool_call(&request, out);
                 let Some(response) = tool_results.next() else {
                     writeln!(out, "(the script has no answer to this)").unwrap();
@@ -363,27 +363,27 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
                 };
                 if let Some(cut) = response.get("cut").and_then(Value::as_str) {
                     writeln!(out, "stopped: {cut}").unwrap();
-                    return tell_end(&run.conclude(Some(parse_interruption(cut))), out);
+                    return write_outcome(&run.finish(Some(parse_interruption(cut))), out);
                 }
                 let drift =
-                    response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::spelled)));
+                    response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::parse)));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
-                run.called(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
+                run.on_tool(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
             }
-            Turn::Reserve => run.reserved(),
-            Turn::Check | Turn::LookUp(_) => panic!("a scenario cannot bind a knowledge base"),
-            Turn::Ended => break,
+            RunEffect::Reserve => run.on_reservation(),
+            RunEffect::CheckContracts | RunEffect::RetrieveDocuments(_) => panic!("a scenario cannot bind a knowledge base"),
+            RunEffect::Ended => break,
         };
     }
-    let mut ended = run.conclude(None);
+    let mut ended = run.finish(None);
     let session = SessionId::parse("s-1").unwrap();
-    let place = MemoryPlace::of(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let written = ended.remember((input.execution_id, place), &[], Some(&[]), run_env);
-    tell_end(&ended, out);
+    let place = ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let written = ended.evaluate_turn((input.execution_id, place), &[], Some(&[]), run_env);
+    write_outcome(&ended, out);
     if let Some(written) = written {
-        tell_text("remembered", &written.turn.said, out);
-        tell_text("  and its answer", &written.turn.answered, out);
+        write_text("remembered", &written.turn.said, out);
+        write_text("  and its answer", &written.turn.answered, out);
     }
     let unused = answers.count();
     if unused > 0 {
@@ -394,16 +394,16 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut Stri
 /// The outcome of a model request.
 enum CallOutcome {
     Answered(RouteAnswer),
-    Cut(Cut),
+    Cut(Interruption),
     Unanswered,
 }
 
 /// Sends a model request to its routes in order, as the engine does.
-fn call_model(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mut String) -> CallOutcome {
+fn call_model(question: &ModelRequest, answers: &mut impl Iterator<Item = ScriptedResponse>, out: &mut String) -> CallOutcome {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
     while let Some(next) = question.next(&attempts) {
-        let pause = next.pause;
+        let pause = next.delay;
         if !pause.is_zero() {
             writeln!(out, "waited: {} ms", pause.as_millis()).unwrap();
         }
@@ -416,15 +416,15 @@ fn call_model(question: &Question, answers: &mut impl Iterator<Item = Answer>, o
             writeln!(out, "stopped: {cut}").unwrap();
             return CallOutcome::Cut(parse_interruption(cut));
         }
-        let completion = answer.given();
+        let completion = answer.completion();
         let retry_after = answer.retry_after.map(Duration::from_secs);
         let result = completion.as_ref().map(drop).map_err(|error| *error);
         attempts.push(Attempt { route: next.route, result, retry_after, latency: Duration::ZERO });
         match completion {
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
-                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
-                return CallOutcome::Answered(RouteAnswer { attempts, was_told: false, completion: Ok(completion) });
+                write_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
+                return CallOutcome::Answered(RouteAnswer { attempts, was_streamed: false, completion: Ok(completion) });
             }
             Err(error) => {
                 writeln!(out, "answered: {}", error.code()).unwrap();
@@ -432,5 +432,5 @@ fn call_model(question: &Question, answers: &mut impl Iterator<Item = Answer>, o
             }
         }
     }
-    CallOutcome::Answered(RouteAnswer { attempts, was_told: false, completion: Err(failure) })
+    CallOutcome::Answered(RouteAnswer { attempts, was_streamed: false, completion: Err(failure) })
 }

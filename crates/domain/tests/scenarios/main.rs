@@ -4,7 +4,7 @@
 //! transcripts; a person reviews the difference.
 
 #[cfg(test)]
-mod file;
+mod scenario_file;
 #[cfg(test)]
 mod flow;
 #[cfg(test)]
@@ -12,18 +12,18 @@ mod policy;
 
 #[cfg(test)]
 mod tests {
-    use super::{file::Scenario, flow, policy};
+    use super::{scenario_file::Scenario, flow, policy};
     use std::collections::BTreeSet;
 
     const MIN_SCENARIOS: usize = 40;
 
     /// The actual transcript of a scenario.
-    fn told(scenario: &Scenario) -> String {
-        if flow::has_flow(scenario) { flow::told(scenario) } else { policy::told(scenario) }
+    fn actual_transcript(scenario: &Scenario) -> String {
+        if flow::has_flow(scenario) { flow::flow_transcript(scenario) } else { policy::policy_transcript(scenario) }
     }
 
     fn compare_transcript(scenario: &Scenario) -> Result<(), String> {
-        let (actual, expected) = (told(scenario), scenario.transcript());
+        let (actual, expected) = (actual_transcript(scenario), scenario.expected_transcript());
         let mut lines = actual.lines().zip(expected.lines().chain(std::iter::repeat("(nothing)"))).enumerate();
         if actual == expected {
             return Ok(());
@@ -36,9 +36,9 @@ mod tests {
     #[test]
     fn scenarios_match_their_transcripts() {
         if is_accepting_transcripts() {
-            Scenario::all().iter().for_each(|scenario| scenario.accept(&told(scenario)));
+            Scenario::load_all().iter().for_each(|scenario| scenario.accept_transcript(&actual_transcript(scenario)));
         }
-        let wrong: Vec<String> = Scenario::all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
+        let wrong: Vec<String> = Scenario::load_all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
         assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", wrong.join("\n\n"));
     }
 
@@ -47,13 +47,13 @@ mod tests {
         if is_accepting_transcripts() {
             return;
         }
-        let all = Scenario::all();
+        let all = Scenario::load_all();
         assert!(all.len() >= MIN_SCENARIOS, "only {} scenarios", all.len());
         for scenario in &all {
-            assert!(scenario.transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
-            assert!(scenario.shows().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
+            assert!(scenario.expected_transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
+            assert!(scenario.description().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
         }
-        let sentences: BTreeSet<&str> = all.iter().map(Scenario::shows).collect();
+        let sentences: BTreeSet<&str> = all.iter().map(Scenario::description).collect();
         assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");
     }
 
@@ -62,15 +62,15 @@ mod tests {
         if is_accepting_transcripts() {
             return;
         }
-        for scenario in Scenario::all() {
+        for scenario in Scenario::load_all() {
             assert!(compare_transcript(&scenario).is_ok(), "{}", scenario.path.display());
-            let lines: Vec<&str> = scenario.transcript().lines().collect();
+            let lines: Vec<&str> = scenario.expected_transcript().lines().collect();
             let without_first = lines.iter().skip(1).fold(String::new(), |text, line| text + line + "\n");
             let without_last = lines.iter().rev().skip(1).rev().fold(String::new(), |text, line| text + line + "\n");
-            let with_more = scenario.transcript().to_owned() + "and more\n";
-            let changed = scenario.transcript().replacen(':', ";", 1);
+            let with_more = scenario.expected_transcript().to_owned() + "and more\n";
+            let changed = scenario.expected_transcript().replacen(':', ";", 1);
             for damaged in [without_first, without_last, with_more, changed, String::new()] {
-                assert!(compare_transcript(&scenario.with(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
+                assert!(compare_transcript(&scenario.with_transcript(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Transcripts of policy decisions.
 
-use crate::file::Scenario;
+use crate::scenario_file::Scenario;
 use fairway_domain::{
     policy::{CompiledPolicy, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     time::Timestamp,
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 #[serde(untagged)]
 enum Runs {
     One(Box<RunRequest>),
-    Several(Vec<RunRequest>),
+    Many(Vec<RunRequest>),
 }
 
 /// The request of a run. Missing fields have the defaults below.
@@ -50,13 +50,13 @@ impl Default for RunRequest {
 
 impl RunRequest {
     /// The kind of the actor: the part of its reference before the colon.
-    pub(crate) fn kind(&self) -> &str {
+    pub(crate) fn actor_kind(&self) -> &str {
         self.actor.split(':').next().unwrap()
     }
 
-    fn decision(&self, policy: &CompiledPolicy) -> PolicyDecision {
+    fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
         policy.decide(&PolicyInput {
-            actor: PolicyActor { reference: &self.actor, kind: self.kind(), groups: &self.groups, roles: &self.roles },
+            actor: PolicyActor { reference: &self.actor, kind: self.actor_kind(), groups: &self.groups, roles: &self.roles },
             workload: PolicyWorkload { slug: &self.workload, owner_ref: &self.owner, workload_id: "w-1" },
             release: PolicyRelease { release_id: "r-1", state: "active", environment: &self.environment },
             inputs: &self.inputs,
@@ -72,7 +72,7 @@ pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
     match scenario.json("run.json") {
         None => vec![RunRequest::default()],
         Some(Runs::One(run)) => vec![*run],
-        Some(Runs::Several(runs)) => runs,
+        Some(Runs::Many(runs)) => runs,
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
 ///
 /// # Errors
 /// The transcript of the problems.
-pub(crate) fn policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
+pub(crate) fn compile_policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
     let content: Value = scenario.json("policy.json").unwrap();
     let compiled = CompiledPolicy::compile(&content);
     let problems = match &compiled {
@@ -98,7 +98,7 @@ pub(crate) fn policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
 }
 
 /// Writes a decision with its matched rules and its obligations.
-pub(crate) fn tell(label: &str, decision: &PolicyDecision, out: &mut String) {
+pub(crate) fn write_decision(label: &str, decision: &PolicyDecision, out: &mut String) {
     writeln!(out, "{label}: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     if !decision.matched_rules.is_empty() {
         writeln!(out, "  matched: {}", decision.matched_rules.join(", ")).unwrap();
@@ -110,8 +110,8 @@ pub(crate) fn tell(label: &str, decision: &PolicyDecision, out: &mut String) {
 }
 
 /// The decisions of the policy for each run.
-pub(crate) fn told(scenario: &Scenario) -> String {
-    let policy = match policy(scenario) {
+pub(crate) fn policy_transcript(scenario: &Scenario) -> String {
+    let policy = match compile_policy(scenario) {
         Ok(policy) => policy,
         Err(refused) => return refused,
     };
@@ -120,7 +120,7 @@ pub(crate) fn told(scenario: &Scenario) -> String {
         if runs.len() > 1 {
             writeln!(out, "run {}", index + 1).unwrap();
         }
-        tell("decided", &run.decision(&policy), &mut out);
+        write_decision("decided", &run.decide(&policy), &mut out);
     }
     out
 }

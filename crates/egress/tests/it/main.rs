@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its listeners included")]
 
-mod answers;
-mod canary;
+mod responses;
+mod listener;
 mod names;
 mod proxies;
-mod spellings;
+mod address_notations;
 mod trust;

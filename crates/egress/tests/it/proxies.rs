@@ -1,6 +1,6 @@
 //! T37: proxies from the environment are ignored.
 
-use crate::canary::{CountingListener, Says, get};
+use crate::listener::{CountingListener, Reply, get};
 use fairway_egress::{Guard, Limits, Reach, Url};
 use std::{env, process::Stdio};
 use tokio::process::Command;
@@ -15,10 +15,10 @@ async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {
         let guard = Guard::new(Reach::Local, Vec::new()).with_allowed_origin(&Url::parse(&target).unwrap());
         let answer = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
-        assert_eq!(answer.whole().await.unwrap().as_ref(), b"fine");
+        assert_eq!(answer.read_all().await.unwrap().as_ref(), b"fine");
         return;
     }
-    let (target, proxy) = (CountingListener::start(Says::fine()).await, CountingListener::start(Says::fine()).await);
+    let (target, proxy) = (CountingListener::start(Reply::fine()).await, CountingListener::start(Reply::fine()).await);
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", "proxies::proxies_in_the_environment_are_not_used"]).stdout(Stdio::null());
     child.env(TARGET, format!("http://{}/", target.address)).env_remove("NO_PROXY").env_remove("no_proxy");
@@ -26,5 +26,5 @@ async fn proxies_in_the_environment_are_not_used() {
         child.env(name, format!("http://{}", proxy.address));
     }
     assert!(child.status().await.unwrap().success());
-    assert_eq!((target.taken(), proxy.taken()), (1, 0));
+    assert_eq!((target.connection_count(), proxy.connection_count()), (1, 0));
 }

@@ -1,6 +1,6 @@
 //! Trusted certificates: those of the public authorities and of the system, for the requested name.
 
-use crate::canary::{Script, get};
+use crate::listener::{ScriptedResolver, get};
 use fairway_egress::{Allowance, EgressError, Guard, Limits, Reach};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::{env, fs, net::SocketAddr, process::Stdio, sync::Arc};
@@ -20,9 +20,9 @@ const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 /// Sends a request to the listener at this port under a name.
 async fn request(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     let guard = Guard::new(Reach::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
-        .with_resolver(Script::of(&[&["127.0.0.1"]]));
+        .with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
     let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), Limits::default())?;
-    Ok(endpoint.send(get()).await?.whole().await?.to_vec())
+    Ok(endpoint.send(get()).await?.read_all().await?.to_vec())
 }
 
 /// A listener with a certificate for `house.example`, and its authority.

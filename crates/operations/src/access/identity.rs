@@ -2,7 +2,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, KnownPrincipal, Rights, Role},
+    access::{ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess, Rights, Role},
     id::{RequestId, TenantId},
     share_link::is_guest,
     tenant::DEFAULT_TENANT,
@@ -45,13 +45,13 @@ impl Services {
             return Ok(Caller { request_id, ..Caller::clone(&known) });
         }
         let caller = self.read_caller(mode, claims, request_id).await?;
-        self.remember(claims, &caller);
+        self.cache_caller(claims, &caller);
         Ok(caller)
     }
 
     /// Caches a caller that has any right: requests can invent names. A share link caller is never cached, because
     /// every request proves its link.
-    fn remember(&self, claims: &Claims, caller: &Caller) {
+    fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let has_a_say = !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
         if claims.actor.kind() != ActorKind::ShareLink && has_a_say {
             self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
@@ -70,19 +70,19 @@ impl Services {
         }
         match self.read_caller(mode, claims, request_id).await {
             Ok(caller) => {
-                self.remember(claims, &caller);
+                self.cache_caller(claims, &caller);
                 Ok(caller)
             }
             Err(Failure::NotFound) => {
                 let tenant = claims.tenant.ok_or(Failure::NotFound)?;
                 let access_revision =
-                    self.stores.access.access_revision(tenant).await?.ok_or(Failure::Corrupt("no such tenant"))?;
+                    self.stores.access.access_revision(tenant).await?.ok_or(Failure::Inconsistent("no such tenant"))?;
                 Ok(Caller {
                     tenant,
                     actor: claims.actor.clone(),
                     groups: claims.groups.clone(),
                     rights: Arc::new(Rights::new(Vec::new())),
-                    lanes: Arc::new(CallerLanes::of(&claims.actor, Vec::new())),
+                    lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, Vec::new())),
                     access_revision,
                     request_id,
                 })
@@ -94,7 +94,7 @@ impl Services {
     async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
-        let known = self.stores.access.principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
+        let known = self.stores.access.load_principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
         let rights = if claims.actor.kind() == ActorKind::System {
             system_rights(&claims.actor)
         } else {
@@ -112,7 +112,7 @@ impl Services {
             actor: claims.actor.clone(),
             groups: claims.groups.clone(),
             rights: Arc::new(rights),
-            lanes: Arc::new(CallerLanes::of(&claims.actor, known.lanes)),
+            lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, known.lanes)),
             access_revision: known.access_revision,
             request_id,
         })
@@ -128,7 +128,7 @@ fn system_rights(actor: &ActorRef) -> Rights {
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the
 /// default tenant, so that every feature can be tried. An actor that lost its roles keeps only what is left, so that
 /// permissions can be tried too.
-fn local_rights(actor: &ActorRef, known: &KnownPrincipal) -> Rights {
+fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT);
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
@@ -149,10 +149,10 @@ fn local_rights(actor: &ActorRef, known: &KnownPrincipal) -> Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{access::Permission, access::Place, store::Revision};
+    use fairway_domain::{access::Permission, access::ResourceScope, store::Revision};
 
-    fn known(ever_bound: bool) -> KnownPrincipal {
-        KnownPrincipal {
+    fn known(ever_bound: bool) -> PrincipalAccess {
+        PrincipalAccess {
             tenant: DEFAULT_TENANT.into(),
             ever_bound,
             grants: Vec::new(),
@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
-        let here = Place::tenant(DEFAULT_TENANT.into());
+        let here = ResourceScope::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
-        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &Place::PLATFORM));
+        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM));
         assert!(local_rights(&ada, &known(true)).is_empty());
-        assert!(local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &Place::PLATFORM));
+        assert!(local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM));
         assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Operation;
 use crate::{
-    Done, Failure, Services,
-    once::{ATTEMPTS, keyed},
+    Idempotent, Failure, Services,
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
     access::{ActorRef, Caller, principal_binding::PrincipalBinding},
@@ -50,9 +50,9 @@ impl Services {
         workload: WorkloadId,
         wanted: RequestedBinding,
         key: Option<&RequestKey>,
-    ) -> Result<Done<PrincipalBinding>, Failure> {
+    ) -> Result<Idempotent<PrincipalBinding>, Failure> {
         let (scope, workload) = self.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || self.bind_principal(caller, (scope, &workload), &wanted, key).await,
@@ -71,20 +71,20 @@ impl Services {
         RequestedBinding { principal, lane }: &RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<PrincipalBinding, Failure> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let held = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
             let change = match held {
                 // A key is stored only with a fact, so a request with a key writes the binding again.
                 Some(held) if held.lane == *lane && key.is_none() => return Ok(held),
                 Some(held) => held.rebind(workload, *lane, &self.stamp(caller)),
                 None => {
-                    let id: PrincipalBindingId = self.id();
+                    let id: PrincipalBindingId = self.new_id();
                     PrincipalBinding::bind(id, workload, (principal.clone(), *lane), &self.stamp(caller))?
                 }
             };
             let binding = change.next.clone();
-            let outcome = keyed(key, 200, binding.principal_binding_id.uuid());
-            match self.stores.principal_bindings.commit_principal(scope, change, outcome.as_ref()).await {
+            let outcome = keyed_outcome(key, 200, binding.principal_binding_id.uuid());
+            match self.stores.principal_bindings.commit_binding(scope, change, outcome.as_ref()).await {
                 Err(CommitError::Stale) => {}
                 committed => return Ok(committed.map(|()| binding)?),
             }
@@ -103,15 +103,15 @@ impl Services {
         principal: &ActorRef,
     ) -> Result<(), Failure> {
         let (scope, workload) = self.authorize_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
             let held = found.ok_or(Failure::NotFound)?;
             let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &self.stamp(caller));
-            match self.stores.principal_bindings.commit_end(scope, &held, fact).await {
+            match self.stores.principal_bindings.commit_removal(scope, &held, fact).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)

@@ -4,7 +4,7 @@ use fairway_domain::access::Permission;
 
 /// The permissions that an operation requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Demand {
+pub enum Requirement {
     /// No permission.
     Nothing,
     /// Any role in the tenant.
@@ -18,11 +18,11 @@ pub enum Demand {
     BelowWorkspace(Permission),
     /// Two permissions in the resource's scope. A caller without `view` gets 404; a caller with `view` and without
     /// `action` gets 403.
-    Place {
+    Resource {
         /// Makes the resource visible.
-        sees: Permission,
+        view: Permission,
         /// Allows the operation.
-        needs: Permission,
+        action: Permission,
     },
     /// Two permissions in the scope of a release. A caller that lacks `view` gets 403 with `view` if it has
     /// `workload.view`, else 404.
@@ -68,12 +68,12 @@ macro_rules! operations {
     };
 }
 
-const fn on_resource(sees: Permission, needs: Permission) -> Demand {
-    Demand::Place { sees, needs }
+const fn on_resource(sees: Permission, needs: Permission) -> Requirement {
+    Requirement::Resource { view: sees, action: needs }
 }
 
-const fn on_release(needs: Permission) -> Demand {
-    Demand::BelowWorkload { sees: Permission::ReleaseView, needs }
+const fn on_release(needs: Permission) -> Requirement {
+    Requirement::BelowWorkload { sees: Permission::ReleaseView, needs }
 }
 
 operations! {

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Operation,
-    aside::{WorkDeadline, Processor, busy},
+    blocking::{WorkDeadline, Processor, busy},
 };
 use fairway_domain::{
     access::Caller,
@@ -41,7 +41,7 @@ impl Services {
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
         let compare = move || Ok::<_, serde_json::Error>(diff(parse_content(one)?, parse_content(other)?));
-        processor.run(compare).await?.map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
+        processor.run(compare).await?.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))
     }
 
     pub(super) async fn version_of(

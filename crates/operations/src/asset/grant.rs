@@ -1,6 +1,6 @@
 //! Asset grants: granting and revoking access to assets.
 
-use crate::{Done, Failure, Services, access::Operation, once::keyed};
+use crate::{Idempotent, Failure, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{Caller, GrantScope},
     asset::grant::{AssetGrant, Grantee},
@@ -36,20 +36,20 @@ impl Services {
         (id, from): (AssetId, WorkspaceId),
         grantee: Grantee,
         key: Option<&RequestKey>,
-    ) -> Result<Done<AssetGrant>, Failure> {
+    ) -> Result<Idempotent<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
                 if let Grantee::Workspace(workspace) = grantee {
-                    let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
+                    let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
                     place.ok_or(Failure::NotFound)?;
                 }
-                let grant_id: AssetGrantId = self.id();
+                let grant_id: AssetGrantId = self.new_id();
                 let change = AssetGrant::create(grant_id, &asset, grantee, &self.stamp(caller))?;
                 let grant = change.next.clone();
-                let outcome = keyed(key, 201, grant_id.uuid());
+                let outcome = keyed_outcome(key, 201, grant_id.uuid());
                 self.stores.asset_grants.commit_grant(scope, change, outcome.as_ref()).await?;
                 Ok(grant)
             },
@@ -71,12 +71,12 @@ impl Services {
         let (scope, asset) = self.asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
         let held = self.stores.asset_grants.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
         let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.stamp(caller));
-        match self.stores.asset_grants.commit_end(scope, grant, fact).await {
+        match self.stores.asset_grants.commit_revocation(scope, grant, fact).await {
             // A concurrent request has revoked it.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }
-        self.wake.facts();
+        self.sequencer_wakeup.notify_facts();
         Ok(())
     }
 }

@@ -5,10 +5,10 @@
 
 use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
-    access::{Caller, Permission, Place},
+    access::{Caller, Permission, ResourceScope},
     asset::{
         Asset, VersionLabel,
-        impact::{Bound, BoundRelease, ImpactStore, Referrer, Target},
+        impact::{BindingTarget, BoundRelease, ImpactStore, Referrer, ReferenceTarget},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
     release::reference::MAX_REFERENCES,
@@ -32,7 +32,7 @@ const MAX_PATH_HOPS: usize = 2_000;
 
 /// Limits of the search.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct SearchLimits {
     /// Versions followed at each distance from the asset.
     versions: u32,
     /// Maximum distance from the asset.
@@ -42,7 +42,7 @@ struct Bounds {
 }
 
 /// A release has at most this many resolved references, so no release depends on a version further away.
-const SEARCH_LIMITS: Bounds = Bounds { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
+const SEARCH_LIMITS: SearchLimits = SearchLimits { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
 /// The dependents of an asset that the caller may see.
 #[derive(Clone, Debug, Default)]
@@ -104,17 +104,17 @@ impl Services {
             Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
             None => self.asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
-        let (hops, mut truncated) = follow(&*self.stores.impact, scope, &asset, SEARCH_LIMITS).await?;
-        let mut bound = self.stores.impact.binding_releases(scope, Bound::Asset(id), MAX_BINDINGS).await?;
+        let (hops, mut truncated) = find_referrers(&*self.stores.impact, scope, &asset, SEARCH_LIMITS).await?;
+        let mut bound = self.stores.impact.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;
         truncated |= is_full(&bound, MAX_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
-        let further = self.stores.impact.binding_releases(scope, Bound::Versions(&versions), MAX_BINDINGS).await?;
+        let further = self.stores.impact.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
         truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
         let seen = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
         let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
         let hops: Vec<Arc<Hop>> = hops.into_iter().map(Arc::new).collect();
-        let (releases, workloads, left_out) = impacted(caller, bound, &hops, visible);
+        let (releases, workloads, left_out) = visible_impact(caller, bound, &hops, visible);
         let mut via: Vec<Arc<Hop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
         truncated |= left_out || via.len() > MAX_LISTED_VERSIONS;
         via.truncate(MAX_LISTED_VERSIONS);
@@ -124,17 +124,17 @@ impl Services {
 
 /// Versions that refer to the asset, directly or indirectly, nearest first; and whether there are more. Beyond a
 /// limit, the search continues from the versions found.
-async fn follow(
+async fn find_referrers(
     store: &dyn ImpactStore,
     scope: TenantScope,
     asset: &Asset,
-    bounds: Bounds,
+    bounds: SearchLimits,
 ) -> Result<(Vec<Hop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
     let mut known: HashSet<AssetVersionId> = HashSet::new();
     // The names by which references may refer to a found version: its slug with its label, or its slug alone.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
-    let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
+    let mut targets = vec![ReferenceTarget { slug: asset.slug.clone(), labels: None }];
     for _ in 0..bounds.depth {
         if targets.is_empty() || hops.len() >= bounds.total {
             break;
@@ -142,7 +142,7 @@ async fn follow(
         let known_versions: Vec<AssetVersionId> = known.iter().copied().collect();
         let found = store.referrers(scope, &targets, &known_versions, bounds.versions).await?;
         truncated |= is_full(&found, bounds.versions);
-        let mut next: BTreeMap<String, Target> = BTreeMap::new();
+        let mut next: BTreeMap<String, ReferenceTarget> = BTreeMap::new();
         let nearer = hops.len();
         for referrer in found {
             // The asset's own versions are targets from the start.
@@ -150,7 +150,7 @@ async fn follow(
                 continue;
             }
             let slug = referrer.asset.slug.clone();
-            let target = next.entry(slug.to_string()).or_insert(Target { slug, labels: Some(Vec::new()) });
+            let target = next.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
             target.labels.get_or_insert_default().push(referrer.version_label.clone());
             let towards = version_by_name.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
             hops.push(Hop { referrer, towards });
@@ -171,7 +171,7 @@ fn is_full<T>(rows: &[T], most: u32) -> bool {
 
 /// The releases and workloads that the caller may see, each release once with its shortest path; and whether
 /// releases are omitted because of [`MAX_PATH_HOPS`].
-fn impacted(
+fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,
     hops: &[Arc<Hop>],
@@ -183,8 +183,8 @@ fn impacted(
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
     let mut shortest: BTreeMap<ReleaseId, (usize, BoundRelease)> = BTreeMap::new();
     for release in bound {
-        let place = Place::workspace(caller.tenant, release.namespace_id, release.workspace_id);
-        let place = place.of_workload(release.workload_id);
+        let place = ResourceScope::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+        let place = place.for_workload(release.workload_id);
         if caller.rights.allow(Permission::WorkloadView, &place) {
             workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {
                 workload_id: release.workload_id,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 fn weighted_cache_stays_within_its_capacity() {
     const CAPACITY: u64 = 1 << 20;
     const VALUE: usize = 10_000;
-    let cache: Cache<u64, Vec<u8>> = weighed(CAPACITY, |_: &u64, value: &Vec<u8>| value.capacity()).build();
+    let cache: Cache<u64, Vec<u8>> = weighted_cache(CAPACITY, |_: &u64, value: &Vec<u8>| value.capacity()).build();
     for key in 0..2_000 {
         cache.insert(key, vec![0; VALUE]);
     }
@@ -16,7 +16,7 @@ fn weighted_cache_stays_within_its_capacity() {
 
 #[test]
 fn weighted_cache_refuses_entry_above_its_capacity() {
-    let cache: Cache<u64, Vec<u8>> = weighed(1 << 10, |_: &u64, _: &Vec<u8>| usize::MAX).build();
+    let cache: Cache<u64, Vec<u8>> = weighted_cache(1 << 10, |_: &u64, _: &Vec<u8>| usize::MAX).build();
     cache.insert(1, Vec::new());
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
@@ -24,15 +24,15 @@ fn weighted_cache_refuses_entry_above_its_capacity() {
 
 #[tokio::test]
 async fn concurrent_requests_share_one_computation() {
-    let (in_flight, made) = (InFlight::new(), AtomicU32::new(0));
+    let (in_flight, made) = (PendingLoads::new(), AtomicU32::new(0));
     let make = || async {
         tokio::task::yield_now().await;
         Ok::<_, ()>(made.fetch_add(1, Ordering::Relaxed))
     };
-    let both = tokio::join!(in_flight.make("a", make()), in_flight.make("a", make()));
+    let both = tokio::join!(in_flight.get_or_compute("a", make()), in_flight.get_or_compute("a", make()));
     assert_eq!((both, made.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
     // Neither a value nor a failure is kept.
-    assert_eq!(in_flight.make("a", make()).await, Ok(1));
-    assert_eq!(in_flight.make("b", async { Err::<u32, _>("no") }).await, Err("no"));
-    assert_eq!(in_flight.make("b", async { Ok::<_, &str>(7) }).await, Ok(7));
+    assert_eq!(in_flight.get_or_compute("a", make()).await, Ok(1));
+    assert_eq!(in_flight.get_or_compute("b", async { Err::<u32, _>("no") }).await, Err("no"));
+    assert_eq!(in_flight.get_or_compute("b", async { Ok::<_, &str>(7) }).await, Ok(7));
 }

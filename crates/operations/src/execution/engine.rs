@@ -2,22 +2,22 @@
 
 mod stream_sink;
 
-use super::{documents::Reader, large_runs::Reservation};
-use crate::{Services, once::ATTEMPTS};
+use super::{retrieval::RetrievalContext, large_runs::Reservation};
+use crate::{Services, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::RepeatSafety,
     execution::{
         StepRecord,
-        dispatch::Held,
-        progress::{StoredAnswer, Progress, RunEvent, events_of_step_records},
-        provider::{Completion, EmbeddingCall, DeltaListener, ProviderError, ProviderFailure, RoutePoint},
-        routing::{Answer, Attempt, Question, Wanted},
-        run::{Cut, History, Run, Turn},
+        dispatch::LeaseRef,
+        progress::{StoredAnswer, ProgressRecord, RunEvent, events_of_step_records},
+        provider::{Completion, EmbeddingCall, DeltaListener, ProviderError, ProviderFailure, RouteTarget},
+        routing::{ModelResponse, Attempt, ModelRequest, RequestKind},
+        run::{Interruption, History, Run, RunEffect},
         tool::{McpError, ToolTarget, ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
     knowledge::contract::AccessMode,
-    signal::Wakeup,
+    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -27,7 +27,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
-use stream_sink::{StreamSink, Part};
+use stream_sink::{StreamSink, StreamPart};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -42,9 +42,9 @@ const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first delay between attempts to store; it doubles each time.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The longest delay between attempts.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// When a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,25 +58,25 @@ pub(super) enum CheckpointPolicy {
 
 /// The stored progress of earlier workers, to be replayed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Came {
+pub(super) struct Replay {
     /// Position of the last stored progress record.
-    pub(super) pieces: u16,
+    pub(super) last_position: u16,
     /// Stored answers of providers.
     pub(super) answers: VecDeque<StoredAnswer>,
     /// Stored events without model output: a repeated model call produces other output.
-    pub(super) told: VecDeque<RunEvent>,
+    pub(super) events: VecDeque<RunEvent>,
     /// Whether the last event is a part of an incomplete answer.
-    broke_off: bool,
+    is_answer_partial: bool,
 }
 
-impl Came {
-    pub(super) fn of(progress: Vec<Progress>) -> Self {
+impl Replay {
+    pub(super) fn of(progress: Vec<ProgressRecord>) -> Self {
         let mut replay = Self::default();
         for piece in progress {
-            replay.pieces = replay.pieces.max(piece.position);
+            replay.last_position = replay.last_position.max(piece.position);
             replay.answers.extend(piece.answer);
-            replay.broke_off = piece.events.last().map_or(replay.broke_off, |last| last.kind.is_answer());
-            replay.told.extend(piece.events.into_iter().filter(|event| !event.kind.is_answer()));
+            replay.is_answer_partial = piece.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
+            replay.events.extend(piece.events.into_iter().filter(|event| !event.kind.is_model_output()));
         }
         replay
     }
@@ -86,9 +86,9 @@ impl Came {
 pub(super) struct ProgressRecorder<'s> {
     services: &'s Services,
     scope: TenantScope,
-    held: Held,
+    held: LeaseRef,
     keeping: CheckpointPolicy,
-    came: Came,
+    came: Replay,
     /// An answer that is not stored yet.
     answer: Option<StoredAnswer>,
     /// Whether the last answer was replayed.
@@ -100,9 +100,9 @@ pub(super) struct ProgressRecorder<'s> {
 impl<'s> ProgressRecorder<'s> {
     pub(super) const fn new(
         services: &'s Services,
-        (scope, held): (TenantScope, Held),
+        (scope, held): (TenantScope, LeaseRef),
         keeping: CheckpointPolicy,
-        came: Came,
+        came: Replay,
     ) -> Self {
         Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
     }
@@ -114,9 +114,9 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
-    async fn reserve(&mut self) -> Result<(), Cut> {
+    async fn reserve(&mut self) -> Result<(), Interruption> {
         self.store_pending_answer().await?;
-        let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Cut::Overdue)?;
+        let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;
         if let Some(reservation) = self.reservation {
             reservation.get_or_init(|| Arc::new(reserved));
         }
@@ -124,15 +124,15 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// The events that earlier workers did not store.
-    pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
+    pub(super) fn unstored_events(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
         // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
         let mut repeated = 0;
-        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_answer()) {
-            if self.came.told.front() != Some(event) {
-                self.came.told.clear();
+        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
+            if self.came.events.front() != Some(event) {
+                self.came.events.clear();
                 break;
             }
-            self.came.told.pop_front();
+            self.came.events.pop_front();
             // Output before a stored event is stored too.
             repeated = index.saturating_add(1);
         }
@@ -140,37 +140,37 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// The next progress record, with these events.
-    pub(super) fn piece(&mut self, events: Vec<RunEvent>) -> Progress {
-        self.came.pieces = self.came.pieces.saturating_add(1);
-        Progress { position: self.came.pieces, answer: self.answer.take(), events }
+    pub(super) fn next_record(&mut self, events: Vec<RunEvent>) -> ProgressRecord {
+        self.came.last_position = self.came.last_position.saturating_add(1);
+        ProgressRecord { position: self.came.last_position, answer: self.answer.take(), events }
     }
 
     /// The remaining progress at the end of a run.
-    pub(super) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
+    pub(super) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<ProgressRecord> {
         match self.keeping {
             CheckpointPolicy::BeforeAsking => None,
             CheckpointPolicy::Telling => {
-                let unstored = self.news(events);
-                (!unstored.is_empty()).then(|| Progress { answer: None, ..self.piece(unstored) })
+                let unstored = self.unstored_events(events);
+                (!unstored.is_empty()).then(|| ProgressRecord { answer: None, ..self.next_record(unstored) })
             }
         }
     }
 
     /// The last progress record of a run whose answer awaits review, with the review event. A run without stored
     /// progress stores its step events first, so that event numbers stay the same at the end.
-    pub(super) fn review_record(&mut self, last: Option<Progress>, steps: &[StepRecord]) -> Progress {
+    pub(super) fn review_record(&mut self, last: Option<ProgressRecord>, steps: &[StepRecord]) -> ProgressRecord {
         let mut piece = last.unwrap_or_else(|| {
-            let events = if self.came.pieces == 0 { events_of_step_records(steps) } else { Vec::new() };
-            Progress { answer: None, ..self.piece(events) }
+            let events = if self.came.last_position == 0 { events_of_step_records(steps) } else { Vec::new() };
+            ProgressRecord { answer: None, ..self.next_record(events) }
         });
         piece.events.push(RunEvent::awaiting_review(self.held.execution_id));
         piece
     }
 
     /// The stored answer to a step's call.
-    fn known(&mut self, step: Option<&str>) -> Option<Answer> {
+    fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
         let first = self.next_replayed(step)?;
-        first.answer().or_else(|| self.discard_replay())
+        first.into_answer().or_else(|| self.discard_replay())
     }
 
     /// The next stored answer, if it belongs to this step.
@@ -194,24 +194,24 @@ impl<'s> ProgressRecorder<'s> {
         &mut self,
         run: &mut Run<'_>,
         request: &ToolRequest,
-        reader: &Reader<'_>,
-    ) -> Result<ToolResult, Cut> {
-        let step = run.asking().map(|step| step.id.clone());
+        reader: &RetrievalContext<'_>,
+    ) -> Result<ToolResult, Interruption> {
+        let step = run.awaiting_step().map(|step| step.id.clone());
         let replayed = self.replays;
-        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::tool) {
+        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::into_tool_result) {
             return Ok(kept);
         }
-        let result = if replayed && request.repeat == RepeatSafety::Unsafe {
+        let result = if replayed && request.repeat_safety == RepeatSafety::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
             // Progress is stored before the call: a worker that resumes the run then knows that the call may have
             // happened.
             self.checkpoint(run).await?;
-            match &request.call {
+            match &request.target {
                 ToolTarget::Address(call) => {
                     self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call)
                 }
-                ToolTarget::Server(call) => match self.services.use_tool(self.scope, call).await {
+                ToolTarget::Server(call) => match self.services.call_mcp_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
                         self.services.record_drift(call, found.as_ref(), (self.held.execution_id, reader)).await?;
                         Err(ToolFailure::Drifted(found))
@@ -221,12 +221,12 @@ impl<'s> ProgressRecorder<'s> {
                 },
             }
         };
-        self.answer = step.map(|step| StoredAnswer::of_tool(&step, &result));
+        self.answer = step.map(|step| StoredAnswer::from_tool_result(&step, &result));
         Ok(result)
     }
 
     /// Reads the run's conversation. A resumed run has used it for its stored answers already.
-    async fn recall(&self, reader: &Reader<'_>) -> History {
+    async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         match self.services.recall(reader).await {
             History::Read(decisions, recalled) if !self.came.answers.is_empty() => {
                 History::ReadAgain(decisions, recalled)
@@ -238,13 +238,13 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// Calls the model, and stores its output while it is generated.
-    async fn call_streaming(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
+    async fn call_streaming(&mut self, question: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let services = self.services;
-        let completion = async move { services.ask(question, Some(&StreamSink::over(sender))).await };
+        let completion = async move { services.call_routes(question, Some(&StreamSink::new(sender))).await };
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
-        let mut events: Vec<RunEvent> = mem::take(&mut self.came.broke_off).then(restarted_event).into_iter().collect();
+        let mut events: Vec<RunEvent> = mem::take(&mut self.came.is_answer_partial).then(restarted_event).into_iter().collect();
         let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
         loop {
             let received = tokio::select! {
@@ -259,13 +259,13 @@ impl<'s> ProgressRecorder<'s> {
             }
             for part in gathered.drain(..) {
                 match (part, events.last_mut()) {
-                    (Part::Again, _) => events.push(restarted_event()),
-                    (Part::Said(text), Some(last)) if last.kind.is_answer() => last.goes_on(&text),
-                    (Part::Said(text), _) => events.push(RunEvent::delta(&step.id, &text)),
+                    (StreamPart::Restart, _) => events.push(restarted_event()),
+                    (StreamPart::Text(text), Some(last)) if last.kind.is_model_output() => last.append_delta(&text),
+                    (StreamPart::Text(text), _) => events.push(RunEvent::delta(&step.id, &text)),
                 }
             }
             {
-                let keeping = self.keep(mem::take(&mut events));
+                let keeping = self.store_progress(mem::take(&mut events));
                 tokio::pin!(keeping);
                 loop {
                     tokio::select! {
@@ -290,29 +290,29 @@ impl<'s> ProgressRecorder<'s> {
         }
     }
 
-    async fn checkpoint(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
+    async fn checkpoint(&mut self, run: &mut Run<'_>) -> Result<(), Interruption> {
         let events = run.take_events();
-        let unstored = self.news(events);
+        let unstored = self.unstored_events(events);
         if self.answer.is_none() && (self.keeping == CheckpointPolicy::BeforeAsking || unstored.is_empty()) {
             return Ok(());
         }
-        self.keep(unstored).await
+        self.store_progress(unstored).await
     }
 
     /// Stores the last answer before long computation.
-    pub(super) async fn store_pending_answer(&mut self) -> Result<(), Cut> {
-        if self.answer.is_none() { Ok(()) } else { self.keep(Vec::new()).await }
+    pub(super) async fn store_pending_answer(&mut self) -> Result<(), Interruption> {
+        if self.answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
     }
 
     /// Stores the next progress record, with retries for the duration of a lease.
-    async fn keep(&mut self, events: Vec<RunEvent>) -> Result<(), Cut> {
-        let piece = self.piece(events);
+    async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
+        let piece = self.next_record(events);
         let until = Instant::now() + self.services.settings.lease;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RETRY_DELAY;
         loop {
-            match self.services.stores.executions.advance(self.scope, self.held, &piece).await {
+            match self.services.stores.executions.record_progress(self.scope, self.held, &piece).await {
                 Ok(()) => {
-                    self.services.signal(Wakeup::Progress(self.held.execution_id));
+                    self.services.publish_wakeup(Wakeup::Progress(self.held.execution_id));
                     return Ok(());
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
@@ -322,16 +322,16 @@ impl<'s> ProgressRecorder<'s> {
                         "failed to store run progress; retrying"
                     );
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
-                Err(CommitError::Stale) => return Err(Cut::LeaseLost),
+                Err(CommitError::Stale) => return Err(Interruption::LeaseLost),
                 Err(error) => {
                     tracing::error!(
                         execution_id = %self.held.execution_id,
                         error = &error as &dyn std::error::Error,
                         "failed to store run progress; leaving the run to recovery"
                     );
-                    return Err(Cut::LeaseLost);
+                    return Err(Interruption::LeaseLost);
                 }
             }
         }
@@ -341,90 +341,90 @@ impl<'s> ProgressRecorder<'s> {
 /// Drives a run to its end. Dropping the future interrupts the current call; the run keeps its progress so far.
 pub(super) async fn run_to_end(
     run: &mut Run<'_>,
-    mut turn: Turn,
+    mut turn: RunEffect,
     recorder: &mut ProgressRecorder<'_>,
-    reader: &Reader<'_>,
-) -> Option<Cut> {
+    reader: &RetrievalContext<'_>,
+) -> Option<Interruption> {
     loop {
         let question = match turn {
-            Turn::Ask(question) => question,
-            Turn::Check => {
-                turn = run.checked(recorder.services.contract_decisions_for(reader, AccessMode::Retrieve).await);
+            RunEffect::CallModel(question) => question,
+            RunEffect::CheckContracts => {
+                turn = run.on_contract_decisions(recorder.services.contract_decisions_for(reader, AccessMode::Retrieve).await);
                 continue;
             }
-            Turn::Recall => {
-                turn = run.recalled(recorder.recall(reader).await);
+            RunEffect::LoadHistory => {
+                turn = run.on_history(recorder.recall(reader).await);
                 continue;
             }
-            Turn::LookUp(lookup) => {
+            RunEffect::RetrieveDocuments(lookup) => {
                 if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                turn = run.on_documents(recorder.services.look_up(reader, &lookup).await);
+                turn = run.on_documents(recorder.services.execute_lookup(reader, &lookup).await);
                 continue;
             }
-            Turn::CallTool(request) => {
+            RunEffect::CallTool(request) => {
                 turn = match recorder.call_tool(run, &request, reader).await {
-                    Ok(result) => run.called(result),
+                    Ok(result) => run.on_tool(result),
                     Err(cut) => return Some(cut),
                 };
                 continue;
             }
-            Turn::Look(check) => {
-                let mut result = recorder.services.look_briefly(&check);
+            RunEffect::CheckGuardrails(check) => {
+                let mut result = recorder.services.check_guardrails_inline(&check);
                 if result.is_none() {
                     // The last answer is stored before long computation.
                     if recorder.store_pending_answer().await.is_err() {
-                        return Some(Cut::LeaseLost);
+                        return Some(Interruption::LeaseLost);
                     }
-                    result = recorder.services.look(reader.scope, *check).await;
+                    result = recorder.services.check_guardrails(reader.scope, *check).await;
                 }
-                turn = run.looked(result);
+                turn = run.on_guardrail(result);
                 continue;
             }
-            Turn::CheckSchema(check) => {
+            RunEffect::CheckSchema(check) => {
                 if recorder.store_pending_answer().await.is_err() {
-                    return Some(Cut::LeaseLost);
+                    return Some(Interruption::LeaseLost);
                 }
                 turn = run.on_schema_check(recorder.services.check_schema(reader.scope, *check).await);
                 continue;
             }
-            Turn::Hook(call) => {
+            RunEffect::CallHook(call) => {
                 if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                turn = run.hooked(recorder.services.call_hook(reader.scope, &call).await);
+                turn = run.on_hook(recorder.services.call_hook(reader.scope, &call).await);
                 continue;
             }
-            Turn::Reserve => {
+            RunEffect::Reserve => {
                 turn = match recorder.reserve().await {
-                    Ok(()) => run.reserved(),
+                    Ok(()) => run.on_reservation(),
                     Err(cut) => return Some(cut),
                 };
                 continue;
             }
-            Turn::Ended => return None,
+            RunEffect::Ended => return None,
         };
-        let step = run.asking();
-        let (answer, kept) = match recorder.known(step.map(|step| step.id.as_str())) {
+        let step = run.awaiting_step();
+        let (answer, kept) = match recorder.replayed_answer(step.map(|step| step.id.as_str())) {
             Some(known) => (known, None),
             None => {
                 if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                let streamed_step = step.filter(|_| question.is_shown && recorder.keeping == CheckpointPolicy::Telling);
+                let streamed_step = step.filter(|_| question.is_streamable && recorder.keeping == CheckpointPolicy::Telling);
                 let answer = match streamed_step {
                     Some(step) => match recorder.call_streaming(&question, step).await {
                         Ok(answer) => answer,
                         Err(cut) => return Some(cut),
                     },
-                    None => recorder.services.ask(&question, None).await,
+                    None => recorder.services.call_routes(&question, None).await,
                 };
                 let kept = step.map(|step| StoredAnswer::of(&step.id, &answer));
                 (answer, kept)
             }
         };
-        turn = run.answered(answer);
+        turn = run.on_model(answer);
         // Later steps have no external effects, so the answer is stored before the next call or with the end.
         recorder.answer = kept;
     }
@@ -432,18 +432,18 @@ pub(super) async fn run_to_end(
 
 impl Services {
     /// Calls the routes in order until one answers or none is left.
-    async fn ask(&self, question: &Question, aloud: Option<&StreamSink>) -> Answer {
+    async fn call_routes(&self, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
         while let Some(next) = question.next(&attempts) {
             let Some(call) = question.call(next.route) else { break };
-            if !next.pause.is_zero() {
-                sleep(self.jittered(next.pause)).await;
+            if !next.delay.is_zero() {
+                sleep(self.with_jitter(next.delay)).await;
             }
             let began = Instant::now();
-            let answer = match &question.wanted {
-                Wanted::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await,
-                Wanted::Vector(text) => self.vector(call.route, text).await,
+            let answer = match &question.kind {
+                RequestKind::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await,
+                RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
             };
             let attempt =
                 |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
@@ -451,19 +451,19 @@ impl Services {
                 Ok(completion) => {
                     attempts.push(attempt(Ok(()), None));
                     let was_told = aloud.is_some_and(|aloud| aloud.said.load(Ordering::Relaxed));
-                    return Answer { attempts, was_told, completion: Ok(completion) };
+                    return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
                 }
                 Err(failed) => {
                     failure = failed.error;
-                    aloud.inspect(|aloud| aloud.broke_off());
+                    aloud.inspect(|aloud| aloud.route_failed());
                     attempts.push(attempt(Err(failed.error), failed.retry_after));
                 }
             }
         }
-        Answer { attempts, was_told: false, completion: Err(failure) }
+        ModelResponse { attempts, was_streamed: false, completion: Err(failure) }
     }
 
-    async fn vector(&self, route: RoutePoint, text: &str) -> Result<Completion, ProviderFailure> {
+    async fn embed_query(&self, route: RouteTarget, text: &str) -> Result<Completion, ProviderFailure> {
         let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
         match <[Vec<f32>; 1]>::try_from(made.vectors) {
             // JSON has no non-finite numbers.
@@ -478,11 +478,11 @@ impl Services {
     }
 
     /// The delay extended by up to half, so that concurrent failures do not retry together.
-    fn jittered(&self, pause: Duration) -> Duration {
+    fn with_jitter(&self, pause: Duration) -> Duration {
         let [drawn, ..] = self.ids.salt();
         pause + pause.mul_f64(f64::from(drawn) / 512.0)
     }
 }
 
 /// Maximum number of decisions on a run before it is left to a later attempt.
-pub(super) const MAX_DECISIONS: usize = ATTEMPTS + 1;
+pub(super) const MAX_DECISIONS: usize = MAX_ATTEMPTS + 1;

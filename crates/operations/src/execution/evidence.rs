@@ -2,10 +2,10 @@
 
 use crate::{
     Failure, Services,
-    access::{Operation, gate},
+    access::{Operation, authorize},
 };
 use fairway_domain::{
-    access::{ActorKind, Caller, Permission, Place},
+    access::{ActorKind, Caller, Permission, ResourceScope},
     evidence::{
         ArtifactDocument, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
@@ -32,16 +32,16 @@ pub enum Disclosure {
 
 /// Whether a run is the caller's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Own {
+pub(super) enum Ownership {
     /// The caller may read, follow and cancel it without a permission.
-    Yes,
+    Own,
     /// The caller needs a permission.
-    No,
+    Other,
 }
 
 /// An execution with the details that the caller may see.
 #[derive(Clone, Debug)]
-pub struct ReadExecution {
+pub struct ExecutionDetail {
     /// The execution; its output only for the submitter.
     pub execution: Execution,
     /// Its steps; `None` for a submitter that may not see executions in that scope.
@@ -73,14 +73,14 @@ impl Services {
         caller: &Caller,
         id: ExecutionId,
         token: Option<&TokenHash>,
-    ) -> Result<ReadExecution, Failure> {
+    ) -> Result<ExecutionDetail, Failure> {
         let execution = self.read_execution(caller, id, token).await?;
         let place = self.scope_of_run(caller, &execution).await?;
-        let steps = match gate::enter(caller, Operation::ReadExecution, &place) {
+        let steps = match authorize::authorize(caller, Operation::ReadExecution, &place) {
             Ok(scope) => Some(self.stores.executions.steps(scope, id).await?),
             Err(_) => None,
         };
-        Ok(ReadExecution { execution, steps })
+        Ok(ExecutionDetail { execution, steps })
     }
 
     /// One execution. Its submitter and the bearer of its result token get the output; callers that may see
@@ -94,26 +94,26 @@ impl Services {
         id: ExecutionId,
         token: Option<&TokenHash>,
     ) -> Result<Execution, Failure> {
-        self.read_as(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
+        self.read_with_ownership(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
     }
 
     /// One execution, and whether it is the caller's own as its submitter or bearer of its result token.
-    pub(super) async fn read_as(
+    pub(super) async fn read_with_ownership(
         &self,
         caller: &Caller,
         id: ExecutionId,
         token: Option<&TokenHash>,
         operation: Operation,
-    ) -> Result<(Execution, Own), Failure> {
+    ) -> Result<(Execution, Ownership), Failure> {
         // A large output waits for memory, so the server reads it only for callers who may see it.
-        let (RunState { execution, is_output_left_out }, own) = self.state_as(caller, id, token, operation).await?;
+        let (RunState { execution, is_output_omitted: is_output_left_out }, own) = self.state_as(caller, id, token, operation).await?;
         match own {
-            Own::Yes if is_output_left_out => {
-                let found = self.stores.executions.find(TenantScope::of(caller), id).await?;
-                Ok((found.ok_or(Failure::NotFound)?, Own::Yes))
+            Ownership::Own if is_output_left_out => {
+                let found = self.stores.executions.find(TenantScope::for_caller(caller), id).await?;
+                Ok((found.ok_or(Failure::NotFound)?, Ownership::Own))
             }
-            Own::Yes => Ok((execution, Own::Yes)),
-            Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
+            Ownership::Own => Ok((execution, Ownership::Own)),
+            Ownership::Other => Ok((Execution { output: None, ..execution }, Ownership::Other)),
         }
     }
 
@@ -124,8 +124,8 @@ impl Services {
         id: ExecutionId,
         token: Option<&TokenHash>,
         operation: Operation,
-    ) -> Result<(RunState, Own), Failure> {
-        let state = self.stores.executions.state(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+    ) -> Result<(RunState, Ownership), Failure> {
+        let state = self.stores.executions.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let own = self.authorize_run_access(caller, &state.execution, token, operation).await?;
         Ok((state, own))
     }
@@ -140,14 +140,14 @@ impl Services {
         execution: &Execution,
         token: Option<&TokenHash>,
         operation: Operation,
-    ) -> Result<Own, Failure> {
-        let scope = TenantScope::of(caller);
+    ) -> Result<Ownership, Failure> {
+        let scope = TenantScope::for_caller(caller);
         if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
-            return Ok(Own::Yes);
+            return Ok(Ownership::Own);
         }
         let place = self.scope_of_run(caller, execution).await?;
-        gate::enter(caller, operation, &place)?;
-        Ok(Own::No)
+        authorize::authorize(caller, operation, &place)?;
+        Ok(Ownership::Other)
     }
 
     async fn is_result_token(
@@ -170,7 +170,7 @@ impl Services {
         query: ExecutionQuery,
         page: PageRequest,
     ) -> Result<Page<Execution>, Failure> {
-        let (scope, reach) = gate::authorize_list(caller, Operation::ListExecutions)?;
+        let (scope, reach) = authorize::authorize_list(caller, Operation::ListExecutions)?;
         let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
         let filter = ExecutionFilter { workload, release, status, since, until, reach };
         Ok(self.stores.executions.list(scope, &filter, page).await?)
@@ -180,8 +180,8 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see executions in that scope; forbidden when it is the submitter.
-    pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
-        let scope = TenantScope::of(caller);
+    pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
+        let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
@@ -209,7 +209,7 @@ impl Services {
         caller: &Caller,
         document: (ExecutionId, ArtifactId),
     ) -> Result<ArtifactDocument, Failure> {
-        let scope = TenantScope::of(caller);
+        let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, document.0).await?;
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
@@ -230,7 +230,7 @@ impl Services {
         (id, workspace): (ExecutionId, WorkspaceId),
         page: (LineageFilter, u32, u32),
     ) -> Result<(LineagePage, Disclosure), Failure> {
-        let scope = TenantScope::of(caller);
+        let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadContextLineage, id).await?;
         let lineage = self.stores.executions.lineage(scope, id, page).await?.ok_or(Failure::NotFound)?;
         if lineage.execution.workspace_id != workspace {
@@ -247,12 +247,12 @@ impl Services {
         caller: &Caller,
         execution: &Execution,
         operation: Operation,
-    ) -> Result<Place, Failure> {
+    ) -> Result<ResourceScope, Failure> {
         let place = self.scope_of_run(caller, execution).await?;
-        match gate::enter(caller, operation, &place) {
+        match authorize::authorize(caller, operation, &place) {
             Ok(_) => Ok(place),
             Err(Failure::NotFound) if is_submitter(caller, execution) => {
-                Err(gate::refused(caller, Permission::ExecutionView))
+                Err(authorize::missing_permission(caller, Permission::ExecutionView))
             }
             Err(failure) => Err(failure),
         }
@@ -264,12 +264,12 @@ impl Services {
         if caller.rights.reach(Permission::ExecutionView).is_none() {
             return Ok(());
         }
-        let home = self.stores.executions.home(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        let home = self.stores.executions.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let place = self.scope_of_workload(caller, home.workspace, home.workload).await?;
-        if home.submitter == caller.actor { Ok(()) } else { gate::enter(caller, operation, &place).map(|_| ()) }
+        if home.submitter == caller.actor { Ok(()) } else { authorize::authorize(caller, operation, &place).map(|_| ()) }
     }
 
-    pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
+    pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<ResourceScope, Failure> {
         self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }
@@ -279,6 +279,6 @@ fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }
 
-fn disclosure_for(caller: &Caller, place: &Place) -> Disclosure {
+fn disclosure_for(caller: &Caller, place: &ResourceScope) -> Disclosure {
     if caller.rights.allow(Permission::ExecutionKill, place) { Disclosure::Operator } else { Disclosure::Summary }
 }

@@ -7,8 +7,8 @@ use crate::{Failure, Services};
 use fairway_domain::{
     execution::{
         Payload,
-        dispatch::{Claimed, ClaimedInputs, Held},
-        run::{Cut, SMALL_RUN_BYTES},
+        dispatch::{ClaimedRun, ClaimedInputs, LeaseRef},
+        run::{Interruption, SMALL_RUN_BYTES},
     },
     id::TenantId,
     json::max_heap_bytes,
@@ -81,7 +81,7 @@ enum WaitStage {
 
 impl Default for LargeRuns {
     fn default() -> Self {
-        let limits = Limits { permits_per_key: MAX_PER_TENANT, ..Limits::of(MAX_LARGE_RUNS) };
+        let limits = Limits { permits_per_key: MAX_PER_TENANT, ..Limits::with_permits(MAX_LARGE_RUNS) };
         Self { permits: FairSemaphore::new(limits), waiting: Arc::default() }
     }
 }
@@ -96,9 +96,9 @@ impl fmt::Debug for LargeRuns {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LargeClaims {
     /// Whether it claims large runs at all.
-    pub(super) any: bool,
+    pub(super) is_allowed: bool,
     /// Tenants with runs that wait for a reservation.
-    pub(super) except: Vec<TenantId>,
+    pub(super) excluded: Vec<TenantId>,
     /// Tenants whose queued runs are not claimed at all, because too many of their runs are paused.
     pub(super) saturated: Vec<TenantId>,
 }
@@ -133,7 +133,7 @@ impl LargeRuns {
     }
 
     /// The large runs that a worker may claim now, and the tenants that it skips.
-    pub(super) fn claimable(&self) -> LargeClaims {
+    pub(super) fn allowed_claims(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
         // Paused runs of some tenants do not exclude the large runs of others.
         let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
@@ -141,8 +141,8 @@ impl LargeRuns {
         let any = claimed < if is_reached() { 1 } else { MAX_WAITING_CLAIMS };
         let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
         LargeClaims {
-            any,
-            except: waiting.keys().copied().collect(),
+            is_allowed: any,
+            excluded: waiting.keys().copied().collect(),
             saturated: saturated.map(|(tenant, _)| *tenant).collect(),
         }
     }
@@ -156,22 +156,22 @@ impl Services {
     /// The interruption that ends the wait.
     pub(super) async fn reserve_claimed(
         &self,
-        claimed: &mut Claimed,
+        claimed: &mut ClaimedRun,
         look: &Notify,
-    ) -> Result<Option<Arc<Reservation>>, Cut> {
+    ) -> Result<Option<Arc<Reservation>>, Interruption> {
         let is_large = match &claimed.inputs {
-            ClaimedInputs::Read(inputs) => is_large(&inputs.body),
-            ClaimedInputs::Unread => true,
+            ClaimedInputs::Loaded(inputs) => is_large(&inputs.body),
+            ClaimedInputs::NotLoaded => true,
             ClaimedInputs::Erased => false,
         };
         if !is_large {
             return Ok(None);
         }
         let (since, cancelled_by) = (Instant::now(), OnceLock::new());
-        let held = Held { execution_id: claimed.execution.execution_id, lease: claimed.lease };
+        let held = LeaseRef { execution_id: claimed.execution.execution_id, lease: claimed.lease };
         let reserved = tokio::select! {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
-                reserved.map_err(|_| Cut::Overdue)
+                reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
             cut = self.renew_lease((claimed.scope, held), look, &cancelled_by) => Err(cut),
         };
@@ -184,10 +184,10 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails.
-    pub(super) async fn read_inputs(&self, claimed: &mut Claimed) -> Result<Option<Payload>, Failure> {
+    pub(super) async fn read_inputs(&self, claimed: &mut ClaimedRun) -> Result<Option<Payload>, Failure> {
         match std::mem::replace(&mut claimed.inputs, ClaimedInputs::Erased) {
-            ClaimedInputs::Read(inputs) => Ok(Some(inputs)),
-            ClaimedInputs::Unread => {
+            ClaimedInputs::Loaded(inputs) => Ok(Some(inputs)),
+            ClaimedInputs::NotLoaded => {
                 Ok(self.stores.executions.inputs(claimed.scope, claimed.execution.execution_id).await?)
             }
             ClaimedInputs::Erased => Ok(None),
@@ -239,7 +239,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3_600);
 
     fn tenant(number: u128) -> TenantScope {
-        TenantScope::for_relay(Uuid::from_u128(number).into())
+        TenantScope::for_background_task(Uuid::from_u128(number).into())
     }
 
     #[test]
@@ -270,18 +270,18 @@ mod tests {
         for _ in 0..MAX_PER_TENANT {
             held.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
+        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
         let own = Arc::clone(&runs);
         let waiting = tokio::spawn(async move { own.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
         while runs.permits.waiting(&tenant(1).tenant()) == 0 {
             tokio::task::yield_now().await;
         }
-        let expected = LargeClaims { any: true, except: vec![tenant(1).tenant()], saturated: Vec::new() };
-        assert_eq!(runs.claimable(), expected);
+        let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
+        assert_eq!(runs.allowed_claims(), expected);
         // A cancelled run no longer waits.
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
+        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
         drop(held);
     }
 
@@ -302,13 +302,13 @@ mod tests {
             let own = vec![tenant(1).tenant()];
             let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
             // Another tenant's large runs are claimed regardless of this tenant's paused runs.
-            assert_eq!(runs.claimable(), LargeClaims { any: true, except: own, saturated }, "{count} paused runs");
+            assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: own, saturated }, "{count} paused runs");
         }
         for run in paused {
             run.abort();
             assert!(run.await.unwrap_err().is_cancelled());
         }
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
+        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
         drop(held);
     }
 }

@@ -3,8 +3,8 @@
 use crate::{
     Failure, Services,
     access::Claims,
-    aside::{WorkDeadline, aside},
-    cache::{InFlight, MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighed},
+    blocking::{WorkDeadline, run_blocking},
+    cache::{PendingLoads, MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighted_cache},
 };
 use fairway_domain::{
     access::Caller,
@@ -12,12 +12,12 @@ use fairway_domain::{
         AssetVersion, VersionLabel,
         content::{self, CheckedContent, mcp_server::McpServer, tool::ToolBinding},
         kind::AssetKind,
-        reference::references,
+        reference::find_references,
     },
-    evidence::{Chain, Snapshot, SnapshotDigest},
+    evidence::{GovernanceChain, Snapshot, SnapshotDigest},
     execution::{
-        code::SandboxProfile,
-        plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
+        script::SandboxProfile,
+        plan::{BoundAsset, BoundServer, BoundTool, RunPlan, SourceVersion},
         ports::WorkloadWithDeployment,
         retrieval::BoundKnowledgeBase,
         routing::Routing,
@@ -79,7 +79,7 @@ pub(crate) struct EntryKey {
 #[derive(Debug)]
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
-    plans_in_flight: InFlight<PlanKey, Arc<CachedPlan>>,
+    plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<WorkloadWithDeployment>>,
     pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
@@ -88,20 +88,20 @@ pub struct PlanCache {
 impl PlanCache {
     pub(crate) fn new() -> Self {
         Self {
-            plans: weighed(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
-            plans_in_flight: InFlight::new(),
-            entries: weighed(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<WorkloadWithDeployment>| {
+            plans: weighted_cache(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
+            plans_in_flight: PendingLoads::new(),
+            entries: weighted_cache(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<WorkloadWithDeployment>| {
                 SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
             })
             .build(),
-            entries_by_workload: weighed(
+            entries_by_workload: weighted_cache(
                 MAX_BYTES.entries,
                 |_: &(TenantId, WorkloadId, Slug), entry: &Arc<WorkloadWithDeployment>| {
                     SLUG_BYTES.saturating_add(entry_bytes(entry))
                 },
             )
             .build(),
-            callers: weighed(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
+            callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
                 claims_bytes(claims).saturating_add(caller_bytes(caller))
             })
             .build(),
@@ -132,7 +132,7 @@ impl Services {
         }
         // Boxed: most runs find a cached plan, and would carry the size of this future.
         let make = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
-        self.plans.plans_in_flight.make(key.clone(), make).await
+        self.plans.plans_in_flight.get_or_compute(key.clone(), make).await
     }
 
     /// Builds and caches the plan of a release on a lane.
@@ -143,14 +143,14 @@ impl Services {
         release: ReleaseId,
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
+        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !placed.release.state.holds_lanes() {
             // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
             // retried at once.
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.build_plan(scope, workload, &placed.release).await?);
-        self.stores.executions.keep_snapshot(scope, &plan.snapshot).await?;
+        self.stores.executions.store_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
     }
@@ -163,7 +163,7 @@ impl Services {
         release: ReleaseId,
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
+        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         let mut plan = Box::pin(self.build_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
@@ -184,34 +184,34 @@ impl Services {
                 continue;
             }
             let version = self.bound_version(scope, binding).await?;
-            let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
-            let (content, read, added) = compile(scope, binding, content, guardrails).await?;
+            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            let (content, read, added) = compile_binding(scope, binding, content, guardrails).await?;
             guardrails = added;
             text = text.saturating_add(version.canonical.len());
             asset.source = Some(source(&binding.asset_slug, &version));
             bound.push(asset);
             if binding.role == AssetKind::KnowledgeBase {
                 let base = KnowledgeBase::parse(&content);
-                let base = base.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?;
+                let base = base.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?;
                 let slug = binding.asset_slug.to_string();
                 knowledge.push(BoundKnowledgeBase { asset: binding.asset_id, slug, base });
             }
             if binding.role == AssetKind::Memory {
                 // A memory asset that was activated before it was checked may require unavailable features: the run
                 // has no memory then.
-                let remembering = MemoryConfig::read(&content).ok();
+                let remembering = MemoryConfig::parse(&content).ok();
                 memories.push(remembering.map(|remembering| BoundMemory {
                     asset: binding.asset_id,
                     slug: binding.asset_slug.to_string(),
-                    remembering,
+                    config: remembering,
                 }));
             }
             if binding.role == AssetKind::SandboxProfile {
                 let profile = SandboxProfile::parse(&content);
-                sandbox = Some(profile.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?);
+                sandbox = Some(profile.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?);
             }
             if binding.role == AssetKind::HookDefinition {
-                let (hook, bytes) = self.hook(scope, (release, binding), &content).await?;
+                let (hook, bytes) = self.resolve_hook(scope, (release, binding), &content).await?;
                 compiled = compiled.saturating_add(hook.compiled_bytes());
                 text = text.saturating_add(bytes);
                 hooks.push(hook);
@@ -234,7 +234,7 @@ impl Services {
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Tool(tool) => {
                     let server = match tool.binding {
-                        ToolBinding::Mcp(_) => self.server(scope, (release, binding), &content).await?,
+                        ToolBinding::Mcp(_) => self.resolve_server(scope, (release, binding), &content).await?,
                         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
                     };
                     let slug = binding.asset_slug.to_string();
@@ -243,16 +243,16 @@ impl Services {
                     compiled = compiled.saturating_add(tool_bytes(&tool));
                     tools.push(tool);
                 }
-                CheckedContent::Plain => {}
+                CheckedContent::Untyped => {}
             }
         }
         compiled = compiled.saturating_add(guardrails.compiled_bytes());
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
-        let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
+        let routing = model_policy.as_ref().map(|policy| Routing::for_policy(policy, sovereignty.as_ref(), residency));
         Ok(CachedPlan {
             plan: RunPlan {
-                policy: policy.ok_or(Failure::Corrupt("an active release has no policy"))?,
+                policy: policy.ok_or(Failure::Inconsistent("an active release has no policy"))?,
                 flow: flow.unwrap_or_else(Flow::implicit),
                 prompt,
                 model_policy,
@@ -265,68 +265,68 @@ impl Services {
                 },
                 tools,
                 guardrails: Arc::new(guardrails),
-                hooks: Hooks::of(hooks),
+                hooks: Hooks::sorted(hooks),
                 sandbox,
-                bound,
+                bound_assets: bound,
                 included,
                 release_id: release.release_id.to_string(),
                 workload_id: workload.workload_id.to_string(),
             },
-            snapshot: Chain::of(release, workload).snapshot(),
+            snapshot: GovernanceChain::for_release(release, workload).to_snapshot(),
             bytes: plan_bytes(text, compiled),
         })
     }
 
     /// The MCP server of a bound tool, as its reference was resolved for the release.
-    pub(crate) async fn server(
+    pub(crate) async fn resolve_server(
         &self,
         scope: TenantScope,
         (release, binding): (&Release, &Binding),
         content: &Value,
     ) -> Result<Option<BoundServer>, Failure> {
-        let named = references(AssetKind::ToolDefinition, content);
+        let named = find_references(AssetKind::ToolDefinition, content);
         let Some(reference) = named.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // A release that was activated before references were resolved has none.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
+        let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
             return Ok(None);
         }
-        let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let server =
-            McpServer::parse(&content).map_err(|_| Failure::Corrupt("a stored MCP server cannot be parsed"))?;
+            McpServer::parse(&content).map_err(|_| Failure::Inconsistent("a stored MCP server cannot be parsed"))?;
         let reference = format!("{}@{}", asset.slug, version.version_label);
         Ok(Some(BoundServer { asset: asset.asset_id, reference, server }))
     }
 
     /// A bound hook with the policy bundle of its handler, and the bundle's size in bytes.
-    pub(crate) async fn hook(
+    pub(crate) async fn resolve_hook(
         &self,
         scope: TenantScope,
         (release, binding): (&Release, &Binding),
         content: &Value,
     ) -> Result<(Hook, usize), Failure> {
-        let named = references(AssetKind::HookDefinition, content);
+        let named = find_references(AssetKind::HookDefinition, content);
         let mut policy = (None, 0);
         if let Some(reference) = named.first() {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
             let frozen = resolve(&release.references, binding, &reference.slug, label);
-            let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
+            let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
-            let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
+            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) = aside((scope, WorkDeadline::Request), read).await?
+                && let Ok(CheckedContent::PolicyBundle(read)) = run_blocking((scope, WorkDeadline::Request), read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }
         }
-        let hook = Hook::of(binding.asset_slug.as_str(), content, policy.0);
-        Ok((hook.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?, policy.1))
+        let hook = Hook::parse(binding.asset_slug.as_str(), content, policy.0);
+        Ok((hook.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?, policy.1))
     }
 }
 
@@ -351,7 +351,7 @@ pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
 
 /// Compiles the content of a binding on the blocking pool: one content may hold hundreds of patterns, of a
 /// millisecond each. Returns the content, its parsed form, and the guardrails including those of the binding.
-async fn compile(
+async fn compile_binding(
     scope: TenantScope,
     binding: &Binding,
     content: Value,
@@ -363,13 +363,13 @@ async fn compile(
         let read = content::read(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
-    let compiled = aside((scope, WorkDeadline::Request), compile).await?;
-    compiled.ok_or(Failure::Corrupt("a bound version cannot be parsed"))
+    let compiled = run_blocking((scope, WorkDeadline::Request), compile).await?;
+    compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 
 /// The reference to a version in the evidence of runs.
-pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
-    Source {
+pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
+    SourceVersion {
         reference: format!("{slug}@{}", version.version_label),
         checksum: version.checksum.clone(),
         size_bytes: u64::try_from(version.canonical.len()).unwrap_or(u64::MAX),
@@ -414,7 +414,7 @@ mod tests {
             BoundServer { asset, reference, server: McpServer::parse(&content).unwrap() }
         };
         let bytes = |server| {
-            let source = Source { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
+            let source = SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
             tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
         };
         let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));

@@ -1,17 +1,17 @@
 //! Recovery of runs with an expired lease, so that every accepted run has an end; release of leases at shutdown.
 
-use super::code::LOST;
+use super::script::LOST_SCRIPT;
 use crate::{Failure, Services};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        Ending, Outcome, RunError, RunRef, Status,
-        dispatch::Held,
+        FinishRecord, Outcome, RunError, RunRef, Status,
+        dispatch::LeaseRef,
         ports::{WorkKind, LapsedFilter, LapsedRun},
     },
     policy::Obligation,
-    signal::Wakeup,
+    wakeup::Wakeup,
     store::CommitError,
 };
 use std::time::Duration;
@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Ends runs with an expired lease, forever. Any number of processes may run it concurrently.
-pub async fn recover_forever(services: Services) {
+pub async fn run_recovery(services: Services) {
     loop {
         match services.recover().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
@@ -45,10 +45,10 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.stores.executions.take_lapsed(self.ids.fresh(), self.whose()).await?;
+        let lapsed = self.stores.executions.claim_lapsed(self.ids.fresh(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
-            match self.stores.executions.finish(run.scope, &self.interrupted(&run)).await {
+            match self.stores.executions.finish(run.scope, &self.end_of_lapsed(&run)).await {
                 Ok(()) => ended += 1,
                 // A concurrent process ended the run.
                 Err(CommitError::Stale) => {}
@@ -56,21 +56,21 @@ impl Services {
             }
         }
         if ended > 0 {
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
         }
         Ok(ended)
     }
 
     /// The kinds of run that no worker resumes.
-    const fn whose(&self) -> LapsedFilter {
+    const fn unresumable_runs(&self) -> LapsedFilter {
         if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
     }
 
     /// Drains: stops claiming runs, and waits at most this long for the active ones.
     pub async fn drain(&self, at_most: Duration) {
-        self.live.close();
+        self.active_runs.close();
         let until = Instant::now() + at_most;
-        while !self.live.is_idle() && Instant::now() < until {
+        while !self.active_runs.is_idle() && Instant::now() < until {
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
     }
@@ -80,13 +80,13 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails; then the leases expire.
-    pub async fn hand_back(&self) -> Result<usize, Failure> {
-        let held = self.live.drain();
+    pub async fn release_leases(&self) -> Result<usize, Failure> {
+        let held = self.active_runs.drain();
         for (scope, id, lease) in &held {
-            self.stores.executions.hand_back(*scope, Held { execution_id: *id, lease: *lease }).await?;
+            self.stores.executions.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
-            self.signal(Wakeup::Work);
+            self.publish_wakeup(Wakeup::Work);
         }
         let mut ended = 0;
         while !held.is_empty() {
@@ -99,12 +99,12 @@ impl Services {
         Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
     }
 
-    fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
-        let (status, outcome, code, message) = if lapsed.doing == WorkKind::Script {
-            LOST
+    fn end_of_lapsed(&self, lapsed: &LapsedRun) -> FinishRecord {
+        let (status, outcome, code, message) = if lapsed.work_kind == WorkKind::Script {
+            LOST_SCRIPT
         } else if lapsed.cancelled_by.is_some() {
             (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
-        } else if lapsed.overdue {
+        } else if lapsed.is_past_deadline {
             (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
         } else {
             (Status::Failed, Outcome::Failure, "interrupted", "the process that executed the run ended")
@@ -120,19 +120,19 @@ impl Services {
         };
         let finished_at = self.clock.now();
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
-        let stamp = Stamp { fact_id: self.id(), at: finished_at, actor, request_id: self.id() };
-        let (mut fact, mut fulfilled) = (named.ended(outcome, Some(code), None, &stamp), Vec::new());
+        let stamp = Stamp { fact_id: self.new_id(), at: finished_at, actor, request_id: self.new_id() };
+        let (mut fact, mut fulfilled) = (named.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
         // Of the run's obligations, only the notification needs no state of the lost process.
-        if let Some(owner) = &lapsed.tells_owner {
-            fact = fact.notifying(owner);
+        if let Some(owner) = &lapsed.owner_to_notify {
+            fact = fact.notifying_owner(owner);
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }
-        Ending {
+        FinishRecord {
             execution_id: run.execution_id,
             lease: lapsed.lease,
             status,
             outcome,
-            review_within: None,
+            review_timeout: None,
             error: Some(RunError::new(code, message)),
             output: None,
             steps: Vec::new(),
@@ -141,7 +141,7 @@ impl Services {
             lineage: Vec::new(),
             fulfilled,
             progress: None,
-            memory: None,
+            writeback: None,
             finished_at,
             fact,
         }

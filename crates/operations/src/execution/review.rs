@@ -1,10 +1,10 @@
 //! Human review of answers. A reviewer's verdict or the review deadline ends the run.
 
-use super::{ReadExecution, evidence::Own};
+use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
-    Done, Failure, Services,
-    access::{Operation, gate},
-    once::keyed,
+    Idempotent, Failure, Services,
+    access::{Operation, authorize},
+    idempotency::keyed_outcome,
 };
 use fairway_domain::{
     access::{ActorRef, Caller, Permission},
@@ -12,11 +12,11 @@ use fairway_domain::{
     execution::{
         Execution,
         ports::RunState,
-        review::{AnswerUnderReview, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
+        review::{AnswerUnderReview, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, AnswerVerdict},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
-    signal::Wakeup,
+    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -54,16 +54,16 @@ impl Services {
         &self,
         caller: &Caller,
         id: ExecutionId,
-        (verdict, note): (Verdict, Option<&str>),
+        (verdict, note): (AnswerVerdict, Option<&str>),
         key: Option<&RequestKey>,
-    ) -> Result<Done<ReadExecution>, Failure> {
+    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, (&execution, own), Operation::ReviewExecution).await?;
-        let outcome = keyed(key, 200, id.uuid());
-        let done = self.once(
+        let outcome = keyed_outcome(key, 200, id.uuid());
+        let done = self.idempotent(
             scope,
             key,
-            async || self.judge((scope, caller), id, (verdict, note), outcome.as_ref()).await,
+            async || self.commit_verdict((scope, caller), id, (verdict, note), outcome.as_ref()).await,
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.apart();
@@ -78,40 +78,40 @@ impl Services {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, (&execution, own), Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let Ok(pending) = PendingReview::of(&record) else { return Err(Failure::NotFound) };
+        let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };
         pending.authorize_reader(&caller.actor)?;
-        self.stores.reviews.awaiting(scope, id).await?.ok_or(Failure::NotFound)
+        self.stores.reviews.find_pending(scope, id).await?.ok_or(Failure::NotFound)
     }
 
     async fn authorize_review(
         &self,
         caller: &Caller,
-        (execution, own): (&Execution, Own),
+        (execution, own): (&Execution, Ownership),
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
         let place = self.scope_of_run(caller, execution).await?;
-        match gate::enter(caller, operation, &place) {
+        match authorize::authorize(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
-            Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ReleaseApprove)),
+            Err(Failure::NotFound) if own == Ownership::Own => Err(authorize::missing_permission(caller, Permission::ReleaseApprove)),
             entered => entered,
         }
     }
 
-    async fn judge(
+    async fn commit_verdict(
         &self,
         (scope, caller): (TenantScope, &Caller),
         id: ExecutionId,
-        said: (Verdict, Option<&str>),
+        said: (AnswerVerdict, Option<&str>),
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let pending = PendingReview::of(&record)?;
-        let end = match pending.judge(said, &self.stamp(caller), self.ids.as_ref()) {
+        let pending = PendingReview::from_record(&record)?;
+        let end = match pending.decide(said, &self.stamp(caller), self.ids.as_ref()) {
             Ok(end) => end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.stamp(caller));
-                self.stores.audit.commit_alone(scope, fact).await?;
-                self.wake.facts();
+                self.stores.audit.commit_fact(scope, fact).await?;
+                self.sequencer_wakeup.notify_facts();
                 return Err(refusal.into());
             }
         };
@@ -128,8 +128,8 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
         let record = self.stores.executions.evidence(scope, id).await?;
-        let record = record.ok_or(Failure::Corrupt("a run is missing"))?;
-        let Ok(pending) = PendingReview::of(&record) else { return Ok(false) };
+        let record = record.ok_or(Failure::Inconsistent("a run is missing"))?;
+        let Ok(pending) = PendingReview::from_record(&record) else { return Ok(false) };
         self.end_review(scope, &pending.cancel(&self.stamp(caller)), key).await
     }
 
@@ -139,12 +139,12 @@ impl Services {
     /// When the store fails.
     pub async fn expire_reviews(&self) -> Result<usize, Failure> {
         let mut ended = 0;
-        for Overdue { scope, execution_id, workload } in self.stores.reviews.overdue().await? {
+        for ExpiredReview { scope, execution_id, workload } in self.stores.reviews.list_expired().await? {
             let Some(record) = self.stores.executions.evidence(scope, execution_id).await? else { continue };
-            let Ok(pending) = PendingReview::of(&record) else { continue };
+            let Ok(pending) = PendingReview::from_record(&record) else { continue };
             let actor = ActorRef::system("review");
-            let stamp = Stamp { fact_id: self.id(), at: self.clock.now(), actor, request_id: self.id() };
-            ended += usize::from(self.end_review(scope, &pending.lapse(workload, &stamp), None).await?);
+            let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id: self.new_id() };
+            ended += usize::from(self.end_review(scope, &pending.expire(workload, &stamp), None).await?);
         }
         Ok(ended)
     }
@@ -158,8 +158,8 @@ impl Services {
     ) -> Result<bool, Failure> {
         match self.stores.reviews.commit_end(scope, end, key).await {
             Ok(()) => {
-                self.wake.facts();
-                self.signal(Wakeup::Ended(end.execution_id));
+                self.sequencer_wakeup.notify_facts();
+                self.publish_wakeup(Wakeup::Ended(end.execution_id));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

@@ -1,33 +1,33 @@
 //! One active run from acceptance to its end: its task, lease renewal and deadline, and the commit of its end.
 
 use super::{
-    code::Work,
-    documents::Reader,
-    engine::{Came, FIRST_PAUSE, ProgressRecorder, CheckpointPolicy, LONGEST_PAUSE, run_to_end},
+    script::RunWork,
+    retrieval::RetrievalContext,
+    engine::{Replay, MIN_RETRY_DELAY, ProgressRecorder, CheckpointPolicy, MAX_RETRY_DELAY, run_to_end},
     large_runs::Reservation,
-    live::ActiveGuard,
+    active_runs::ActiveGuard,
     plan::CachedPlan,
     run_limit::RunSlot,
 };
 use crate::{
     Services,
-    aside::{WorkDeadline, aside},
+    blocking::{WorkDeadline, run_blocking},
 };
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        Acceptance, Ending, Execution, Outcome, Payload, RunRef, Status,
-        dispatch::{Held, Start, Started},
-        plan::RunFacts,
-        ports::{AcceptedOn, LeaseState},
-        progress::Progress,
-        run::{Closed, Cut, Ended, Outside, Run, Subject},
+        Acceptance, FinishRecord, Execution, Outcome, Payload, RunRef, Status,
+        dispatch::{LeaseRef, Start, StartOutcome},
+        plan::PolicyAttributes,
+        ports::{ExpectedRevisions, LeaseState},
+        progress::ProgressRecord,
+        run::{FinishedRun, Interruption, RunOutcome, Env, Run, RunInput},
     },
     id::ShareLinkId,
-    memory::{MemoryPlace, Writeback},
+    memory::{ConversationKey, Writeback},
     policy::{Obligation, PolicyDecision},
-    signal::Wakeup,
+    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
     time::Timestamp,
@@ -48,11 +48,11 @@ use uuid::Uuid;
 pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
-pub(super) struct Running {
+pub(super) struct ActiveRun {
     pub(super) services: Services,
     pub(super) scope: TenantScope,
     pub(super) plan: Arc<CachedPlan>,
-    pub(super) facts: RunFacts,
+    pub(super) facts: PolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
     pub(super) acceptance: Acceptance,
@@ -60,50 +60,50 @@ pub(super) struct Running {
     pub(super) input_digest: [u8; 32],
     /// The time until the run's deadline.
     pub(super) time_left: Duration,
-    pub(super) keeping: CheckpointPolicy,
+    pub(super) checkpoint_policy: CheckpointPolicy,
     /// The memory reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
     /// The run slot of a request's run; a worker counts its claimed runs itself.
     #[expect(dead_code, reason = "released with the run")]
-    pub(super) place: Option<RunSlot>,
+    pub(super) slot: Option<RunSlot>,
     /// The progress of earlier workers, to be replayed.
-    pub(super) came: Came,
+    pub(super) replay: Replay,
     /// The revisions to verify at the start, for a run that has not started.
-    pub(super) to_start: Option<(AcceptedOn, Option<ShareLinkId>)>,
+    pub(super) pending_start: Option<(ExpectedRevisions, Option<ShareLinkId>)>,
     /// Whether the caller stopped waiting before the end, and may follow the run on any process.
-    pub(super) left: Arc<AtomicBool>,
+    pub(super) is_detached: Arc<AtomicBool>,
     /// The principal that requested the cancellation.
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
 
 /// A handle on a run of this process.
-pub(super) struct UnderWay {
+pub(super) struct RunHandle {
     /// The run as accepted.
     pub(super) accepted: Execution,
-    left: Arc<AtomicBool>,
-    running: JoinHandle<Ran>,
+    is_detached: Arc<AtomicBool>,
+    task: JoinHandle<RunResult>,
 }
 
-impl UnderWay {
+impl RunHandle {
     /// Waits for the end within the wait budget. After it, returns the run as accepted while the run continues.
-    pub(super) async fn end(self, budget: Duration) -> Execution {
-        let in_time = tokio::time::timeout(budget, self.running).await;
-        self.left.store(true, Ordering::Relaxed);
+    pub(super) async fn wait(self, budget: Duration) -> Execution {
+        let in_time = tokio::time::timeout(budget, self.task).await;
+        self.is_detached.store(true, Ordering::Relaxed);
         match in_time {
-            Ok(Ok(Ran::Ended(execution))) => *execution,
-            Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => Execution { status: Status::Queued, ..self.accepted },
+            Ok(Ok(RunResult::Ended(execution))) => *execution,
+            Ok(Ok(RunResult::LeaseLost | RunResult::Stale) | Err(_)) | Err(_) => Execution { status: Status::Queued, ..self.accepted },
         }
     }
 }
 
 /// The result of executing a run.
-pub(super) enum Ran {
+pub(super) enum RunResult {
     /// The run ended, and its end is stored.
     Ended(Box<Execution>),
     /// The lease was lost or the end could not be stored: no end may be reported.
-    Lost,
+    LeaseLost,
     /// The start found a changed revision.
-    Moved,
+    Stale,
 }
 
 /// Reason why a run has no end.
@@ -112,111 +112,111 @@ enum NoEnd {
     Lost,
 }
 
-impl Running {
+impl ActiveRun {
     /// Executes the run in a task of its own, so that it survives a client's disconnect.
-    pub(super) fn begin(self, work: Work, at_work: ActiveGuard) -> UnderWay {
-        let (accepted, left) = (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.left));
+    pub(super) fn spawn(self, work: RunWork, at_work: ActiveGuard) -> RunHandle {
+        let (accepted, left) = (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
         let running = async move {
             let ran = self.run(work, &at_work.look).await;
             drop(at_work);
             ran
         };
-        UnderWay { accepted, left, running: tokio::spawn(running.in_current_span()) }
+        RunHandle { accepted, is_detached: left, task: tokio::spawn(running.in_current_span()) }
     }
 
     /// The same run with a memory reservation.
-    pub(super) fn reserved(mut self, reservation: Option<Arc<Reservation>>) -> Self {
+    pub(super) fn with_reservation(mut self, reservation: Option<Arc<Reservation>>) -> Self {
         self.reservation = reservation.map_or_else(OnceLock::new, OnceLock::from);
         self
     }
 
     /// Executes the run to its end and stores it.
-    pub(super) async fn run(mut self, work: Work, look: &Notify) -> Ran {
-        match self.to_end(work, look).await {
+    pub(super) async fn run(mut self, work: RunWork, look: &Notify) -> RunResult {
+        match self.run_work(work, look).await {
             Ok((ended, last, remembered)) => {
                 // The inputs may be large and are no longer needed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
                 let finished_at = self.services.clock.now();
-                let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
-                if self.store(&ending).await { Ran::Ended(Box::new(self.ended_execution(ending))) } else { Ran::Lost }
+                let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
+                if self.store_end(&ending).await { RunResult::Ended(Box::new(self.ended_execution(ending))) } else { RunResult::LeaseLost }
             }
-            Err(NoEnd::Moved) => Ran::Moved,
-            Err(NoEnd::Lost) => Ran::Lost,
+            Err(NoEnd::Moved) => RunResult::Stale,
+            Err(NoEnd::Lost) => RunResult::LeaseLost,
         }
     }
 
-    fn keeper(&self) -> ProgressRecorder<'_> {
-        let held = (self.scope, self.held());
-        ProgressRecorder::new(&self.services, held, self.keeping, self.came.clone()).with_reservation(&self.reservation)
+    fn recorder(&self) -> ProgressRecorder<'_> {
+        let held = (self.scope, self.lease_ref());
+        ProgressRecorder::new(&self.services, held, self.checkpoint_policy, self.replay.clone()).with_reservation(&self.reservation)
     }
 
-    const fn held(&self) -> Held {
-        Held { execution_id: self.acceptance.execution_id, lease: self.lease }
+    const fn lease_ref(&self) -> LeaseRef {
+        LeaseRef { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn to_end(&self, work: Work, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), NoEnd> {
+    async fn run_work(&self, work: RunWork, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         match work {
-            Work::Steps => self.steps(look).await,
-            Work::Script(ready) => {
-                let closed = self.script(ready, look).await;
+            RunWork::Steps => self.run_steps(look).await,
+            RunWork::Script(ready) => {
+                let closed = self.run_script(ready, look).await;
                 let ended = self.fulfil(closed, look).await;
-                let mut recorder = self.keeper();
+                let mut recorder = self.recorder();
                 let last = with_review_event(&mut recorder, None, &ended);
                 Ok((ended, last, None))
             }
         }
     }
 
-    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), NoEnd> {
+    async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         let services = &self.services;
-        let outside = Outside {
+        let outside = Env {
             clock: services.clock.as_ref(),
             ids: services.ids.as_ref(),
             redactor: &services.settings.redactor,
         };
         let accepted = &self.acceptance;
-        let subject = Subject {
+        let subject = RunInput {
             execution_id: accepted.execution_id,
             plan: &self.plan.plan,
-            facts: &self.facts,
-            given: &self.inputs,
-            sent: &accepted.inputs,
-            sent_digest: self.input_digest,
+            policy_attributes: &self.facts,
+            inputs: &self.inputs,
+            stored_inputs: &accepted.inputs,
+            input_digest: self.input_digest,
         };
         let mut run = Run::new(subject, self.decision.clone(), outside);
         let conversation = self.conversation();
         if conversation.is_some() {
             run = run.with_conversation();
         }
-        if self.keeping == CheckpointPolicy::Telling {
-            run = run.telling();
+        if self.checkpoint_policy == CheckpointPolicy::Telling {
+            run = run.with_events();
         }
         if self.reservation.get().is_some() {
             run = run.with_reservation();
         }
-        let mut recorder = self.keeper();
+        let mut recorder = self.recorder();
         // The first steps have no external effects, so they can be discarded if the start fails.
         let turn = run.start();
-        if let Some((on, share_link)) = self.to_start {
-            let progress = recorder.piece(run.take_events());
+        if let Some((on, share_link)) = self.pending_start {
+            let progress = recorder.next_record(run.take_events());
             let acceptance = self.acceptance.without_inputs();
-            self.start(Start { acceptance, on, lease: self.lease, progress, share_link }).await?;
+            self.start(Start { acceptance, expected_revisions: on, lease: self.lease, progress, share_link }).await?;
         }
         let place = (self.scope, accepted.workspace_id);
         let under = (accepted.release_id, &accepted.environment);
-        let sender = (accepted.submitter.clone(), accepted.sender.request_id);
-        let reader = Reader::new(place, under, &self.plan.plan, (&self.facts, conversation), sender);
+        let sender = (accepted.submitter.clone(), accepted.request_context.request_id);
+        let reader = RetrievalContext::new(place, under, &self.plan.plan, (&self.facts, conversation), sender);
         let cut = if self.cancelled_by.get().is_some() {
-            Some(Cut::Cancelled)
+            Some(Interruption::Cancelled)
         } else {
             let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
             tokio::select! {
-                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Some(Cut::Overdue)),
+                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Some(Interruption::DeadlineExceeded)),
                 cut = self.renew_lease(look) => Some(cut),
             }
         };
-        let mut closed = run.close(cut);
-        if closed.work() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
+        let mut closed = run.into_finished(cut);
+        if closed.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
             return Err(NoEnd::Lost);
         }
         let last = recorder.last_record(std::mem::take(&mut closed.events));
@@ -227,18 +227,18 @@ impl Running {
     }
 
     /// The conversation of the run, if the submitter has an identity.
-    fn conversation(&self) -> Option<MemoryPlace> {
-        let Acceptance { workload_id, submitter, sender, .. } = &self.acceptance;
-        MemoryPlace::of(*workload_id, submitter, sender.session()?)
+    fn conversation(&self) -> Option<ConversationKey> {
+        let Acceptance { workload_id, submitter, request_context: sender, .. } = &self.acceptance;
+        ConversationKey::for_caller(*workload_id, submitter, sender.session_id()?)
     }
 
     async fn start(&self, start: Start) -> Result<(), NoEnd> {
         match self.services.stores.executions.start(self.scope, &start).await {
-            Ok(Started::Yes) => {
-                self.services.signal(Wakeup::Progress(self.acceptance.execution_id));
+            Ok(StartOutcome::Started) => {
+                self.services.publish_wakeup(Wakeup::Progress(self.acceptance.execution_id));
                 Ok(())
             }
-            Ok(Started::Moved) => Err(NoEnd::Moved),
+            Ok(StartOutcome::Stale) => Err(NoEnd::Moved),
             // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
                 tracing::warn!(
@@ -253,21 +253,21 @@ impl Running {
 
     /// Fulfils the run's obligations. Long work runs on the blocking pool, under the lease. If it fails or the lease
     /// is lost, the run has no output.
-    async fn fulfil(&self, closed: Closed, look: &Notify) -> Ended {
+    async fn fulfil(&self, closed: FinishedRun, look: &Notify) -> RunOutcome {
         let services = &self.services;
-        if closed.work() <= MAX_INLINE_BYTES {
-            let outside = Outside {
+        if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
+            let outside = Env {
                 clock: services.clock.as_ref(),
                 ids: services.ids.as_ref(),
                 redactor: &services.settings.redactor,
             };
             return closed.fulfil(outside);
         }
-        let unfulfilled = closed.unfulfilled();
+        let unfulfilled = closed.without_fulfilment();
         let (clock, ids) = (Arc::clone(&services.clock), Arc::clone(&services.ids));
         let redactor = Arc::clone(&services.settings.redactor);
-        let fulfil = move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
-        let work = aside((self.scope, WorkDeadline::Run), fulfil);
+        let fulfil = move || closed.fulfil(Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
+        let work = run_blocking((self.scope, WorkDeadline::Run), fulfil);
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),
             _ = self.renew_lease(look) => unfulfilled,
@@ -275,11 +275,11 @@ impl Running {
     }
 
     /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
-    pub(super) async fn renew_lease(&self, look: &Notify) -> Cut {
-        self.services.renew_lease((self.scope, self.held()), look, &self.cancelled_by).await
+    pub(super) async fn renew_lease(&self, look: &Notify) -> Interruption {
+        self.services.renew_lease((self.scope, self.lease_ref()), look, &self.cancelled_by).await
     }
 
-    fn ending(&self, ended: Ended, progress: Option<Progress>, finished_at: Timestamp) -> Ending {
+    fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
         let output = ended.output.map(|(output, metadata)| Payload {
             // Moved instead of copied: the output may be large.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
@@ -301,29 +301,29 @@ impl Running {
             }
         };
         let stamp = Stamp {
-            fact_id: self.services.id(),
+            fact_id: self.services.new_id(),
             at: finished_at,
             actor: actor.clone(),
-            request_id: accepted.sender.request_id,
+            request_id: accepted.request_context.request_id,
         };
         let awaits_review = ended.status == Status::AwaitingReview;
         let mut fact = match (ended.outcome, ended.decisions.last()) {
-            (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
+            (Outcome::Denied, Some(decision)) => run.denied_fact(decision, &stamp),
             _ if awaits_review => run.review_requested_fact(output.as_ref(), &stamp),
             (outcome, _) => {
                 let code = ended.error.as_ref().map(|error| error.code.as_str());
-                run.ended(outcome, code, output.as_ref(), &stamp)
+                run.ended_fact(outcome, code, output.as_ref(), &stamp)
             }
         };
         if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
-            fact = fact.notifying(&self.facts.owner_ref);
+            fact = fact.notifying_owner(&self.facts.owner_ref);
         }
-        Ending {
+        FinishRecord {
             execution_id: accepted.execution_id,
             lease: self.lease,
             status: ended.status,
             outcome: ended.outcome,
-            review_within: awaits_review.then_some(self.services.settings.review_deadline),
+            review_timeout: awaits_review.then_some(self.services.settings.review_deadline),
             error: ended.error,
             output,
             steps: ended.steps,
@@ -332,24 +332,24 @@ impl Running {
             lineage: ended.lineage,
             fulfilled: ended.fulfilled,
             progress,
-            memory: None,
+            writeback: None,
             finished_at,
             fact,
         }
     }
 
     /// Stores the end, with retries for the duration of a lease.
-    async fn store(&self, ending: &Ending) -> bool {
+    async fn store_end(&self, ending: &FinishRecord) -> bool {
         let stores = &self.services.stores.executions;
         let until = tokio::time::Instant::now() + self.services.settings.lease;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RETRY_DELAY;
         loop {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
-                    self.services.wake.facts();
+                    self.services.sequencer_wakeup.notify_facts();
                     let end = Wakeup::Ended(ending.execution_id);
-                    if self.keeping == CheckpointPolicy::Telling || self.left.load(Ordering::Relaxed) {
-                        self.services.signal(end);
+                    if self.checkpoint_policy == CheckpointPolicy::Telling || self.is_detached.load(Ordering::Relaxed) {
+                        self.services.publish_wakeup(end);
                     } else {
                         self.services.deliver_wakeup(end);
                     }
@@ -365,7 +365,7 @@ impl Running {
                         "failed to store the end of a run; retrying"
                     );
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
                 Err(error) => {
                     tracing::error!(
@@ -379,18 +379,18 @@ impl Running {
         }
     }
 
-    async fn is_stored(&self, ending: &Ending) -> bool {
+    async fn is_stored(&self, ending: &FinishRecord) -> bool {
         let found = self.services.stores.executions.find(self.scope, ending.execution_id).await;
         found.is_ok_and(|found| {
-            found.is_some_and(|found| match ending.review_within {
+            found.is_some_and(|found| match ending.review_timeout {
                 Some(_) => found.status == Status::AwaitingReview,
                 None => found.finished_at == Some(ending.finished_at),
             })
         })
     }
 
-    fn ended_execution(&self, ending: Ending) -> Execution {
-        if ending.review_within.is_some() {
+    fn ended_execution(&self, ending: FinishRecord) -> Execution {
+        if ending.review_timeout.is_some() {
             // The answer is withheld until its review.
             return accepted_execution(&self.acceptance, ending.status, None);
         }
@@ -409,20 +409,20 @@ impl Services {
     /// run has to stop.
     pub(super) async fn renew_lease(
         &self,
-        (scope, held): (TenantScope, Held),
+        (scope, held): (TenantScope, LeaseRef),
         look: &Notify,
         cancelled_by: &OnceLock<ActorRef>,
-    ) -> Cut {
+    ) -> Interruption {
         let interval = self.settings.lease / 3;
         loop {
             let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
             match self.stores.executions.renew(scope, held.execution_id, held.lease).await {
                 Ok(LeaseState::Held) => {}
-                Ok(LeaseState::Lost) => return Cut::LeaseLost,
-                Ok(LeaseState::WorkloadStopped) => return Cut::Suspended,
+                Ok(LeaseState::Lost) => return Interruption::LeaseLost,
+                Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,
                 Ok(LeaseState::Cancelled(by)) => {
                     cancelled_by.get_or_init(|| by);
-                    return Cut::Cancelled;
+                    return Interruption::Cancelled;
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -437,7 +437,7 @@ impl Services {
 }
 
 /// The last progress of a run, with an event if its answer awaits a review.
-fn with_review_event(recorder: &mut ProgressRecorder<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
+fn with_review_event(recorder: &mut ProgressRecorder<'_>, last: Option<ProgressRecord>, ended: &RunOutcome) -> Option<ProgressRecord> {
     if ended.status == Status::AwaitingReview { Some(recorder.review_record(last, &ended.steps)) } else { last }
 }
 
@@ -451,7 +451,7 @@ pub(super) fn accepted_execution(acceptance: &Acceptance, status: Status, end: O
         environment: acceptance.environment.clone(),
         lane: acceptance.lane,
         submitter: acceptance.submitter.clone(),
-        delegate: acceptance.guest.delegate.clone(),
+        delegate: acceptance.delegated_access.delegate.clone(),
         status,
         outcome: end.map(|(outcome, _)| outcome),
         error: None,

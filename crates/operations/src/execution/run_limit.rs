@@ -3,10 +3,10 @@
 //! A run stays in memory while it waits for a model or tool, also after its caller got 202. Beyond the limit,
 //! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
 
-use super::{code::Asks, start::ExecuteRequest};
-use crate::{Failure, Services, aside::busy};
+use super::{script::RunPayload, start::ExecuteRequest};
+use crate::{Failure, Services, blocking::busy};
 use fairway_domain::{
-    execution::dispatch::Wanted,
+    execution::dispatch::DispatchMode,
     id::TenantId,
     policy::{Outcome, PolicyDecision},
     tenant::TenantScope,
@@ -32,7 +32,7 @@ pub(super) enum Placement {
 
 impl Placement {
     /// The slot in this process, if the run has one.
-    pub(super) fn here(self) -> Option<RunSlot> {
+    pub(super) fn into_slot(self) -> Option<RunSlot> {
         match self {
             Self::Here(place) => Some(place),
             Self::Queue => None,
@@ -54,14 +54,14 @@ impl Services {
         if decision.outcome == Outcome::Deny {
             return Ok(None);
         }
-        let has_steps = matches!(request.asks, Asks::Inputs(_) | Asks::Form(_));
-        let is_queued = |wanted| has_steps && self.settings.dispatch.queues(wanted).unwrap_or_default();
-        if is_queued(request.patience.wanted()) {
+        let has_steps = matches!(request.payload, RunPayload::Inputs(_) | RunPayload::Form(_));
+        let is_queued = |wanted| has_steps && self.settings.dispatch.should_queue(wanted).unwrap_or_default();
+        if is_queued(request.wait.dispatch_mode()) {
             return Ok(Some(Placement::Queue));
         }
-        match self.run_limit.place(scope).await {
+        match self.run_limit.acquire(scope).await {
             Some(place) => Ok(Some(Placement::Here(place))),
-            None if is_queued(Wanted::InLine) => Ok(Some(Placement::Queue)),
+            None if is_queued(DispatchMode::Queued) => Ok(Some(Placement::Queue)),
             None => Err(busy(AcquireError::TimedOut)),
         }
     }
@@ -72,7 +72,7 @@ pub(crate) struct RunSlots(FairSemaphore<TenantId>);
 
 impl Default for RunSlots {
     fn default() -> Self {
-        Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::of(MAX_RUNS) }))
+        Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::with_permits(MAX_RUNS) }))
     }
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for RunSlots {
 
 impl RunSlots {
     /// Acquires a run slot for a tenant, if one is free now.
-    pub(super) async fn place(&self, scope: TenantScope) -> Option<RunSlot> {
+    pub(super) async fn acquire(&self, scope: TenantScope) -> Option<RunSlot> {
         self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
     }
 }
@@ -96,18 +96,18 @@ mod tests {
 
     #[tokio::test]
     async fn one_tenant_leaves_run_slots_to_others() {
-        let (limit, tenant) = (RunSlots::default(), |number| TenantScope::for_relay(Uuid::from_u128(number).into()));
+        let (limit, tenant) = (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
         let mut held = Vec::new();
-        while let Some(place) = limit.place(tenant(1)).await {
+        while let Some(place) = limit.acquire(tenant(1)).await {
             held.push(place);
         }
         assert_eq!(held.len(), MAX_PER_TENANT);
-        while let Some(place) = limit.place(tenant(2)).await {
+        while let Some(place) = limit.acquire(tenant(2)).await {
             held.push(place);
         }
         assert_eq!(held.len(), MAX_RUNS);
         drop(held.pop());
-        assert!(limit.place(tenant(1)).await.is_none(), "the tenant has its share");
-        assert!(limit.place(tenant(3)).await.is_some());
+        assert!(limit.acquire(tenant(1)).await.is_none(), "the tenant has its share");
+        assert!(limit.acquire(tenant(3)).await.is_some());
     }
 }

@@ -1,34 +1,34 @@
 //! Execution of a workload by slug. Decisions use cached state, and the accept statement verifies its revisions.
 
 use super::{
-    admission,
-    code::{Asks, Work, limits_of},
-    engine::{Came, MAX_DECISIONS, CheckpointPolicy},
+    run_access,
+    script::{RunPayload, RunWork, limits_of},
+    engine::{Replay, MAX_DECISIONS, CheckpointPolicy},
     large_runs::{REQUEST_WAIT, is_large},
     plan::{EntryKey, CachedPlan},
-    reception::{Received, Submission},
-    run::Running,
+    submit::{SubmitOutcome, Submission},
+    run::ActiveRun,
     run_limit::Placement,
 };
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode},
-    aside::busy,
+    blocking::busy,
     failure::RunRefusal,
-    share_link::Pass,
-    workload::{nothing, place_of},
+    share_link::VerifiedLink,
+    workload::{unknown_slug, scope_of},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, Execution, DelegatedAccess, Payload, RunRef,
-        dispatch::{RequestContext, Wanted},
-        plan::RunFacts,
-        ports::{Accepted, AcceptedOn, WorkloadWithDeployment},
+        dispatch::{RequestContext, DispatchMode},
+        plan::PolicyAttributes,
+        ports::{AcceptOutcome, ExpectedRevisions, WorkloadWithDeployment},
     },
     id::{DecisionId, ExecutionId, RequestId},
-    idempotency::{Known, RequestKey},
+    idempotency::{KeyState, RequestKey},
     memory::SessionId,
     policy,
     release::lane::Lane,
@@ -36,7 +36,7 @@ use fairway_domain::{
     slug::Slug,
     store::{StoreError, StoreFault},
     tenant::TenantScope,
-    throttle::ClientAddress,
+    rate_limit::ClientAddress,
     workload::{Status, interface::AccessMode},
 };
 use serde_json::{Map, Value};
@@ -57,19 +57,19 @@ pub struct ExecuteRequest {
     /// The environment.
     pub environment: Slug,
     /// The payload: form inputs, inputs or a script.
-    pub asks: Asks,
+    pub payload: RunPayload,
     /// The lane, if the caller chooses it.
     pub lane: Option<Lane>,
     /// The principal of the run, if a service submits it on behalf of another.
     pub on_behalf_of: Option<ActorRef>,
     /// The verified share link of the request.
-    pub pass: Option<Pass>,
+    pub link: Option<VerifiedLink>,
     /// The client's address; `None` for an internal request.
     pub address: Option<ClientAddress>,
     /// The conversation of the run.
     pub session: Option<SessionId>,
     /// The event that the caller waits for.
-    pub patience: Patience,
+    pub wait: WaitMode,
 }
 
 impl ExecuteRequest {
@@ -80,27 +80,27 @@ impl ExecuteRequest {
 
 /// The event that the caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
+pub enum WaitMode {
     /// The end of the run, at most this long and at most the deployment's limit.
     End(Option<Duration>),
     /// The acceptance of the run: the caller follows its events.
     Acceptance,
     /// The queueing of the run.
-    Line,
+    Queued,
 }
 
-impl Patience {
-    pub(super) const fn wanted(self) -> Wanted {
+impl WaitMode {
+    pub(super) const fn dispatch_mode(self) -> DispatchMode {
         match self {
-            Self::End(_) | Self::Acceptance => Wanted::AtOnce,
-            Self::Line => Wanted::InLine,
+            Self::End(_) | Self::Acceptance => DispatchMode::Synchronous,
+            Self::Queued => DispatchMode::Queued,
         }
     }
 }
 
 /// The state of a run in the response to its caller.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ExecuteResult {
     /// The run, ended or in progress.
     pub execution: Execution,
     /// Whether an earlier request with the same key started it.
@@ -108,7 +108,7 @@ pub struct Answer {
     /// The token that reads the run of an anonymous submitter. Shown once.
     pub result_token: Option<ResultToken>,
     /// Whether the caller waits only for queueing; the response then shows no later state.
-    pub in_line: bool,
+    pub is_queued_only: bool,
 }
 
 /// The state that an attempt is decided on.
@@ -134,9 +134,9 @@ impl Services {
         (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<Answer, Failure> {
-        if self.settings.dispatch.queues(request.patience.wanted()).is_none() {
-            return Err(RunRefusal::NoAsync.into());
+    ) -> Result<ExecuteResult, Failure> {
+        if self.settings.dispatch.should_queue(request.wait.dispatch_mode()).is_none() {
+            return Err(RunRefusal::AsyncUnavailable.into());
         }
         let (mut fresh, mut counted) = (false, false);
         for _ in 0..MAX_DECISIONS {
@@ -159,28 +159,28 @@ impl Services {
                 fresh = true;
                 continue;
             }
-            let (entry, is_entry_read) = match self.entry(&caller, request, fresh).await {
+            let (entry, is_entry_read) = match self.runtime_entry(&caller, request, fresh).await {
                 // The cached caller may name its former tenant.
                 Err(failure) if !fresh && may_be_stale(&failure) => {
                     fresh = true;
                     continue;
                 }
-                Err(Failure::NotFound) => return Err(nothing(request.pass.as_ref())),
+                Err(Failure::NotFound) => return Err(unknown_slug(request.link.as_ref())),
                 found => found?,
             };
             if !counted {
-                match self.count_workload_request(TenantScope::of(&caller), &entry.workload, request.address).await {
+                match self.count_workload_request(TenantScope::for_caller(&caller), &entry.workload, request.address).await {
                     // The cached workload may be outdated and no longer public.
-                    Err(Failure::Throttled(_)) if !fresh && self.refused.is_due(entry.workload.workload_id) => {
+                    Err(Failure::Throttled(_)) if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) => {
                         fresh = true;
                         continue;
                     }
                     visit => visit?,
                 }
-                counted = entry.workload.access_mode() == AccessMode::Public;
+                counted = entry.workload.effective_access_mode() == AccessMode::Public;
             }
             let decided = RunContext { caller, client, entry, is_entry_read, fresh };
-            match self.attempt(&decided, request, key).await {
+            match self.attempt_execute(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // A revision changed between the decision and the accept.
                 Ok(None) => fresh = true,
@@ -207,7 +207,7 @@ impl Services {
 
     /// The workload with its deployment, and whether it was read now. [`Self::attempt_execute`] caches it, for authorized
     /// callers only.
-    async fn entry(
+    async fn runtime_entry(
         &self,
         caller: &Caller,
         request: &ExecuteRequest,
@@ -215,50 +215,50 @@ impl Services {
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.entry_key(caller);
         // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
-        let sees = |entry: &WorkloadWithDeployment| request.asks.see(caller, request.pass.as_ref(), &entry.workload).is_ok();
+        let sees = |entry: &WorkloadWithDeployment| request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok();
         if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));
         }
         if fresh {
             self.plans.entries.invalidate(&key);
         }
-        let scope = TenantScope::of(caller);
-        let entry = self.stores.executions.runtime_entry(scope, &request.slug, &request.environment).await?;
+        let scope = TenantScope::for_caller(caller);
+        let entry = self.stores.executions.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 
     /// Decides, accepts and runs once. `None` when a revision of the decision changed.
-    async fn attempt(
+    async fn attempt_execute(
         &self,
         decided: &RunContext,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<ExecuteResult>, Failure> {
         let RunContext { caller, entry, .. } = decided;
         let workload = &entry.workload;
-        let pass = request.pass.as_ref();
-        let scope = request.asks.see(caller, pass, workload)?;
+        let pass = request.link.as_ref();
+        let scope = request.payload.authorize_view(caller, pass, workload)?;
         match workload.status {
             Status::Registered => {}
             Status::Suspended => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Suspended).await,
             Status::Retired => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Retired).await,
         }
-        request.asks.enter(caller, pass, workload)?;
+        request.payload.authorize_run(caller, pass, workload)?;
         if let Some(client) = &decided.client {
             self.authorize_delegation((client, caller), request.lane, workload).await?;
         }
-        let wanted = admission::lane(caller, pass, request.lane, workload)?;
-        if let Err(refusal) = admission::starts(pass, workload) {
+        let wanted = run_access::select_lane(caller, pass, request.lane, workload)?;
+        if let Err(refusal) = run_access::check_start(pass, workload) {
             return self.replay_or_refuse(scope, (caller, request), key, refusal).await;
         }
         if decided.is_entry_read {
             self.plans.cache_entry(request.entry_key(caller), entry);
         }
-        let inputs = match request.asks.inputs(workload) {
+        let inputs = match request.payload.inputs(workload) {
             Ok(inputs) => inputs,
             Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
         };
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(wanted).zip(Some(lanes)));
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(wanted).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::NoActiveRelease).await;
         };
@@ -266,14 +266,14 @@ impl Services {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };
-        if matches!(request.asks, Asks::Inputs(_) | Asks::Form(_)) && !plan.plan.is_runnable() {
+        if matches!(request.payload, RunPayload::Inputs(_) | RunPayload::Form(_)) && !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.run_facts(caller, entry, &request.environment, lane);
         let decision = facts.decide(&plan.plan, &inputs, self.clock.now());
-        let execution_id: ExecutionId = self.id();
+        let execution_id: ExecutionId = self.new_id();
         let started_at = self.clock.now();
-        let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, started_at);
+        let recorded = RecordedDecision::from_decision(self.new_id::<DecisionId>(), &decision, started_at);
         let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.ids.salt() };
         let input_digest = sent.digest();
         let run = RunRef {
@@ -291,25 +291,25 @@ impl Services {
         };
         let queues = matches!(place, Some(Placement::Queue));
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
-        let (admission, work) = match (decision.outcome, &request.asks) {
+        let (admission, work) = match (decision.outcome, &request.payload) {
             (policy::Outcome::Deny, _) => {
-                (Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))), Work::Steps)
+                (Admission::Deny(Box::new(run.denied_fact(&recorded, &self.stamp(caller)))), RunWork::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_) | Asks::Form(_))
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Inputs(_) | RunPayload::Form(_))
                 if queues =>
             {
-                (Admission::Queue { most: self.settings.queue_cap }, Work::Steps)
+                (Admission::Queue { most: self.settings.queue_cap }, RunWork::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_) | Asks::Form(_)) => {
-                (Admission::Run { lease, lease_for, deadline_in }, Work::Steps)
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Inputs(_) | RunPayload::Form(_)) => {
+                (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Script { script, .. }) => {
                 // A replay takes no script slot.
                 if let Some(known) = self.replayed_run(scope, (caller, request), key).await? {
                     return Ok(Some(known));
                 }
                 let limits = limits_of(plan.plan.sandbox.as_ref(), script);
-                let work = match limits.and_then(|limits| self.work(scope, (script, limits), key)) {
+                let work = match limits.and_then(|limits| self.prepare_script(scope, (script, limits), key)) {
                     Ok(work) => work,
                     Err(refusal) => return self.replay_or_refuse(scope, (caller, request), key, refusal).await,
                 };
@@ -323,7 +323,7 @@ impl Services {
             lane: wanted.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
-        let (guest, result_token) = admission::guest(self, caller, pass);
+        let (guest, result_token) = run_access::guest_of(self, caller, pass);
         let guest = DelegatedAccess { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };
         let acceptance = Acceptance {
             execution_id,
@@ -336,22 +336,22 @@ impl Services {
             snapshot: plan.snapshot.digest,
             decision: recorded,
             inputs: sent,
-            sender,
+            request_context: sender,
             started_at,
             admission,
-            guest,
+            delegated_access: guest,
         };
         let on =
-            AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
+            ExpectedRevisions { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
         // Registered before the commit: a wakeup in between would be lost.
-        let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
-        let followed = request.patience == Patience::Acceptance;
+        let at_work = acceptance.admission.is_inline().then(|| self.active_runs.register(scope, execution_id, lease));
+        let followed = request.wait == WaitMode::Acceptance;
         let reservation = OnceLock::new();
-        if acceptance.admission.is_run_here() && is_large(&acceptance.inputs.body) {
+        if acceptance.admission.is_inline() && is_large(&acceptance.inputs.body) {
             let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
             reservation.get_or_init(|| Arc::new(reserved));
         }
-        let running = Running {
+        let running = ActiveRun {
             services: self.clone(),
             scope,
             plan: Arc::<CachedPlan>::clone(&plan),
@@ -362,35 +362,35 @@ impl Services {
             // A worker reads a queued run's inputs from the queue.
             inputs: if at_work.is_some() { inputs.into_owned() } else { Map::new() },
             reservation,
-            place: place.and_then(Placement::here),
+            slot: place.and_then(Placement::into_slot),
             input_digest,
             time_left: self.settings.execution_deadline,
-            keeping: if followed { CheckpointPolicy::Telling } else { CheckpointPolicy::BeforeAsking },
-            came: Came::default(),
-            to_start: None,
-            left: Arc::default(),
+            checkpoint_policy: if followed { CheckpointPolicy::Telling } else { CheckpointPolicy::BeforeAsking },
+            replay: Replay::default(),
+            pending_start: None,
+            is_detached: Arc::default(),
             cancelled_by: OnceLock::new(),
         };
         let execution =
-            match (Submission { running, work, at_work, on, key: key.cloned() }.received().await?, request.patience) {
-                (Received::Moved, _) => return Ok(None),
-                (Received::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
-                (Received::LineFull, _) => return Err(RunRefusal::LineFull.into()),
-                (Received::LinkClosed, _) => {
+            match (Submission { running, work, at_work, on, key: key.cloned() }.submit().await?, request.wait) {
+                (SubmitOutcome::Stale, _) => return Ok(None),
+                (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
+                (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
+                (SubmitOutcome::LinkClosed, _) => {
                     let pass = pass
-                        .ok_or(Failure::Corrupt("the accept statement refused a share link for a run without one"))?;
+                        .ok_or(Failure::Inconsistent("the accept statement refused a share link for a run without one"))?;
                     return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
                 }
-                (Received::Denied(denied), _) => denied,
-                (Received::InLine(queued), Patience::Line | Patience::Acceptance) => queued,
-                (Received::InLine(queued), Patience::End(budget)) => {
-                    self.end_of(scope, queued, self.wait_budget(budget)).await
+                (SubmitOutcome::Denied(denied), _) => denied,
+                (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
+                (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
+                    self.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
                 }
-                (Received::Here(run), Patience::Line | Patience::Acceptance) => run.accepted,
-                (Received::Here(run), Patience::End(budget)) => run.end(self.wait_budget(budget)).await,
+                (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
+                (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
             };
-        let in_line = request.patience == Patience::Line;
-        Ok(Some(Answer { execution, replayed: false, result_token, in_line }))
+        let in_line = request.wait == WaitMode::Queued;
+        Ok(Some(ExecuteResult { execution, replayed: false, result_token, is_queued_only: in_line }))
     }
 
     /// How long a caller waits, at most the deployment's limit.
@@ -398,9 +398,9 @@ impl Services {
         asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
     }
 
-    pub(super) fn run_facts(&self, caller: &Caller, entry: &WorkloadWithDeployment, environment: &Slug, lane: Lane) -> RunFacts {
-        let place = place_of(caller, &entry.workload);
-        RunFacts {
+    pub(super) fn run_facts(&self, caller: &Caller, entry: &WorkloadWithDeployment, environment: &Slug, lane: Lane) -> PolicyAttributes {
+        let place = scope_of(caller, &entry.workload);
+        PolicyAttributes {
             actor: caller.actor.to_string(),
             actor_kind: caller.actor.kind().as_str(),
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),
@@ -419,7 +419,7 @@ impl Services {
         asked: (&Caller, &ExecuteRequest),
         key: Option<&RequestKey>,
         refusal: impl Into<Failure>,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<ExecuteResult>, Failure> {
         match self.replayed_run(scope, asked, key).await? {
             Some(answer) => Ok(Some(answer)),
             None => Err(refusal.into()),
@@ -432,21 +432,21 @@ impl Services {
         scope: TenantScope,
         (caller, request): (&Caller, &ExecuteRequest),
         key: Option<&RequestKey>,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<ExecuteResult>, Failure> {
         let Some(key) = key else { return Ok(None) };
-        match self.stores.idempotency.look_up(scope, key).await? {
-            Known::No => Ok(None),
-            Known::OtherBody => Err(Failure::KeyOtherBody),
-            Known::Done(_) | Known::Reserved => {
-                Err(Failure::Corrupt("another route holds an idempotency key of execute"))
+        match self.stores.idempotency.key_state(scope, key).await? {
+            KeyState::Unknown => Ok(None),
+            KeyState::DifferentBody => Err(Failure::KeyReused),
+            KeyState::Completed(_) | KeyState::Reserved => {
+                Err(Failure::Inconsistent("another route holds an idempotency key of execute"))
             }
-            Known::AsResource(id) => {
+            KeyState::InUse(id) => {
                 let execution = self.run_of_key(scope, caller, id.into()).await?;
-                let in_line = request.patience == Patience::Line;
-                match request.patience {
-                    Patience::End(_) if execution.is_under_way() => Err(Failure::KeyInProgress),
-                    Patience::End(_) | Patience::Acceptance | Patience::Line => {
-                        Ok(Some(Answer { execution, replayed: true, result_token: None, in_line }))
+                let in_line = request.wait == WaitMode::Queued;
+                match request.wait {
+                    WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
+                    WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => {
+                        Ok(Some(ExecuteResult { execution, replayed: true, result_token: None, is_queued_only: in_line }))
                     }
                 }
             }
@@ -460,17 +460,17 @@ impl Services {
         scope: TenantScope,
         id: ExecutionId,
         error: StoreError,
-    ) -> Result<Accepted, Failure> {
+    ) -> Result<AcceptOutcome, Failure> {
         match (timeout(LOOKUP_TIMEOUT, self.stores.executions.find(scope, id)).await, error.fault) {
-            (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
-            (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
-            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Broken) => {
+            (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
+            (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
+            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
                 tracing::warn!(
                     execution_id = %id,
                     error = &error as &dyn std::error::Error,
                     "no response to an accept; its outcome is unknown"
                 );
-                Err(RunRefusal::Unsettled(id).into())
+                Err(RunRefusal::AcceptanceUnknown(id).into())
             }
         }
     }
@@ -484,8 +484,8 @@ const fn may_be_stale(failure: &Failure) -> bool {
             | Failure::Forbidden(_)
             | Failure::Anonymous(_)
             | Failure::Contended
-            | Failure::Inputs(_)
-            | Failure::Token(TokenRefusal::Required | TokenRefusal::Invalid)
+            | Failure::InvalidInputs(_)
+            | Failure::ShareToken(TokenRefusal::Required | TokenRefusal::Invalid)
             | Failure::Run(
                 RunRefusal::Suspended
                     | RunRefusal::Retired

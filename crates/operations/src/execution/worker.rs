@@ -1,9 +1,9 @@
 //! The worker: claims queued runs and runs with an expired lease, and runs them to their end.
 
 use super::{
-    code::Work,
-    engine::{Came, MAX_DECISIONS, CheckpointPolicy},
-    run::{Ran, Running},
+    script::RunWork,
+    engine::{Replay, MAX_DECISIONS, CheckpointPolicy},
+    run::{RunResult, ActiveRun},
 };
 use crate::{Failure, Services, access::Claims};
 use fairway_domain::{
@@ -11,9 +11,9 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
-        dispatch::{Claim, Claimed, MAX_RECLAIMS, RequestContext},
-        ports::{AcceptedOn, WorkloadWithDeployment},
-        run::{Cut, SMALL_RUN_BYTES},
+        dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
+        ports::{ExpectedRevisions, WorkloadWithDeployment},
+        run::{Interruption, SMALL_RUN_BYTES},
     },
     id::{DecisionId, TenantId},
     policy::{self, Obligation, PolicyDecision},
@@ -107,22 +107,22 @@ pub async fn run_worker(services: Services) {
             drop(slots.acquire().await);
             continue;
         }
-        let Some(claim_guard) = services.live.take() else { return };
-        let large = services.large_runs.claimable();
-        let mut sated = sated(&counts);
+        let Some(claim_guard) = services.active_runs.begin_claim() else { return };
+        let large = services.large_runs.allowed_claims();
+        let mut sated = saturated_tenants(&counts);
         sated.extend(large.saturated);
         let claim = Claim {
             lease: services.ids.fresh(),
-            lost: lost.tokens(),
+            lost_leases: lost.tokens(),
             lease_for: services.settings.lease,
-            deadline_in: services.settings.execution_deadline,
+            deadline_after: services.settings.execution_deadline,
             most: free.min(CLAIM_LIMIT),
-            most_of_one: CLAIM_LIMIT_PER_TENANT,
-            after,
-            sated,
+            per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
+            after_tenant: after,
+            saturated: sated,
             max_input_bytes: SMALL_RUN_BYTES,
-            takes_large: large.any,
-            no_large_of: large.except,
+            takes_large: large.is_allowed,
+            no_large_tenants: large.excluded,
         };
         let claimed = match services.stores.executions.claim(&claim).await {
             Ok(claimed) => claimed,
@@ -153,7 +153,7 @@ pub async fn run_worker(services: Services) {
             let tenant = run.scope.tenant();
             *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
             let slot = WorkerSlot { under: Arc::clone(&counts), tenant, _permit: permit };
-            let active_guard = services.live.enter(run.scope, run.execution.execution_id, run.lease);
+            let active_guard = services.active_runs.register(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
                 services.process_claimed(run, &active_guard.look).await;
@@ -162,14 +162,14 @@ pub async fn run_worker(services: Services) {
         }
         drop(claim_guard);
         if is_empty {
-            let _woken = timeout(POLL_INTERVAL, services.signals.work()).await;
+            let _woken = timeout(POLL_INTERVAL, services.wakeups.wait_for_work()).await;
         } else {
             sleep_until(next_claim_at).await;
         }
     }
 }
 
-fn sated(counts: &RunCounts) -> Vec<TenantId> {
+fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
     let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
     counts.iter().filter(|(_, count)| **count > SATURATION).map(|(tenant, _)| *tenant).collect()
 }
@@ -184,8 +184,8 @@ struct EarlyEnd {
 }
 
 impl EarlyEnd {
-    const fn cut(cut: Cut) -> Self {
-        let (status, outcome, code, message) = cut.told();
+    const fn interrupted(cut: Interruption) -> Self {
+        let (status, outcome, code, message) = cut.ending();
         Self { status, outcome, code, message, decision: None }
     }
 
@@ -198,7 +198,7 @@ impl EarlyEnd {
     }
 
     /// The end of a run whose workload accepts no more runs.
-    const fn where_stopped(status: workload::Status) -> Option<Self> {
+    const fn for_workload(status: workload::Status) -> Option<Self> {
         match status {
             workload::Status::Registered => None,
             workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
@@ -209,14 +209,14 @@ impl EarlyEnd {
 
 /// The next action for a claimed run.
 enum NextAction {
-    Runs(Box<Running>),
+    Runs(Box<ActiveRun>),
     Ends(EarlyEnd),
     Again,
 }
 
 impl Services {
     /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
-    async fn process_claimed(&self, claimed: Claimed, look: &Notify) {
+    async fn process_claimed(&self, claimed: ClaimedRun, look: &Notify) {
         let id = claimed.execution.execution_id;
         if let Err(error) = self.try_process_claimed(claimed, look).await {
             let error: &dyn std::error::Error = &error;
@@ -224,42 +224,42 @@ impl Services {
         }
     }
 
-    async fn try_process_claimed(&self, mut claimed: Claimed, look: &Notify) -> Result<(), Failure> {
+    async fn try_process_claimed(&self, mut claimed: ClaimedRun, look: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // The canceller already got the confirmation.
             return self.end_early(&claimed, EarlyEnd::cancelled("cancelled", "the run was cancelled")).await;
         }
-        if claimed.takeovers > MAX_RECLAIMS {
+        if claimed.reclaims > MAX_RECLAIMS {
             let message = "the workers of the run failed repeatedly";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         }
         let reserved = match self.reserve_claimed(&mut claimed, look).await {
             Ok(reserved) => reserved,
-            Err(Cut::LeaseLost) => return Ok(()),
-            Err(cut) => return self.end_early(&claimed, EarlyEnd::cut(cut)).await,
+            Err(Interruption::LeaseLost) => return Ok(()),
+            Err(cut) => return self.end_early(&claimed, EarlyEnd::interrupted(cut)).await,
         };
-        let sent = self.read_inputs(&mut claimed).await?.zip(claimed.sender.clone());
+        let sent = self.read_inputs(&mut claimed).await?.zip(claimed.request_context.clone());
         let Some((inputs, sender)) = sent else {
             let message = "the inputs of the run are no longer stored";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         };
         for attempt in 0..MAX_DECISIONS {
             let action = match claimed.execution.status {
-                Status::Running => self.resumed(&claimed, &inputs, &sender).await?,
-                Status::Queued => self.startable(&claimed, &inputs, &sender, attempt > 0).await?,
+                Status::Running => self.resume(&claimed, &inputs, &sender).await?,
+                Status::Queued => self.prepare_start(&claimed, &inputs, &sender, attempt > 0).await?,
                 Status::AwaitingReview
                 | Status::Completed
                 | Status::Failed
                 | Status::Denied
                 | Status::Cancelled
-                | Status::Unknown => return Err(Failure::Corrupt("an ended run has a lease")),
+                | Status::Unknown => return Err(Failure::Inconsistent("an ended run has a lease")),
             };
             match action {
                 NextAction::Ends(early_end) => return self.end_early(&claimed, early_end).await,
                 NextAction::Again => {}
-                NextAction::Runs(running) => match running.reserved(reserved.clone()).run(Work::Steps, look).await {
-                    Ran::Ended(_) | Ran::Lost => return Ok(()),
-                    Ran::Moved => {}
+                NextAction::Runs(running) => match running.with_reservation(reserved.clone()).run(RunWork::Steps, look).await {
+                    RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
+                    RunResult::Stale => {}
                 },
             }
         }
@@ -267,21 +267,21 @@ impl Services {
     }
 
     /// Resumes a run that another worker started. It keeps its release.
-    async fn resumed(&self, claimed: &Claimed, inputs: &Payload, sender: &RequestContext) -> Result<NextAction, Failure> {
+    async fn resume(&self, claimed: &ClaimedRun, inputs: &Payload, sender: &RequestContext) -> Result<NextAction, Failure> {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
-        let workload = found.ok_or(Failure::Corrupt("the workload of a run is missing"))?;
-        if let Some(early_end) = EarlyEnd::where_stopped(workload.status) {
+        let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
+        if let Some(early_end) = EarlyEnd::for_workload(workload.status) {
             return Ok(NextAction::Ends(early_end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
         let caller = self.submitter_of(claimed, sender, true).await?;
         let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
-        let decided = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
+        let decided = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let facts = self.run_facts(&caller, &entry, &run.environment, run.lane);
-        let first = claimed.decisions.first().cloned().ok_or(Failure::Corrupt("a run has no decision"))?;
+        let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
         let acceptance = self.current_acceptance(claimed, inputs, sender, (run.release_id, run.lane), first);
-        Ok(NextAction::Runs(Box::new(Running {
+        Ok(NextAction::Runs(Box::new(ActiveRun {
             services: self.clone(),
             scope: claimed.scope,
             plan,
@@ -292,27 +292,27 @@ impl Services {
             inputs: parse_object(inputs)?,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: CheckpointPolicy::Telling,
+            checkpoint_policy: CheckpointPolicy::Telling,
             reservation: OnceLock::new(),
-            place: None,
-            came: Came::of(claimed.progress.clone()),
-            to_start: None,
-            left: Arc::default(),
+            slot: None,
+            replay: Replay::of(claimed.progress.clone()),
+            pending_start: None,
+            is_detached: Arc::default(),
             cancelled_by: cancel_requester(claimed),
         })))
     }
 
     /// Prepares a queued run: it executes under the release that serves now, if the policy still allows it.
-    async fn startable(
+    async fn prepare_start(
         &self,
-        claimed: &Claimed,
+        claimed: &ClaimedRun,
         inputs: &Payload,
         sender: &RequestContext,
         fresh: bool,
     ) -> Result<NextAction, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.runtime_entry_of(claimed, fresh).await?;
-        if let Some(early_end) = EarlyEnd::where_stopped(entry.workload.status) {
+        if let Some(early_end) = EarlyEnd::for_workload(entry.workload.status) {
             return Ok(NextAction::Ends(early_end));
         }
         if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
@@ -325,7 +325,7 @@ impl Services {
             }));
         }
         let caller = self.submitter_of(claimed, sender, fresh).await?;
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(sender.requested_lane()).zip(Some(lanes)));
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(sender.requested_lane()).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             if !fresh {
                 return Ok(NextAction::Again);
@@ -343,7 +343,7 @@ impl Services {
         let facts = self.run_facts(&caller, &entry, &run.environment, lane);
         let (inputs_read, now) = (parse_object(inputs)?, self.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
-        let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, now);
+        let recorded = RecordedDecision::from_decision(self.new_id::<DecisionId>(), &decision, now);
         if decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
@@ -357,14 +357,14 @@ impl Services {
                 decision: Some(recorded),
             }));
         }
-        let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
+        let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let acceptance = self.current_acceptance(claimed, inputs, sender, (release_id, lane), recorded);
-        let on = AcceptedOn {
+        let on = ExpectedRevisions {
             deployment: deployment.revision,
             workload: entry.workload.revision,
             access: caller.access_revision,
         };
-        Ok(NextAction::Runs(Box::new(Running {
+        Ok(NextAction::Runs(Box::new(ActiveRun {
             services: self.clone(),
             scope,
             facts,
@@ -375,36 +375,36 @@ impl Services {
             inputs: inputs_read,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: CheckpointPolicy::Telling,
+            checkpoint_policy: CheckpointPolicy::Telling,
             reservation: OnceLock::new(),
-            place: None,
-            came: Came::default(),
-            to_start: Some((on, claimed.share_link)),
-            left: Arc::default(),
+            slot: None,
+            replay: Replay::default(),
+            pending_start: Some((on, claimed.share_link)),
+            is_detached: Arc::default(),
             cancelled_by: cancel_requester(claimed),
         })))
     }
 
     /// The submitter with its current rights.
-    async fn submitter_of(&self, claimed: &Claimed, sender: &RequestContext, fresh: bool) -> Result<Caller, Failure> {
+    async fn submitter_of(&self, claimed: &ClaimedRun, sender: &RequestContext, fresh: bool) -> Result<Caller, Failure> {
         let claims = Claims {
             actor: claimed.execution.submitter.clone(),
-            groups: sender.groups(),
+            groups: sender.group_actors(),
             tenant: Some(claimed.scope.tenant()),
         };
         self.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
     }
 
-    async fn runtime_entry_of(&self, claimed: &Claimed, fresh: bool) -> Result<Arc<WorkloadWithDeployment>, Failure> {
+    async fn runtime_entry_of(&self, claimed: &ClaimedRun, fresh: bool) -> Result<Arc<WorkloadWithDeployment>, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let key = (scope.tenant(), run.workload_id, run.environment.clone());
         if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {
             return Ok(entry);
         }
         let workload = self.stores.workloads.find(scope, run.workload_id).await?;
-        let slug = workload.ok_or(Failure::Corrupt("the workload of a run is missing"))?.slug;
-        let entry = self.stores.executions.runtime_entry(scope, &slug, &run.environment).await?;
-        let entry = Arc::new(entry.ok_or(Failure::Corrupt("the workload of a run is missing"))?);
+        let slug = workload.ok_or(Failure::Inconsistent("the workload of a run is missing"))?.slug;
+        let entry = self.stores.executions.find_workload_with_deployment(scope, &slug, &run.environment).await?;
+        let entry = Arc::new(entry.ok_or(Failure::Inconsistent("the workload of a run is missing"))?);
         if entry.deployment.is_some() {
             self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
         }
@@ -414,7 +414,7 @@ impl Services {
     /// The acceptance of the run under its current release.
     fn current_acceptance(
         &self,
-        claimed: &Claimed,
+        claimed: &ClaimedRun,
         inputs: &Payload,
         sender: &RequestContext,
         (release_id, lane): (fairway_domain::id::ReleaseId, fairway_domain::release::lane::Lane),
@@ -432,8 +432,8 @@ impl Services {
             snapshot: claimed.snapshot,
             decision,
             inputs: inputs.clone(),
-            sender: sender.clone(),
-            guest: DelegatedAccess { delegate: run.delegate.clone(), ..DelegatedAccess::default() },
+            request_context: sender.clone(),
+            delegated_access: DelegatedAccess { delegate: run.delegate.clone(), ..DelegatedAccess::default() },
             started_at: run.started_at,
             admission: Admission::Run {
                 lease: claimed.lease,
@@ -444,7 +444,7 @@ impl Services {
     }
 
     /// Ends a run that never reached its steps, or cannot resume them.
-    async fn end_early(&self, claimed: &Claimed, early_end: EarlyEnd) -> Result<(), Failure> {
+    async fn end_early(&self, claimed: &ClaimedRun, early_end: EarlyEnd) -> Result<(), Failure> {
         let run = &claimed.execution;
         let named = RunRef {
             execution_id: run.execution_id,
@@ -465,23 +465,23 @@ impl Services {
             (claimed.scope, named, claimed.lease),
             (status, outcome, code, message),
             (decision, owes),
-            (by, claimed.sender.as_ref().map_or_else(|| self.id(), |sender| sender.request_id)),
+            (by, claimed.request_context.as_ref().map_or_else(|| self.new_id(), |sender| sender.request_id)),
         )
         .await
     }
 }
 
 /// The principal that requested the run's cancellation, for the active run.
-fn cancel_requester(claimed: &Claimed) -> OnceLock<fairway_domain::access::ActorRef> {
+fn cancel_requester(claimed: &ClaimedRun) -> OnceLock<fairway_domain::access::ActorRef> {
     claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
 }
 
 fn parse_object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
-    serde_json::from_str(&inputs.body).map_err(|_| Failure::Corrupt("the inputs of a run are not a JSON object"))
+    serde_json::from_str(&inputs.body).map_err(|_| Failure::Inconsistent("the inputs of a run are not a JSON object"))
 }
 
 /// The combined decision of a run: the strictest of its recorded ones.
-fn decided(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
+fn combined_decision(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
     let read = |recorded: &RecordedDecision| PolicyDecision {
         outcome: recorded.outcome,
         reason_code: recorded.reason_code.clone(),

@@ -4,7 +4,7 @@
 //! resources are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
-    Done, Expected, Failure, Services,
+    Idempotent, Precondition, Failure, Services,
     asset::VersionDraft,
     generator::Provisioning,
     release::{ReleaseDraft, Transition},
@@ -12,10 +12,10 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
-    generator::{self, ENVIRONMENT, LABEL, SLUG},
+    generator::{self, ENVIRONMENT, VERSION_LABEL, SLUG},
     id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
     idempotency::RequestKey,
-    release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
     slug::Slug,
     store::{CommitError, Conflict, PageRequest, Start},
     tenant::{TenantScope, Workspace},
@@ -72,7 +72,7 @@ impl Services {
     /// When the tenant has no workspace, another resource has a name of the generator, or a step is refused.
     pub async fn provision_generator(&self, tenant: TenantId) -> Result<(), Failure> {
         let maker = self.system_caller(tenant, CREATOR).await?;
-        let scope = TenantScope::of(&maker);
+        let scope = TenantScope::for_caller(&maker);
         let home = self.first_workspace(scope).await?;
         let workload_id = self.generator_workload(&maker, &home).await?;
         if self.has_been_released(scope, workload_id).await? {
@@ -80,7 +80,7 @@ impl Services {
         }
         let mut versions = Vec::new();
         for (kind, slug, content) in generator::assets() {
-            let slug = Slug::parse(&slug).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))?;
+            let slug = Slug::parse(&slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
             versions.push((self.generator_version(&maker, &home, (kind, slug, content)).await?, kind));
         }
         self.release_generator(&maker, workload_id, &versions).await?;
@@ -96,9 +96,9 @@ impl Services {
             tenant,
             groups: Vec::new(),
             rights: Arc::new(Rights::new(vec![grant])),
-            lanes: Arc::new(CallerLanes::of(&actor, Vec::new())),
+            lanes: Arc::new(CallerLanes::from_bindings(&actor, Vec::new())),
             access_revision: self.stores.access.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
-            request_id: self.id(),
+            request_id: self.new_id(),
             actor,
         })
     }
@@ -112,12 +112,12 @@ impl Services {
     }
 
     async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
-        let scope = TenantScope::of(maker);
-        let slug = Slug::parse(SLUG).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))?;
+        let scope = TenantScope::for_caller(maker);
+        let slug = Slug::parse(SLUG).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
         let mut found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         if found.is_none() {
             let new = NewWorkload {
-                workload_id: self.id(),
+                workload_id: self.new_id(),
                 slug: slug.clone(),
                 name: Some("Draft generator".to_owned()),
                 description: Some("Drafts prompt templates from descriptions. It comes with Fairway.".to_owned()),
@@ -126,20 +126,20 @@ impl Services {
                 workspace_id: home.workspace_id,
                 namespace_id: home.namespace_id,
             };
-            let change = Workload::builtin(new, &self.stamp(maker));
+            let change = Workload::create_builtin(new, &self.stamp(maker));
             match self.stores.workloads.commit_new(scope, change, None).await {
                 // A concurrent process created it.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         }
-        let workload = found.ok_or(Failure::Corrupt("a created workload is missing"))?;
+        let workload = found.ok_or(Failure::Inconsistent("a created workload is missing"))?;
         match workload.management_source {
             Some(ManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
             Some(ManagementSource::WorkspaceBuiltin) | None => {
-                Err(Failure::Corrupt("another workload has the name of the generator"))
+                Err(Failure::Inconsistent("another workload has the name of the generator"))
             }
         }
     }
@@ -160,13 +160,13 @@ impl Services {
         home: &Workspace,
         (kind, slug, content): (AssetKind, Slug, Value),
     ) -> Result<AssetVersionId, Failure> {
-        let scope = TenantScope::of(maker);
-        let label = VersionLabel::parse(LABEL).ok_or(Failure::Corrupt("a label of the generator is invalid"))?;
+        let scope = TenantScope::for_caller(maker);
+        let label = VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
         let mut found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         if found.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
             let new = NewAsset {
-                asset_id: self.id(),
+                asset_id: self.new_id(),
                 slug: slug.clone(),
                 kind,
                 owner_ref: owner()?,
@@ -177,23 +177,23 @@ impl Services {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
-            self.wake.facts();
+            self.sequencer_wakeup.notify_facts();
             found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         }
-        let (asset, version) = found.ok_or(Failure::Corrupt("a created asset is missing"))?;
+        let (asset, version) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.ownership_tier != OwnershipTier::PlatformBuiltin || asset.kind != kind {
-            return Err(Failure::Corrupt("another asset has a name of the generator"));
+            return Err(Failure::Inconsistent("another asset has a name of the generator"));
         }
         if let Some(version) = version {
             return Ok(version.asset_version_id);
         }
         let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
         match self.create_asset_version(maker, (asset.asset_id, None), draft, None).await {
-            Ok((_, Done { value: version, .. })) => Ok(version.asset_version_id),
+            Ok((_, Idempotent { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
                 let version = found.and_then(|(_, version)| version);
-                Ok(version.ok_or(Failure::Corrupt("a created version is missing"))?.asset_version_id)
+                Ok(version.ok_or(Failure::Inconsistent("a created version is missing"))?.asset_version_id)
             }
             Err(failure) => Err(failure),
         }
@@ -209,34 +209,34 @@ impl Services {
         let environment = Slug::parse(ENVIRONMENT);
         let draft = ReleaseDraft {
             workload_id,
-            environment: environment.map_err(|_| Failure::Corrupt("the environment of the generator is invalid"))?,
+            environment: environment.map_err(|_| Failure::Inconsistent("the environment of the generator is invalid"))?,
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
-        let placed = self.create_release(maker, draft, Some(&key(maker, "draft"))).await?.value;
+        let placed = self.create_release(maker, draft, Some(&step_key(maker, "draft"))).await?.value;
         let id = placed.release.release_id;
         for (version, role) in versions {
-            self.bind_version(maker, id, (*version, *role), Some(&key(maker, role.as_str()))).await?;
+            self.bind_version(maker, id, (*version, *role), Some(&step_key(maker, role.as_str()))).await?;
         }
         self.move_generator(maker, id, StateName::ReviewReady).await?;
         let approval = (Verdict::Approved, None);
-        self.review_release(&approver, id, approval, &Expected::Any, Some(&key(&approver, "approval"))).await?;
+        self.review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval"))).await?;
         self.move_generator(&approver, id, StateName::Approved).await?;
         self.move_generator(&approver, id, StateName::Active).await
     }
 
     async fn move_generator(&self, by: &Caller, id: ReleaseId, to: StateName) -> Result<(), Failure> {
-        let wanted = Transition { to, taking: Taking::All };
-        self.transition_release(by, id, wanted, &Expected::Any, Some(&key(by, to.as_str()))).await.map(|_| ())
+        let wanted = Transition { to, lanes: LaneSelection::All };
+        self.transition_release(by, id, wanted, &Precondition::Any, Some(&step_key(by, to.as_str()))).await.map(|_| ())
     }
 }
 
 fn owner() -> Result<OwnerRef, Failure> {
-    OwnerRef::parse("team:platform").map_err(|_| Failure::Corrupt("the owner of the generator is invalid"))
+    OwnerRef::parse("team:platform").map_err(|_| Failure::Inconsistent("the owner of the generator is invalid"))
 }
 
 /// The idempotency key of a step: concurrent processes get the same result.
-fn key(by: &Caller, step: &str) -> RequestKey {
+fn step_key(by: &Caller, step: &str) -> RequestKey {
     RequestKey {
         key: step.to_owned(),
         caller: by.actor.clone(),

@@ -5,11 +5,11 @@ use super::RetrievalFailure;
 use crate::Services;
 use fairway_domain::{
     asset::content::SovereigntyProfile,
-    execution::routing::Embedding,
+    execution::routing::EmbeddingPermission,
     id::AssetId,
     knowledge::{
         IndexRevision, KnowledgeBase,
-        ports::Within,
+        ports::SearchScope,
         retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
     },
     store::StoreError,
@@ -36,14 +36,14 @@ impl Services {
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
         let refusal = match self.vector_index_at(scope, (asset, wanted), profile).await {
-            Err(refusal) if refusal.is_of_model() => refusal,
+            Err(refusal) if refusal.is_model_mismatch() => refusal,
             settled => return settled,
         };
-        let same = self.stores.knowledge.same_documents(scope, asset, wanted).await?;
+        let same = self.stores.knowledge.revisions_with_same_documents(scope, asset, wanted).await?;
         let others = [same.last, same.first];
         for other in others.into_iter().filter(|other| *other != wanted) {
             match self.vector_index_at(scope, (asset, other), profile).await {
-                Err(refusal) if refusal.is_of_model() => {}
+                Err(refusal) if refusal.is_model_mismatch() => {}
                 settled => return settled,
             }
         }
@@ -59,15 +59,15 @@ impl Services {
         let model = match self.stores.knowledge.embedding_of(scope, asset, revision).await? {
             IndexEmbedding::Empty => self.settings.knowledge.embedding.clone(),
             IndexEmbedding::Whole(model) => model,
-            IndexEmbedding::Partial => return Err(RetrievalFailure::OtherModel),
+            IndexEmbedding::Mixed => return Err(RetrievalFailure::MixedModels),
         };
         if !self.provider.has_account(&model.account) {
             return Err(RetrievalFailure::NoAccount(model));
         }
         let residency = self.provider.residency(&model.account);
-        match Embedding::of(profile, Self::embedding_route(&model), residency) {
-            Embedding::Allowed => Ok(VectorIndex { revision, model }),
-            refused @ Embedding::Refused { .. } => Err(RetrievalFailure::NoRoute(Box::new(refused))),
+        match EmbeddingPermission::evaluate(profile, Self::embedding_route(&model), residency) {
+            EmbeddingPermission::Allowed => Ok(VectorIndex { revision, model }),
+            refused @ EmbeddingPermission::Refused { .. } => Err(RetrievalFailure::NoRoute(Box::new(refused))),
         }
     }
 
@@ -80,7 +80,7 @@ impl Services {
     ) -> Result<EmbeddingModel, StoreError> {
         match self.stores.knowledge.embedding_of(scope, asset, revision).await? {
             IndexEmbedding::Whole(model) if self.provider.has_account(&model.account) => Ok(model),
-            IndexEmbedding::Whole(_) | IndexEmbedding::Empty | IndexEmbedding::Partial => {
+            IndexEmbedding::Whole(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
                 Ok(self.settings.knowledge.embedding.clone())
             }
         }
@@ -96,7 +96,7 @@ impl Services {
         if !base.retrieval.strategy.needs_vectors() {
             return Ok(Vec::new());
         }
-        let within = Within { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
+        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
         let embedding = self.stores.knowledge.embedding_of(scope, asset, revision).await?;
         let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
         Ok(IndexWarning::of(&embedding, &self.settings.knowledge.embedding, coverage))

@@ -3,16 +3,16 @@
 use super::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
     Failure, Services, ToolRefusal,
-    access::{Operation, gate},
+    access::{Operation, authorize},
 };
 use fairway_domain::{
     access::Caller,
     asset::Asset,
     id::WorkspaceId,
     knowledge::{
-        contract::{AccessMode, Asked, ContractDecision},
-        document::{KnowledgeRefusal, takes_documents},
-        reading::Reading,
+        contract::{AccessMode, AccessRequest, ContractDecision},
+        document::{KnowledgeRefusal, check_accepts_documents},
+        query_audit::QueryAudit,
     },
     slug::Slug,
     tenant::TenantScope,
@@ -39,16 +39,16 @@ impl Services {
     /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
     /// refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
-        let place = self.place_for(caller, Operation::CallTool, asked.workspace).await?;
-        let scope = gate::enter(caller, Operation::CallTool, &place)?;
-        let workspace = place.workspace.ok_or(Failure::Corrupt("the scope of a workspace has no workspace"))?;
+        let place = self.scope_for_new(caller, Operation::CallTool, asked.workspace).await?;
+        let scope = authorize::authorize(caller, Operation::CallTool, &place)?;
+        let workspace = place.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
         let found = self.stores.assets.find_id(scope, &asked.base).await?;
         // A hidden knowledge base costs a lookup by identifier, so an unknown one does too: the response time
         // reveals nothing.
-        let id = found.unwrap_or_else(|| self.id());
+        let id = found.unwrap_or_else(|| self.new_id());
         let (_, asset) = self.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
         // A retired knowledge base is available only to runs that bind it.
-        takes_documents(&asset)?;
+        check_accepts_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
         let request = RetrievalRequest {
@@ -62,33 +62,33 @@ impl Services {
             top_k: asked.top_k,
             sovereignty: None,
         };
-        if base.retrieval.strategy.asks_a_model() {
+        if base.retrieval.strategy.embeds_query() {
             // Recorded before the search, so that the fact exists whatever happens to search and caller.
             let question = ContractQuestion {
                 asset: asset.asset_id,
                 base: &base,
-                asked: Asked { principals: &principals, workspace, mode: AccessMode::Retrieve },
+                asked: AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve },
             };
             if let Some(decision) =
                 self.contract_decisions(scope, &[question]).await?.pop().filter(ContractDecision::is_allowed)
             {
-                self.say(caller, (scope, &asset, workspace), Reading::Asked, &decision).await?;
+                self.record_reading(caller, (scope, &asset, workspace), QueryAudit::Embedding, &decision).await?;
             }
         }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
-                let shown = Reading::Shown(retrieval.index_revision, &retrieval.chunks);
-                self.say(caller, (scope, &asset, workspace), shown, &retrieval.decision).await?;
+                let shown = QueryAudit::Returned(retrieval.index_revision, &retrieval.chunks);
+                self.record_reading(caller, (scope, &asset, workspace), shown, &retrieval.decision).await?;
                 Ok(retrieval)
             }
             Err(RetrievalFailure::Refused(decision)) => {
-                self.say(caller, (scope, &asset, workspace), Reading::Refused, &decision).await?;
-                Err(ToolRefusal::Contract.into())
+                self.record_reading(caller, (scope, &asset, workspace), QueryAudit::Refused, &decision).await?;
+                Err(ToolRefusal::ContractDenied.into())
             }
-            Err(RetrievalFailure::OtherModel | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
-                Err(ToolRefusal::OtherModel.into())
+            Err(RetrievalFailure::MixedModels | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
+                Err(ToolRefusal::EmbeddingMismatch.into())
             }
-            Err(RetrievalFailure::NoVector(error)) => {
+            Err(RetrievalFailure::EmbeddingFailed(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "failed to embed a query; the query fails");
                 Err(KnowledgeRefusal::NoVectors.into())
             }
@@ -96,16 +96,16 @@ impl Services {
         }
     }
 
-    async fn say(
+    async fn record_reading(
         &self,
         caller: &Caller,
         (scope, asset, from): (TenantScope, &Asset, WorkspaceId),
-        reading: Reading<'_>,
+        reading: QueryAudit<'_>,
         decision: &ContractDecision,
     ) -> Result<(), Failure> {
         let fact = reading.fact(asset, from, decision, &self.stamp(caller));
-        self.stores.audit.commit_alone(scope, fact).await?;
-        self.wake.facts();
+        self.stores.audit.commit_fact(scope, fact).await?;
+        self.sequencer_wakeup.notify_facts();
         Ok(())
     }
 }

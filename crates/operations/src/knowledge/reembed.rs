@@ -1,10 +1,10 @@
 //! Re-embedding: chunks without a vector of the configured model get one, in a new revision of the index.
 
-use super::documents::with_embed_timeout;
+use super::ingest::with_embed_timeout;
 use crate::{
-    Done, Failure, Services,
+    Idempotent, Failure, Services,
     access::Operation,
-    once::{ATTEMPTS, after_commit, keyed},
+    idempotency::{MAX_ATTEMPTS, read_after_commit, keyed_outcome},
 };
 use fairway_domain::{
     access::Caller,
@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     knowledge::{
         IndexRevision,
-        document::{KnowledgeRefusal, takes_documents},
+        document::{KnowledgeRefusal, check_accepts_documents},
         reembedding::{ChunkLimit, NewVector, Reembedding, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
     },
@@ -59,19 +59,19 @@ impl Services {
         (id, from): (AssetId, WorkspaceId),
         limit: ChunkLimit,
         key: Option<&RequestKey>,
-    ) -> Result<Done<ReembeddingReport>, Failure> {
+    ) -> Result<Idempotent<ReembeddingReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
-        let ingest_id: IngestId = self.id();
+        let ingest_id: IngestId = self.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
-        let done = self.once(
+        let done = self.idempotent(
             scope,
             key,
             async || {
                 let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
-                match self.reserved((scope, key), ingest_id.uuid(), reembedding).await? {
+                match self.with_reserved_key((scope, key), ingest_id.uuid(), reembedding).await? {
                     ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
-                        after_commit(report, key).map(Some)
+                        read_after_commit(report, key).map(Some)
                     }
                     ReembedOutcome::NothingStale => Ok(None),
                 }
@@ -84,10 +84,10 @@ impl Services {
         }
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.
-        if let Some(earlier) = self.earlier(scope, key).await? {
-            return Ok(Done { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
+        if let Some(earlier) = self.earlier_outcome(scope, key).await? {
+            return Ok(Idempotent { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
-        Ok(Done::now(self.unchanged_report(scope, &asset).await?))
+        Ok(Idempotent::first(self.unchanged_report(scope, &asset).await?))
     }
 
     /// The report of a request that found no stale chunk.
@@ -95,12 +95,12 @@ impl Services {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let seen = self.stores.knowledge.present_revision(scope, id).await?;
+        let seen = self.stores.knowledge.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
             match self.stores.knowledge.embedding_of(scope, id, seen).await? {
                 IndexEmbedding::Empty => true,
                 IndexEmbedding::Whole(present) => present == model,
-                IndexEmbedding::Partial => false,
+                IndexEmbedding::Mixed => false,
             }
         } else {
             true
@@ -116,7 +116,7 @@ impl Services {
         (ingest_id, limit): (IngestId, ChunkLimit),
         key: Option<&RequestKey>,
     ) -> Result<ReembedOutcome, Failure> {
-        takes_documents(asset)?;
+        check_accepts_documents(asset)?;
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         if !base.retrieval.strategy.needs_vectors() {
@@ -125,15 +125,15 @@ impl Services {
         let _permit = self.ingest_permit(scope).await?;
         let model = self.settings.knowledge.embedding.clone();
         let mut known = HashMap::new();
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
-            let seen = self.stores.knowledge.present_revision(scope, id).await?;
+            let seen = self.stores.knowledge.current_revision(scope, id).await?;
             let stale = self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
             let vectors = self.vectors_for(&model, stale, known).await?;
-            let outcome = keyed(key, 200, ingest_id.uuid());
+            let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let how = (base.chunking, model.clone());
             let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
             match self.stores.knowledge.commit_reembedding(scope, &change, outcome.as_ref()).await {
@@ -160,12 +160,12 @@ impl Services {
         let wanted: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
         let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
-        let made = with_embed_timeout(self.vectors(model, texts)).await.map_err(|error| {
+        let made = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to re-embed documents; the request fails");
             KnowledgeRefusal::NoVectors
         })?;
         known.extend(ids.into_iter().zip(made.vectors));
-        let new = |replaces| Some(NewVector { replaces, chunk_id: self.id(), vector: known.remove(&replaces)? });
+        let new = |replaces| Some(NewVector { replaces, chunk_id: self.new_id(), vector: known.remove(&replaces)? });
         Ok(wanted.into_iter().filter_map(new).collect())
     }
 

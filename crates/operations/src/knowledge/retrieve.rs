@@ -5,13 +5,13 @@ use crate::Services;
 use fairway_domain::{
     access::ActorRef,
     asset::content::SovereigntyProfile,
-    execution::{provider::ProviderError, routing::Embedding},
+    execution::{provider::ProviderError, routing::EmbeddingPermission},
     id::{AssetId, ChunkId, WorkspaceId},
     knowledge::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
-        contract::{AccessMode, Asked, ContractDecision, ContractState},
-        ports::Within,
-        retrieval::{Embedded, EmbeddingModel, Found, Hit, RetrievedChunk, readable, used},
+        contract::{AccessMode, AccessRequest, ContractDecision, ContractState},
+        ports::SearchScope,
+        retrieval::{QueryEmbedding, EmbeddingModel, SearchResults, SearchHit, RetrievedChunk, truncate_query, used},
     },
     search::Words,
     store::StoreError,
@@ -32,7 +32,7 @@ pub struct ContractQuestion<'a> {
     /// The bound version of it.
     pub base: &'a KnowledgeBase,
     /// Principal, workspace and access mode.
-    pub asked: Asked<'a>,
+    pub asked: AccessRequest<'a>,
 }
 
 /// The parameters of a retrieval.
@@ -75,7 +75,7 @@ pub struct Retrieval {
     /// compares.
     pub capped: bool,
     /// The query embedding, if one was made.
-    pub embedded: Option<Embedded>,
+    pub embedded: Option<QueryEmbedding>,
     /// The time of the retrieval.
     pub retrieved_at: Timestamp,
 }
@@ -88,16 +88,16 @@ pub enum RetrievalFailure {
     Refused(ContractDecision),
     /// The chunks of the index have vectors of several models, or lack vectors.
     #[error("the index has vectors of more than one embedding model")]
-    OtherModel,
+    MixedModels,
     /// The account of the model that made the index is no longer configured.
     #[error("the account `{}` that made the index is not configured", .0.account)]
     NoAccount(EmbeddingModel),
     /// The query must not be sent to the account of the model that made the index.
     #[error("the query must not be sent to the account that made the index")]
-    NoRoute(Box<Embedding>),
+    NoRoute(Box<EmbeddingPermission>),
     /// The model returned no vector for the query.
     #[error("the query could not be embedded")]
-    NoVector(#[from] ProviderError),
+    EmbeddingFailed(#[from] ProviderError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -108,19 +108,19 @@ impl RetrievalFailure {
     #[must_use]
     pub const fn code(&self) -> Option<&'static str> {
         match self {
-            Self::Refused(_) => Some(ContractDecision::REFUSED),
-            Self::OtherModel | Self::NoAccount(_) => Some("embedding_mismatch"),
+            Self::Refused(_) => Some(ContractDecision::REFUSED_CODE),
+            Self::MixedModels | Self::NoAccount(_) => Some("embedding_mismatch"),
             Self::NoRoute(_) => Some("no_compliant_route"),
-            Self::NoVector(error) => Some(error.code()),
+            Self::EmbeddingFailed(error) => Some(error.code()),
             Self::Store(_) => None,
         }
     }
 
     /// Whether the model of the revision is the cause, so that another revision may work.
-    pub(crate) const fn is_of_model(&self) -> bool {
+    pub(crate) const fn is_model_mismatch(&self) -> bool {
         match self {
-            Self::OtherModel | Self::NoAccount(_) | Self::NoRoute(_) => true,
-            Self::Refused(_) | Self::NoVector(_) | Self::Store(_) => false,
+            Self::MixedModels | Self::NoAccount(_) | Self::NoRoute(_) => true,
+            Self::Refused(_) | Self::EmbeddingFailed(_) | Self::Store(_) => false,
         }
     }
 }
@@ -140,7 +140,7 @@ impl Services {
             (question.asset, name.to_owned())
         };
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
-        let standings = self.stores.knowledge.standings(scope, &contracts).await?;
+        let standings = self.stores.knowledge.contract_states(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
         let standings = standings.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
@@ -157,10 +157,10 @@ impl Services {
         request: &RetrievalRequest<'_>,
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
-        let question = ContractQuestion { asset, base, asked: Asked { principals, workspace, mode } };
+        let question = ContractQuestion { asset, base, asked: AccessRequest { principals, workspace, mode } };
         // Neither index nor model is used for a caller that may not read.
-        self.allowed(scope, &question).await?;
-        let present = self.stores.knowledge.present_revision(scope, asset).await?;
+        self.require_contract(scope, &question).await?;
+        let present = self.stores.knowledge.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
         let wanted = pinned.map_or(present, |pinned| pinned.min(present));
         let index = if settings.strategy.needs_vectors() {
@@ -170,12 +170,12 @@ impl Services {
         };
         let revision = index.as_ref().map_or(wanted, |index| index.revision);
         let most = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
-        let within = Within { asset, revision, filters: settings.filters.clone(), most };
-        let (found, embedded) = self.find(scope, (base, index.as_ref()), &within, readable(query)).await?;
-        let found = found.best(most);
+        let within = SearchScope { asset, revision, filters: settings.filters.clone(), most };
+        let (found, embedded) = self.search_index(scope, (base, index.as_ref()), &within, truncate_query(query)).await?;
+        let found = found.top(most);
         let chunks = used(self.load_chunks(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
-        let decision = self.allowed(scope, &question).await?;
+        let decision = self.require_contract(scope, &question).await?;
         Ok(Retrieval {
             asset,
             decision,
@@ -189,7 +189,7 @@ impl Services {
     }
 
     /// The contract's decision if it allows access.
-    async fn allowed(
+    async fn require_contract(
         &self,
         scope: TenantScope,
         question: &ContractQuestion<'_>,
@@ -199,45 +199,45 @@ impl Services {
         if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 
-    async fn find(
+    async fn search_index(
         &self,
         scope: TenantScope,
         (base, index): (&KnowledgeBase, Option<&VectorIndex>),
-        within: &Within,
+        within: &SearchScope,
         query: &str,
-    ) -> Result<(Found, Option<Embedded>), RetrievalFailure> {
+    ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
         let words = Words::of([query]);
         match (base.retrieval.strategy, index) {
             (RetrievalStrategy::Lexical, _) => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
-            (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::OtherModel),
+            (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
-                let (found, embedded) = self.by_meaning(scope, (&index.model, within), query).await?;
+                let (found, embedded) = self.vector_search(scope, (&index.model, within), query).await?;
                 Ok((found, Some(embedded)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
-                let deeper = Within { most: within.most.saturating_mul(HYBRID_FACTOR), ..within.clone() };
-                let (by_meaning, embedded) = self.by_meaning(scope, (&index.model, &deeper), query).await?;
+                let deeper = SearchScope { most: within.most.saturating_mul(HYBRID_FACTOR), ..within.clone() };
+                let (by_meaning, embedded) = self.vector_search(scope, (&index.model, &deeper), query).await?;
                 let by_words = self.stores.knowledge.by_words(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
-                Ok((Found::fused(&by_words, &by_meaning, share), Some(embedded)))
+                Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
             }
         }
     }
 
     /// Vector search with the model that made the index: vectors of different models cannot be compared.
-    async fn by_meaning(
+    async fn vector_search(
         &self,
         scope: TenantScope,
-        (model, within): (&EmbeddingModel, &Within),
+        (model, within): (&EmbeddingModel, &SearchScope),
         query: &str,
-    ) -> Result<(Found, Embedded), RetrievalFailure> {
+    ) -> Result<(SearchResults, QueryEmbedding), RetrievalFailure> {
         let began = Instant::now();
-        let made = self.vectors(model, vec![query.to_owned()]).await?;
+        let made = self.embed_texts(model, vec![query.to_owned()]).await?;
         let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
-        let found = self.stores.knowledge.by_meaning(scope, within, vector).await?;
+        let found = self.stores.knowledge.vector_search(scope, within, vector).await?;
         let model = model.clone();
-        Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
+        Ok((found, QueryEmbedding { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
 
     /// The chunks with their text, in the same order. Chunks that were erased since are omitted.
@@ -245,13 +245,13 @@ impl Services {
         &self,
         scope: TenantScope,
         asset: AssetId,
-        found: &Found,
+        found: &SearchResults,
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
         let ids: Vec<ChunkId> = found.hits.iter().map(|hit| hit.chunk_id).collect();
-        let chunks = self.stores.knowledge.chunks(scope, asset, &ids).await?;
+        let chunks = self.stores.knowledge.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
-        let scored = |hit: &Hit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
+        let scored = |hit: &SearchHit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
         Ok(found.hits.iter().filter_map(scored).collect())
     }
 }

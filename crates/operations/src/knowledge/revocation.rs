@@ -1,6 +1,6 @@
 //! Revocation of access contracts.
 
-use crate::{Done, Failure, Services, access::Operation, once::keyed};
+use crate::{Idempotent, Failure, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::Caller,
     asset::Asset,
@@ -8,7 +8,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     knowledge::{
         contract::ContractState,
-        document::{KnowledgeRefusal, takes_documents},
+        document::{KnowledgeRefusal, check_accepts_documents},
         revocation::ContractRevocation,
     },
     tenant::TenantScope,
@@ -27,22 +27,22 @@ impl Services {
         (id, from): (AssetId, WorkspaceId),
         (contract_id, reason): (&str, &str),
         key: Option<&RequestKey>,
-    ) -> Result<Done<ContractRevocation>, Failure> {
+    ) -> Result<Idempotent<ContractRevocation>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::RevokeContract, id, from).await?;
-        match takes_documents(&asset) {
+        match check_accepts_documents(&asset) {
             // Contracts of retired and archived knowledge bases can be revoked too.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
-        let done = self.once(
+        let done = self.idempotent(
             scope,
             key,
             async || self.commit_revocation_of(caller, (scope, &asset), (contract_id, reason), key).await,
-            async |_| self.ended(scope, id, contract_id).await,
+            async |_| self.find_revocation(scope, id, contract_id).await,
         );
         match done.await {
             // Another request without this key has revoked it.
-            Err(Failure::Contended) => Ok(Done::now(self.ended(scope, id, contract_id).await?)),
+            Err(Failure::Contended) => Ok(Idempotent::first(self.find_revocation(scope, id, contract_id).await?)),
             done => done,
         }
     }
@@ -55,22 +55,22 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<ContractRevocation, Failure> {
         let (id, contract_id) = (asset.asset_id, said.0);
-        let change = ContractRevocation::say(self.id(), asset, said, &self.stamp(caller))?;
+        let change = ContractRevocation::create(self.new_id(), asset, said, &self.stamp(caller))?;
         if self.stores.knowledge.find_revocation(scope, id, contract_id).await?.is_some() {
             return Err(Failure::Contended);
         }
-        let standing = self.stores.knowledge.standings(scope, &[(id, contract_id.to_owned())]).await?;
+        let standing = self.stores.knowledge.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
             // A contract that a version removed can be revoked explicitly too.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }
-        let outcome = keyed(key, 200, change.next.revocation_id.uuid());
+        let outcome = keyed_outcome(key, 200, change.next.revocation_id.uuid());
         self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await?;
-        self.ended(scope, id, contract_id).await
+        self.find_revocation(scope, id, contract_id).await
     }
 
-    async fn ended(&self, scope: TenantScope, id: AssetId, contract_id: &str) -> Result<ContractRevocation, Failure> {
+    async fn find_revocation(&self, scope: TenantScope, id: AssetId, contract_id: &str) -> Result<ContractRevocation, Failure> {
         self.stores.knowledge.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
     }
 }

@@ -3,8 +3,8 @@
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode, Operation},
-    cache::{MAX_BYTES, claims_bytes, weighed},
-    once::ATTEMPTS,
+    cache::{MAX_BYTES, claims_bytes, weighted_cache},
+    idempotency::MAX_ATTEMPTS,
 };
 use fairway_domain::{
     access::Caller,
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct ActiveRelease {
     /// The release with the holders of the lanes.
-    pub placed: ReleaseWithDeployment,
+    pub release: ReleaseWithDeployment,
     /// The lane that determined the release.
     pub lane: Lane,
 }
@@ -46,7 +46,7 @@ struct CachedResponse {
 
 /// Rendered responses, by caller and query.
 pub struct ActiveReleaseCache {
-    answers: Cache<ActiveReleaseKey, CachedResponse>,
+    responses: Cache<ActiveReleaseKey, CachedResponse>,
     tenants: Cache<Claims, TenantId>,
 }
 
@@ -58,8 +58,8 @@ impl ActiveReleaseCache {
         };
         let tenant_bytes = |claims: &Claims, _: &TenantId| claims_bytes(claims);
         Self {
-            answers: weighed(MAX_BYTES.active_releases, answer_bytes).build(),
-            tenants: weighed(MAX_BYTES.active_release_tenants, tenant_bytes).build(),
+            responses: weighted_cache(MAX_BYTES.active_releases, answer_bytes).build(),
+            tenants: weighted_cache(MAX_BYTES.active_release_tenants, tenant_bytes).build(),
         }
     }
 }
@@ -80,29 +80,29 @@ impl Services {
         (workload, environment, lane): (WorkloadId, &Slug, Option<Lane>),
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
-        if let Some(tenant) = self.active.tenants.get(claims) {
+        if let Some(tenant) = self.active_releases.tenants.get(claims) {
             let key = ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
-            if let Some(cached) = self.active.answers.get(&key) {
+            if let Some(cached) = self.active_releases.responses.get(&key) {
                 let revisions =
-                    self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
+                    self.stores.releases.current_revisions(TenantScope::for_background_task(tenant), workload, environment).await?;
                 if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
                     return Ok(cached.body);
                 }
-                self.active.answers.invalidate(&key);
+                self.active_releases.responses.invalidate(&key);
             }
         }
         let caller = self.identify(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
         let body: Arc<str> = render(&active)?.into();
         let cached = CachedResponse {
-            deployment: active.placed.deployment.revision,
+            deployment: active.release.deployment.revision,
             access: caller.access_revision,
             body: Arc::clone(&body),
         };
-        self.active.tenants.insert(claims.clone(), caller.tenant);
+        self.active_releases.tenants.insert(claims.clone(), caller.tenant);
         let key =
             ActiveReleaseKey { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
-        self.active.answers.insert(key, cached);
+        self.active_releases.responses.insert(key, cached);
         Ok(body)
     }
 
@@ -114,7 +114,7 @@ impl Services {
         lane: Option<Lane>,
     ) -> Result<ActiveRelease, Failure> {
         let (scope, _) = self.authorize_workload(caller, Operation::ReadActiveRelease, workload).await?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if let Some(active) = self.current_holder(scope, workload, environment, lane).await? {
                 return Ok(active);
             }
@@ -133,11 +133,11 @@ impl Services {
         let lanes = self.stores.releases.deployment(scope, workload, environment).await?;
         let held = lanes.and_then(|deployment| match lane {
             Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
-            None => deployment.representative(),
+            None => deployment.representative_release(),
         });
         let (lane, release) = held.ok_or(Failure::NotFound)?;
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::NotFound)?;
         let held = placed.deployment.holder(lane) == Some(release);
-        Ok(held.then_some(ActiveRelease { placed, lane }))
+        Ok(held.then_some(ActiveRelease { release: placed, lane }))
     }
 }

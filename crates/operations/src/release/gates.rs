@@ -1,13 +1,13 @@
 //! The gates of a release: the requirements of each possible next state.
 
-use super::standing::Depth;
+use super::activation_checks::CheckScope;
 use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::Caller,
     id::ReleaseId,
     release::{
         StateName,
-        activate::Standing,
+        activate::ActivationReport,
         gate::{Gate, GateContext, documents_gate},
         vector_gate::vector_gates,
     },
@@ -23,7 +23,7 @@ impl Services {
         let (release, deployment) = (&placed.release, &placed.deployment);
         let next = release.valid_transitions(deployment);
         let unresolved = if next.contains(&StateName::ReviewReady) {
-            self.freeze(caller, &place, release).await?.err().unwrap_or_default()
+            self.resolve_references(caller, &place, release).await?.err().unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -32,15 +32,15 @@ impl Services {
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
         let standing = if next.contains(&StateName::Active) {
-            self.standing(scope, release, Depth::ToTell(&searches)).await?
+            self.activation_report(scope, release, CheckScope::All(&searches)).await?
         } else {
-            Standing::unknown()
+            ActivationReport::unchecked()
         };
         let rule = self.approval_rule(scope, release).await?;
         let around = GateContext { deployment, rule, standing: &standing, unresolved: &unresolved };
         let mut gates = release.gates(&around);
         if is_served {
-            gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));
+            gates.extend(documents_gate(&self.stores.knowledge.release_pins(scope, id).await?));
             gates.extend(vector_gates(&searches));
         }
         Ok(gates)

@@ -4,7 +4,7 @@ use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::Caller,
     id::WorkloadId,
-    release::lane::{LaneTenure, Lane, holdings},
+    release::lane::{LaneTenure, Lane, lane_tenures},
     slug::Slug,
 };
 
@@ -34,6 +34,6 @@ impl Services {
         let (scope, _) = self.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders come from the history too, so that both always agree.
         let moves = self.stores.releases.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
-        Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: holdings(&moves, lane) }).into())
+        Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: lane_tenures(&moves, lane) }).into())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Services,
-    aside::{WorkDeadline, aside},
+    blocking::{WorkDeadline, run_blocking},
     cache::MAX_PLAN_BYTES,
     execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
     prompt::body_of,
@@ -10,7 +10,7 @@ use crate::{
 use fairway_domain::{
     asset::{
         AssetVersion,
-        content::{self, CheckedContent, compiled_bytes, may_compile},
+        content::{self, CheckedContent, estimate_compiled_bytes, may_hold_compiled_parts},
         kind::AssetKind,
     },
     id::AssetVersionId,
@@ -50,8 +50,8 @@ impl Services {
         for binding in release.bindings.iter().filter(|binding| is_in_plan(binding.role)) {
             let version = self.version_for_size(scope, binding.asset_version_id).await?;
             let mut compiled = 0;
-            if may_compile(binding.role) {
-                compiled = compiled_bytes(binding.role, &content_of(&version)?);
+            if may_hold_compiled_parts(binding.role) {
+                compiled = estimate_compiled_bytes(binding.role, &content_of(&version)?);
                 schemas = schemas.saturating_add(compiled);
                 if schemas > MAX_COMPILED_BYTES {
                     return Err(ReleaseRefusal::TooLarge.into());
@@ -92,7 +92,7 @@ impl Services {
         let referenced: BTreeSet<AssetVersionId> = release
             .references
             .iter()
-            .filter(|reference| reference.from == binding.asset_version_id)
+            .filter(|reference| reference.from_version_id == binding.asset_version_id)
             .map(|reference| reference.asset_version_id)
             .collect();
         if binding.role == AssetKind::PromptTemplate {
@@ -100,7 +100,7 @@ impl Services {
             for id in referenced {
                 let found = self.stores.assets.find_version(scope, id).await?;
                 let (asset, version) =
-                    found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
+                    found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
                 text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
             }
             return Ok((text, 0));
@@ -112,21 +112,21 @@ impl Services {
         }
         let content = content_of(&self.version_for_size(scope, binding.asset_version_id).await?)?;
         if is_hook {
-            let (hook, text) = self.hook(scope, (release, binding), &content).await?;
+            let (hook, text) = self.resolve_hook(scope, (release, binding), &content).await?;
             return Ok((text, hook.compiled_bytes()));
         }
-        let server = self.server(scope, (release, binding), &content).await?;
+        let server = self.resolve_server(scope, (release, binding), &content).await?;
         Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
     async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, id).await?;
-        Ok(found.ok_or(Failure::Corrupt("the version of a binding is missing"))?.1)
+        Ok(found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
     }
 }
 
 fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
-    version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
+    version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))
 }
 
 /// The bytes of a policy's compiled patterns, which the blocking pool compiles.
@@ -135,5 +135,5 @@ async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failu
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };
-    aside((scope, WorkDeadline::Request), compile).await
+    run_blocking((scope, WorkDeadline::Request), compile).await
 }

@@ -1,7 +1,7 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
 use super::transition::MAX_CONFLICTS;
-use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
+use crate::{Idempotent, Precondition, Failure, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
@@ -25,7 +25,7 @@ const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
 #[derive(Clone, Debug)]
-pub struct RolledBack {
+pub struct RollbackResult {
     /// The release that was rolled back, with its lanes.
     pub record: RollbackRecord,
     /// The document of the rollback.
@@ -45,12 +45,12 @@ impl Services {
         caller: &Caller,
         id: ReleaseId,
         (lane, reason): (Option<Lane>, &str),
-        expected: &Expected,
+        expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Done<RolledBack>, Failure> {
+    ) -> Result<Idempotent<RollbackResult>, Failure> {
         let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
         let workspace = first.release.workspace_id;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
@@ -61,17 +61,17 @@ impl Services {
                     if self.is_workload_retired(scope, &seen.release).await? {
                         return Err(ReleaseRefusal::WorkloadRetired.into());
                     }
-                    let holders = self.ways_back(scope, &seen, lane).await?;
+                    let holders = self.rollback_targets(scope, &seen, lane).await?;
                     let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                     // Read before the commit, because no step after it may fail.
-                    let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
-                    let artifact_id: ArtifactId = self.id();
+                    let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
+                    let artifact_id: ArtifactId = self.new_id();
                     let stamp = self.stamp(caller);
                     let document = (artifact_id, reason);
                     let change = seen.release.roll_back(&targets, &seen.deployment, document, &stamp)?;
-                    let outcome = keyed(key, 200, artifact_id.uuid());
+                    let outcome = keyed_outcome(key, 200, artifact_id.uuid());
                     match self.stores.releases.commit_deployment(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => match expected.on_stale() {
+                        Err(CommitError::Stale) => match expected.stale_failure() {
                             Some(failure) => return Err(failure),
                             None => {
                                 let found = self.stores.releases.find(scope, id).await?;
@@ -86,7 +86,7 @@ impl Services {
                             };
                             let lanes = holders.iter().map(back).collect();
                             let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
-                            return Ok(RolledBack { record, artifact_id, archived });
+                            return Ok(RollbackResult { record, artifact_id, archived });
                         }
                     }
                 }
@@ -96,20 +96,20 @@ impl Services {
                 let artifact_id: ArtifactId = artifact.into();
                 let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
                 let record: RollbackRecord = serde_json::from_str(&kept.content)
-                    .map_err(|_| Failure::Corrupt("a rollback document cannot be parsed"))?;
+                    .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
                 let mut holders = Vec::new();
                 for back in &record.lanes {
                     holders.extend(self.stores.releases.find(scope, back.rolled_back_to).await?);
                 }
-                let archived = self.archived(scope, holders.iter()).await?;
-                Ok(RolledBack { record, artifact_id, archived })
+                let archived = self.archived_assets(scope, holders.iter()).await?;
+                Ok(RollbackResult { record, artifact_id, archived })
             },
         )
         .await
     }
 
     /// The lanes that roll back, the one taken last first, with the releases that get them.
-    async fn ways_back(
+    async fn rollback_targets(
         &self,
         scope: TenantScope,
         seen: &ReleaseWithDeployment,
@@ -139,7 +139,7 @@ impl Services {
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
         for earlier in earlier_holders(moves, lane, holder) {
             let found = self.stores.releases.find(scope, earlier).await?;
-            if let Some(placed) = found.filter(|placed| placed.release.can_hold_again()) {
+            if let Some(placed) = found.filter(|placed| placed.release.is_rollback_target()) {
                 return Ok(Some(placed));
             }
         }
@@ -147,7 +147,7 @@ impl Services {
     }
 
     /// Archived assets that these releases bind. They do not prevent a rollback.
-    async fn archived(
+    async fn archived_assets(
         &self,
         scope: TenantScope,
         releases: impl Iterator<Item = &ReleaseWithDeployment>,
@@ -216,7 +216,7 @@ impl Services {
     }
 }
 
-impl RolledBack {
+impl RollbackResult {
     /// The lane that the release took last, with the release that gets it.
     ///
     /// # Errors

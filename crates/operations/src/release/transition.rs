@@ -1,15 +1,15 @@
 //! Transitions of releases between states.
 
-use super::standing::Depth;
-use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
+use super::activation_checks::CheckScope;
+use crate::{Idempotent, Precondition, Failure, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, ResourceScope},
     audit::Fact,
     id::ReleaseId,
     idempotency::RequestKey,
     release::{
         Release, ReleaseRefusal, State, StateName,
-        activate::Taking,
+        activate::LaneSelection,
         lane::{DeploymentChange, Lane, TargetLane},
         ports::ReleaseWithDeployment,
     },
@@ -25,7 +25,7 @@ pub struct Transition {
     /// The target state.
     pub to: StateName,
     /// The lanes to take, for an activation.
-    pub taking: Taking,
+    pub lanes: LaneSelection,
 }
 
 /// A completed transition.
@@ -62,10 +62,10 @@ impl DecidedTransition {
 
 impl Transition {
     /// The single lane that is taken, by request or because the release targets no other.
-    fn lane(&self, release: &Release) -> Option<Lane> {
-        match (self.to, self.taking.lane(), release.target_lane) {
-            (StateName::Active, None, TargetLane::Only(lane)) => Some(lane),
-            (_, lane, TargetLane::All | TargetLane::Only(_)) => lane,
+    fn single_lane(&self, release: &Release) -> Option<Lane> {
+        match (self.to, self.lanes.single_lane(), release.target_lane) {
+            (StateName::Active, None, TargetLane::One(lane)) => Some(lane),
+            (_, lane, TargetLane::All | TargetLane::One(_)) => lane,
         }
     }
 }
@@ -81,9 +81,9 @@ impl Services {
         caller: &Caller,
         id: ReleaseId,
         wanted: Transition,
-        expected: &Expected,
+        expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Done<TransitionResult>, Failure> {
+    ) -> Result<Idempotent<TransitionResult>, Failure> {
         let operation = match wanted.to {
             StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
             StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {
@@ -91,7 +91,7 @@ impl Services {
             }
         };
         let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
-        self.once(
+        self.idempotent(
             scope,
             key,
             async || {
@@ -99,10 +99,10 @@ impl Services {
                 for _ in 0..MAX_CONFLICTS {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
-                    let decided = self.decide(caller, (scope, &place), &seen, &wanted).await?;
+                    let decided = self.decide_transition(caller, (scope, &place), &seen, &wanted).await?;
                     // The key refers to the fact of this transition, from which a replay reads its time.
                     let fact = decided.fact();
-                    let (outcome, at) = (keyed(key, 200, fact.fact_id.uuid()), fact.occurred_at);
+                    let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
                         DecidedTransition::Plain(change) => {
                             let placed =
@@ -122,7 +122,7 @@ impl Services {
                     match committed {
                         // A caller that named a revision gets 412. Otherwise the transition is decided again on the
                         // current state, and refused with that state if it no longer applies.
-                        Err(CommitError::Stale) => match expected.on_stale() {
+                        Err(CommitError::Stale) => match expected.stale_failure() {
                             Some(failure) => return Err(failure),
                             None => {
                                 let found = self.stores.releases.find(scope, id).await?;
@@ -131,7 +131,7 @@ impl Services {
                         },
                         committed => {
                             let placed = placed.with_soak_start(committed?);
-                            let lane = wanted.lane(&placed.release);
+                            let lane = wanted.single_lane(&placed.release);
                             return Ok(TransitionResult { placed, previous: Some(previous), at, lane });
                         }
                     }
@@ -140,7 +140,7 @@ impl Services {
             },
             async |fact| {
                 let placed = self.read_release(caller, id).await?;
-                let lane = wanted.lane(&placed.release);
+                let lane = wanted.single_lane(&placed.release);
                 let event = self.stores.audit.find(scope, fact.into()).await?;
                 // Keys written before this format refer to the release; a key lives for a day.
                 let event = event.filter(|event| event.subject_id == id.uuid());
@@ -153,10 +153,10 @@ impl Services {
         .await
     }
 
-    async fn decide(
+    async fn decide_transition(
         &self,
         caller: &Caller,
-        (scope, place): (TenantScope, &Place),
+        (scope, place): (TenantScope, &ResourceScope),
         seen: &ReleaseWithDeployment,
         wanted: &Transition,
     ) -> Result<DecidedTransition, Failure> {
@@ -169,7 +169,7 @@ impl Services {
                 let references = match release.state {
                     State::Draft => {
                         let size = self.check_bound_size(scope, release).await?;
-                        let references = self.freeze(caller, place, release).await?;
+                        let references = self.resolve_references(caller, place, release).await?;
                         if let Ok(frozen) = &references {
                             self.check_referenced_size(scope, (release, frozen), size).await?;
                         }
@@ -188,9 +188,9 @@ impl Services {
                 DecidedTransition::Plain(Box::new(release.approve(rule, deployment, &stamp)?))
             }
             StateName::Active => {
-                let standing = self.standing(scope, release, Depth::ToDecide).await?;
+                let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
                 let rule = self.approval_rule(scope, release).await?;
-                let change = release.activate(&wanted.taking, deployment, (&standing, rule), &stamp)?;
+                let change = release.activate(&wanted.lanes, deployment, (&standing, rule), &stamp)?;
                 DecidedTransition::Lanes(Box::new(change))
             }
             StateName::Retired => DecidedTransition::Lanes(Box::new(release.retire(deployment, &stamp)?)),

@@ -1,6 +1,6 @@
 //! An HTTP client for tests. Its failure messages contain the request and the response.
 
-use super::Given;
+use super::Fixtures;
 use crate::assert_documented;
 use reqwest::{
     Method,
@@ -40,14 +40,14 @@ pub struct Request {
 
 /// A response with its request line for failure messages.
 #[derive(Clone)]
-pub struct Answer {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    asked: String,
+    request_line: String,
 }
 
 impl Request {
@@ -138,7 +138,7 @@ impl Client {
     ///
     /// # Panics
     /// When the name is not a valid method.
-    pub fn named(&self, method: &str, path: impl Into<String>) -> Request {
+    pub fn with_method(&self, method: &str, path: impl Into<String>) -> Request {
         let Ok(method) = method.to_uppercase().parse() else { panic!("`{method}` is not a valid method") };
         self.request(method, path)
     }
@@ -148,12 +148,12 @@ impl Client {
     ///
     /// # Panics
     /// When the response is not HTTP.
-    pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Answer {
+    pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Response {
         let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
         match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(bytes.as_ref())).await {
             Ok(Ok(received)) => {
                 let answer = parse_response(&received, asked);
-                let mut line = answer.asked.split(' ');
+                let mut line = answer.request_line.split(' ');
                 if let (Some(method), Some(path)) = (line.next(), line.next()) {
                     assert_documented(method, path, answer.status, &answer.headers);
                 }
@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// Sends a request without a body to a path that no client normalizes.
-    pub async fn raw_path(&self, method: &str, path: &str) -> Answer {
+    pub async fn raw_path(&self, method: &str, path: &str) -> Response {
         self.raw(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
 
@@ -182,14 +182,14 @@ impl Client {
 
     /// Creates test fixtures through the API: assets, workloads, releases.
     #[must_use]
-    pub fn given(&self) -> Given {
-        Given::of(self.clone())
+    pub fn fixtures(&self) -> Fixtures {
+        Fixtures::of(self.clone())
     }
 }
 
 impl Request {
     /// Sends the request to another server.
-    pub fn at(mut self, other: &Client) -> Self {
+    pub fn to_server(mut self, other: &Client) -> Self {
         self.client = other.clone();
         self
     }
@@ -205,7 +205,7 @@ impl Request {
     }
 
     /// Adds an idempotency key.
-    pub fn key(self, key: &str) -> Self {
+    pub fn idempotency_key(self, key: &str) -> Self {
         self.header("Idempotency-Key", key)
     }
 
@@ -224,17 +224,17 @@ impl Request {
 
     /// Sets a JSON body.
     pub fn json(self, body: impl Into<Value>) -> Self {
-        self.bytes("application/json", body.into().to_string())
+        self.with_body("application/json", body.into().to_string())
     }
 
     /// Sets a body with this media type.
-    pub fn bytes(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
+    pub fn with_body(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self.headers.remove("content-type");
         self.header("Content-Type", kind)
     }
 
-    async fn send(self) -> Answer {
+    async fn send(self) -> Response {
         let asked = format!("{} {}", self.method, self.path);
         let (method, path) = (self.method.clone(), self.path.clone());
         match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(&asked)).await {
@@ -247,26 +247,26 @@ impl Request {
         }
     }
 
-    async fn exchange(self, asked: &str) -> reqwest::Result<Answer> {
+    async fn exchange(self, asked: &str) -> reqwest::Result<Response> {
         let url = format!("http://{}{}", self.client.address, self.path);
         let request = self.client.http.request(self.method, url).headers(self.headers).body(self.body);
         let response = request.send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await?.to_vec();
-        Ok(Answer { status, headers, body, asked: asked.to_owned() })
+        Ok(Response { status, headers, body, request_line: asked.to_owned() })
     }
 }
 
 impl IntoFuture for Request {
-    type Output = Answer;
-    type IntoFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
+    type Output = Response;
+    type IntoFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
     }
 }
 
-impl Answer {
+impl Response {
     /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -307,7 +307,7 @@ impl Answer {
     /// # Panics
     /// When the response differs, or lacks the standard form of a refusal.
     #[track_caller]
-    pub fn refused(&self, status: u16, code: &str) -> Value {
+    pub fn expect_refusal(&self, status: u16, code: &str) -> Value {
         assert!(self.status == status, "expected {status} `{code}`\n{self}");
         let body = self.json();
         let detail = body.get("detail").cloned().unwrap_or_default();
@@ -333,21 +333,21 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Response {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text: String = self.text().chars().take(2_000).collect();
-        write!(out, "{} -> {}\n{text}", self.asked, self.status)
+        write!(out, "{} -> {}\n{text}", self.request_line, self.status)
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, out)
     }
 }
 
 /// Parses an HTTP/1.1 response that ended with its connection.
-fn parse_response(received: &[u8], asked: String) -> Answer {
+fn parse_response(received: &[u8], asked: String) -> Response {
     let cut = received.windows(4).position(|window| window == b"\r\n\r\n");
     let Some((head, rest)) = cut.and_then(|cut| received.split_at_checked(cut)) else {
         panic!("{asked}: not an HTTP response: {}", String::from_utf8_lossy(received))
@@ -362,5 +362,5 @@ fn parse_response(received: &[u8], asked: String) -> Answer {
         }
     }
     let body = rest.get(4..).unwrap_or_default().to_vec();
-    Answer { status: status.unwrap_or_default(), headers, body, asked }
+    Response { status: status.unwrap_or_default(), headers, body, request_line: asked }
 }

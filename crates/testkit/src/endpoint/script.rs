@@ -11,7 +11,7 @@ pub struct Script {
     parts: Vec<Part>,
     /// Whether each part is sent as a chunk, so that it arrives separately.
     chunked: bool,
-    end: End,
+    end: ResponseEnd,
 }
 
 #[derive(Clone, Debug)]
@@ -22,15 +22,15 @@ pub(super) enum Part {
 
 /// How a response ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum ResponseEnd {
     /// Completely; the connection accepts another request.
-    Whole,
+    Complete,
     /// The connection closes before the response is complete.
-    BrokenOff,
+    Truncated,
     /// The connection is reset.
     Reset,
     /// No more data follows, and the connection stays open.
-    Hanging,
+    Open,
 }
 
 impl Script {
@@ -43,7 +43,7 @@ impl Script {
             headers,
             parts: vec![Part::Text(text.to_owned())],
             chunked: false,
-            end: End::Whole,
+            end: ResponseEnd::Complete,
         }
     }
 
@@ -64,19 +64,19 @@ impl Script {
     pub fn events<T: Into<String>>(events: impl IntoIterator<Item = T>) -> Self {
         let parts = events.into_iter().map(|event| Part::Text(event.into())).collect();
         let headers = vec![("Content-Type".to_owned(), "text/event-stream; charset=utf-8".to_owned())];
-        Self { status: Some(200), headers, parts, chunked: true, end: End::Whole }
+        Self { status: Some(200), headers, parts, chunked: true, end: ResponseEnd::Complete }
     }
 
     /// Resets the connection after the request.
     #[must_use]
     pub fn reset() -> Self {
-        Self { status: None, end: End::Reset, parts: Vec::new(), ..Self::status(200, "") }
+        Self { status: None, end: ResponseEnd::Reset, parts: Vec::new(), ..Self::status(200, "") }
     }
 
     /// Sends no response and keeps the connection open.
     #[must_use]
     pub fn hang() -> Self {
-        Self { status: None, end: End::Hanging, parts: Vec::new(), ..Self::status(200, "") }
+        Self { status: None, end: ResponseEnd::Open, parts: Vec::new(), ..Self::status(200, "") }
     }
 
     /// Sets a header.
@@ -102,25 +102,25 @@ impl Script {
     /// Closes the connection before the response is complete.
     #[must_use]
     pub fn truncated(mut self) -> Self {
-        self.end = End::BrokenOff;
+        self.end = ResponseEnd::Truncated;
         self
     }
 
     /// Resets the connection before the response is complete.
     #[must_use]
     pub fn reset_before_end(mut self) -> Self {
-        self.end = End::Reset;
+        self.end = ResponseEnd::Reset;
         self
     }
 
     /// Keeps the connection open after the last part, without completing the response.
     #[must_use]
     pub fn hanging(mut self) -> Self {
-        self.end = End::Hanging;
+        self.end = ResponseEnd::Open;
         self
     }
 
-    pub(super) const fn says_nothing(&self) -> bool {
+    pub(super) const fn has_no_response(&self) -> bool {
         self.status.is_none()
     }
 
@@ -128,7 +128,7 @@ impl Script {
         &self.parts
     }
 
-    pub(super) const fn end(&self) -> End {
+    pub(super) const fn end(&self) -> ResponseEnd {
         self.end
     }
 
@@ -142,17 +142,17 @@ impl Script {
             head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         } else {
             // A truncated response announces more bytes than it sends.
-            let promised = if self.end == End::Whole { self.length() } else { self.length().saturating_add(1) };
+            let promised = if self.end == ResponseEnd::Complete { self.length() } else { self.length().saturating_add(1) };
             let _ = write!(head, "Content-Length: {promised}\r\n\r\n");
         }
         head
     }
 
-    pub(super) fn framed(&self, text: &str) -> Vec<u8> {
+    pub(super) fn frame(&self, text: &str) -> Vec<u8> {
         if self.chunked { format!("{:x}\r\n{text}\r\n", text.len()).into_bytes() } else { text.as_bytes().to_vec() }
     }
 
-    pub(super) const fn closing(&self) -> &'static [u8] {
+    pub(super) const fn terminator(&self) -> &'static [u8] {
         if self.chunked { b"0\r\n\r\n" } else { b"" }
     }
 

@@ -1,10 +1,10 @@
 //! Parameters of the statement that ends runs, one vector for each column.
 
-use super::{Asking, memory::Turns};
-use crate::{database::Param, guarded::FactColumns};
+use super::{PendingFinish, memory::TurnColumns};
+use crate::{database::Param, commit_tail::FactColumns};
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
-    execution::{Ending, Payload, StepRecord},
+    execution::{FinishRecord, Payload, StepRecord},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -35,7 +35,7 @@ pub(super) struct BatchColumns<'a> {
     payloads: PayloadColumns<'a>,
     told: EventColumns,
     reviews: ReviewColumns,
-    turns: Turns<'a>,
+    turns: TurnColumns<'a>,
 }
 
 #[derive(Default)]
@@ -111,7 +111,7 @@ struct EventColumns {
 }
 
 impl<'a> BatchColumns<'a> {
-    pub(super) fn of(pending: &[&'a Asking]) -> Self {
+    pub(super) fn of(pending: &[&'a PendingFinish]) -> Self {
         let mut batch = Self::default();
         for pending in pending {
             batch.facts.push(pending.scope, &pending.ending.fact);
@@ -122,18 +122,18 @@ impl<'a> BatchColumns<'a> {
         batch
     }
 
-    fn push(&mut self, ending: &'a Ending) {
+    fn push(&mut self, ending: &'a FinishRecord) {
         let id = ending.execution_id.uuid();
         self.executions.push(id);
         self.tokens.push(ending.lease);
         self.statuses.push(ending.status.as_str());
-        let is_over = ending.review_within.is_none();
+        let is_over = ending.review_timeout.is_none();
         self.outcomes.push(is_over.then(|| ending.outcome.as_str()));
         let error = ending.error.as_ref();
         self.error_codes.push(error.map(|error| error.code.as_str()));
         self.error_messages.push(error.map(|error| error.message.as_str()));
         self.error_offsets.push(error.and_then(|error| error.offset).map(i64::from));
-        self.finished.push(is_over.then(|| ending.finished_at.moment()));
+        self.finished.push(is_over.then(|| ending.finished_at.to_datetime()));
         let output = ending.output.as_ref();
         self.salts.push(output.map(|output| output.salt.as_slice()));
         self.outputs.push(output.map(|output| output.body.as_str()));
@@ -152,13 +152,13 @@ impl<'a> BatchColumns<'a> {
         for (obligation, at) in &ending.fulfilled {
             self.fulfilments.of.push(id);
             self.fulfilments.names.push(obligation.as_str());
-            self.fulfilments.at.push(at.moment());
+            self.fulfilments.at.push(at.to_datetime());
         }
-        if let Some(within) = ending.review_within {
+        if let Some(within) = ending.review_timeout {
             self.reviews.of.push(id);
             self.reviews.within.push(within.as_secs_f64());
         }
-        if let Some(written) = &ending.memory {
+        if let Some(written) = &ending.writeback {
             self.turns.push(id, written);
         }
         if let Some(progress) = &ending.progress {
@@ -218,7 +218,7 @@ impl<'a> BatchColumns<'a> {
     }
 
     /// Like [`Self::with_events`], with the parts that only some runs have.
-    pub(super) fn with_more(&self) -> Vec<Param<'_>> {
+    pub(super) fn with_rare_parts(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
         let mut params = self.with_events();
         let more: [Param<'_>; 15] = [
@@ -244,7 +244,7 @@ impl<'a> BatchColumns<'a> {
 
     /// Like [`Self::with_rare_parts`], with the turns of conversations.
     pub(super) fn with_memory(&self) -> Vec<Param<'_>> {
-        let mut params = self.with_more();
+        let mut params = self.with_rare_parts();
         params.extend_from_slice(&self.turns.params());
         params
     }
@@ -269,7 +269,7 @@ impl<'a> ArtifactColumns<'a> {
         self.kinds.push(artifact.kind);
         self.refs.push(artifact.storage_ref.as_str());
         self.bodies.push(Value::Object(artifact.body.clone()).to_string());
-        self.made.push(artifact.created_at.moment());
+        self.made.push(artifact.created_at.to_datetime());
     }
 }
 
@@ -285,7 +285,7 @@ impl<'a> LineageColumns<'a> {
         // The values of a run have at most 16 MiB in total.
         self.sizes.push(i64::try_from(item.size_bytes).unwrap_or(i64::MAX));
         self.reasons.push(item.untrusted.map(fairway_domain::evidence::lineage::UntrustedReason::as_str));
-        self.made.push(item.created_at.moment());
+        self.made.push(item.created_at.to_datetime());
     }
 }
 
@@ -296,7 +296,7 @@ impl<'a> DecisionColumns<'a> {
         self.outcomes.push(decision.outcome.as_str());
         self.reasons.push(&decision.reason_code);
         self.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
-        self.evaluated.push(decision.evaluated_at.moment());
+        self.evaluated.push(decision.evaluated_at.to_datetime());
     }
 }
 

@@ -1,13 +1,13 @@
 //! Turns of conversations, written with the ends of their runs.
 
-use crate::{database::Param, memory::meeting};
+use crate::{database::Param, memory::locked_session};
 use fairway_domain::memory::{OnRevoke, Writeback};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Writes a turn only if its conversation was not erased since the run read it, and no access contract that applies to
 /// it is revoked. Session rows are locked in one order, so that concurrent batches do not deadlock.
-macro_rules! remembered {
+macro_rules! insert_turns {
     () => {
         "offered AS MATERIALIZED (
             SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, meeting, erasure, asset_id, said,
@@ -61,15 +61,15 @@ macro_rules! remembered {
          ),"
     };
 }
-pub(super) use remembered;
+pub(super) use insert_turns;
 
 /// The turns of a batch, one vector for each column.
 #[derive(Default)]
-pub(super) struct Turns<'a> {
-    of: Vec<Uuid>,
+pub(super) struct TurnColumns<'a> {
+    executions: Vec<Uuid>,
     owners: Vec<String>,
     sessions: Vec<&'a str>,
-    meetings: Vec<&'a str>,
+    locked_sessions: Vec<&'a str>,
     erasures: Vec<Option<Uuid>>,
     assets: Vec<Uuid>,
     said: Vec<&'a str>,
@@ -79,37 +79,37 @@ pub(super) struct Turns<'a> {
     clean: Vec<bool>,
     contracts: Vec<Value>,
     erased_on_revoke: Vec<bool>,
-    most: Vec<i64>,
+    max_turns: Vec<i64>,
     days: Vec<i32>,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> TurnColumns<'a> {
     pub(super) fn push(&mut self, of: Uuid, written: &'a Writeback) {
-        let Writeback { place, turn, salt, contracts } = written;
-        let rules = &turn.memory.remembering;
-        self.of.push(of);
+        let Writeback { conversation: place, turn, salt, contracts } = written;
+        let rules = &turn.memory.config;
+        self.executions.push(of);
         self.owners.push(place.owner.to_string());
         self.sessions.push(place.session.as_str());
-        self.meetings.push(meeting(rules.scope, place));
+        self.locked_sessions.push(locked_session(rules.scope, place));
         self.erasures.push(turn.erasure);
         self.assets.push(turn.memory.asset.uuid());
         self.said.push(&turn.said);
         self.answered.push(&turn.answered);
         self.salts.push(salt);
         self.digests.push(written.digest().to_vec());
-        self.clean.push(rules.personal_data.wants_clean());
+        self.clean.push(rules.personal_data.requires_masked_turns());
         self.contracts.push(json!(contracts));
         self.erased_on_revoke.push(rules.on_revoke == OnRevoke::Erase);
-        self.most.push(i64::from(rules.most));
+        self.max_turns.push(i64::from(rules.most));
         self.days.push(i32::try_from(rules.days).unwrap_or(i32::MAX));
     }
 
     pub(super) fn params(&self) -> [Param<'_>; 15] {
         [
-            &self.of,
+            &self.executions,
             &self.owners,
             &self.sessions,
-            &self.meetings,
+            &self.locked_sessions,
             &self.erasures,
             &self.assets,
             &self.said,
@@ -119,7 +119,7 @@ impl<'a> Turns<'a> {
             &self.clean,
             &self.contracts,
             &self.erased_on_revoke,
-            &self.most,
+            &self.max_turns,
             &self.days,
         ]
     }

@@ -1,7 +1,7 @@
 //! Commits of assets, versions and grants.
 
 use super::{Decision, store};
-use crate::stage::{Stage, fresh, new_asset, said, scope, slug, stamp};
+use crate::stage::{Fixture, fresh, new_asset, content_with_attachments, scope, slug, stamp};
 use fairway_domain::{
     access::ActorRef,
     asset::{
@@ -18,7 +18,7 @@ use fairway_domain::{
 use uuid::Uuid;
 
 /// A workspace without references to it, so that it can be deleted.
-pub(super) async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceId) {
+pub(super) async fn deletable_workspace(stage: &Fixture) -> (WorkspaceId, NamespaceId) {
     let ids = (fresh(), fresh(), fresh());
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
     let assistant = change.next.assistant.workload_id;
@@ -29,16 +29,16 @@ pub(super) async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceI
     (made.workspace_id, made.namespace_id)
 }
 
-pub(super) async fn asset(stage: &Stage) -> Decision {
+pub(super) async fn asset(stage: &Fixture) -> Decision {
     let mut new = new_asset(AssetKind::PolicyBundle);
-    (new.workspace_id, new.namespace_id) = passing_workspace(stage).await;
+    (new.workspace_id, new.namespace_id) = deletable_workspace(stage).await;
     let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
     let change = Asset::create(new, &stamp());
     let taken = other_asset(change.next.slug.as_str());
     let store = store(stage);
     Decision::new(async move |key| AssetStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict(Conflict::DuplicateSlug, taken)
-        .conflict(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::MissingReference, gone)
 }
 
 fn other_asset(slug: &str) -> String {
@@ -49,16 +49,16 @@ fn other_asset(slug: &str) -> String {
     )
 }
 
-pub(super) async fn life(stage: &Stage, to: Lifecycle) -> Decision {
+pub(super) async fn lifecycle_move(stage: &Fixture, to: Lifecycle) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
-    let change = asset.move_to(to, &stamp()).unwrap();
+    let change = asset.transition_to(to, &stamp()).unwrap();
     let store = store(stage);
-    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
-        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
+    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+        .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
 }
 
 /// Archiving also checks for releases that use the asset.
-pub(super) async fn archive(stage: &Stage) -> Decision {
+pub(super) async fn archive(stage: &Fixture) -> Decision {
     let version = stage.bindable().await;
     let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();
     let draft = stage.draft(&stage.workload().await).await;
@@ -68,13 +68,13 @@ pub(super) async fn archive(stage: &Stage) -> Decision {
         draft.release_id,
         version.asset_version_id
     );
-    let change = asset.move_to(Lifecycle::Archived, &stamp()).unwrap();
+    let change = asset.transition_to(Lifecycle::Archived, &stamp()).unwrap();
     let id = asset.asset_id;
     let store = store(stage);
-    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
-        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict(Conflict::AssetInUse, bound)
+    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+        .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict_after(Conflict::AssetInUse, bound)
 }
 
 fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
@@ -82,7 +82,7 @@ fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
     AssetGrant::create(fresh(), asset, Grantee::Principal(principal), &stamp()).unwrap()
 }
 
-pub(super) async fn asset_grant(stage: &Stage) -> Decision {
+pub(super) async fn asset_grant(stage: &Fixture) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
     let id = asset.asset_id;
     let change = asset_grant_of(&asset);
@@ -92,25 +92,25 @@ pub(super) async fn asset_grant(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| AssetGrantStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict(Conflict::DuplicateGrant, taken)
-        .conflict(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
+        .conflict_after(Conflict::DuplicateGrant, taken)
+        .conflict_after(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
 }
 
-pub(super) async fn end_of_asset_grant(stage: &Stage) -> Decision {
+pub(super) async fn end_of_asset_grant(stage: &Fixture) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
     let change = asset_grant_of(&asset);
     let held = change.next.clone();
     AssetGrantStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
     let (id, fact) = (held.grant_id, held.fact(FactKind::AssetGrantDeleted, &asset, &stamp()));
     let store = store(stage);
-    Decision::new(async move |_| AssetGrantStore::commit_end(&*store, scope(), id, fact).await)
-        .stale(format!("DELETE FROM asset_grant WHERE grant_id = '{id}'"))
+    Decision::new(async move |_| AssetGrantStore::commit_revocation(&*store, scope(), id, fact).await)
+        .stale_after(format!("DELETE FROM asset_grant WHERE grant_id = '{id}'"))
 }
 
-pub(super) async fn version(stage: &Stage) -> Decision {
+pub(super) async fn version(stage: &Fixture) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
     let label = VersionLabel::parse("spring").unwrap();
-    let change = asset.add_version(fresh(), Some(label), said(), &stamp()).unwrap();
+    let change = asset.add_version(fresh(), Some(label), content_with_attachments(), &stamp()).unwrap();
     let id = asset.asset_id;
     let taken = format!(
         "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', '{{}}', 'x', 'blake3:{}', now(),
@@ -120,15 +120,15 @@ pub(super) async fn version(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| store.commit_version(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict(Conflict::DuplicateVersionLabel, taken)
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict_after(Conflict::DuplicateVersionLabel, taken)
 }
 
-pub(super) fn flow(stage: &Stage) -> Decision {
+pub(super) fn flow(stage: &Fixture) -> Decision {
     let new = new_asset(AssetKind::OrchestrationFlow);
-    let change = Asset::create_flow(new, fresh(), None, said(), &stamp());
+    let change = Asset::create_flow(new, fresh(), None, content_with_attachments(), &stamp());
     let taken = other_asset(change.next.0.slug.as_str());
     let store = store(stage);
     Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::DuplicateSlug, taken)
 }

@@ -2,8 +2,8 @@
 
 use super::{Decision, store};
 use crate::{
-    knowledge::{base, documents, ingest, reembedding as again},
-    stage::{Stage, fresh, scope, stamp},
+    knowledge::{knowledge_base, documents, ingest, reembedding as again},
+    stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
     knowledge::{IndexRevision, ports::KnowledgeStore, retrieval::EmbeddingModel, revocation::ContractRevocation},
@@ -11,19 +11,19 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-pub(super) async fn addition(stage: &Stage) -> Decision {
-    let (asset, _) = base(stage).await;
+pub(super) async fn addition(stage: &Fixture) -> Decision {
+    let (asset, _) = knowledge_base(stage).await;
     let change = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
     let id = asset.asset_id;
     let store = store(stage);
     Decision::new(async move |key| store.commit_documents(scope(), &change, key.as_ref()).await.map(|_| ()))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
-        .stale(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale_after(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
 }
 
-pub(super) async fn reembedding(stage: &Stage) -> Decision {
-    let (asset, _) = base(stage).await;
+pub(super) async fn reembedding(stage: &Fixture) -> Decision {
+    let (asset, _) = knowledge_base(stage).await;
     let id = asset.asset_id;
     let store = store(stage);
     let added = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
@@ -32,14 +32,14 @@ pub(super) async fn reembedding(stage: &Stage) -> Decision {
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
     let change = again(&asset, (&stale, &model), seen);
     Decision::new(async move |key| store.commit_reembedding(scope(), &change, key.as_ref()).await.map(|_| ()))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE knowledge_index SET revision = 2 WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE knowledge_index SET revision = 2 WHERE asset_id = '{id}'"))
 }
 
-pub(super) async fn revocation(stage: &Stage) -> Decision {
-    let (asset, contract) = base(stage).await;
-    let change = ContractRevocation::say(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+pub(super) async fn revocation(stage: &Fixture) -> Decision {
+    let (asset, contract) = knowledge_base(stage).await;
+    let change = ContractRevocation::create(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
     let store = store(stage);
     let other = format!(
         "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT}', '{contract}', '{}', '{}', now(), 'user:eve')",
@@ -47,6 +47,6 @@ pub(super) async fn revocation(stage: &Stage) -> Decision {
         asset.asset_id
     );
     Decision::new(async move |key| store.commit_revocation(scope(), change, key.as_ref()).await)
-        .stale(other)
-        .stale(format!("DELETE FROM access_contract WHERE contract_id = '{contract}'"))
+        .stale_after(other)
+        .stale_after(format!("DELETE FROM access_contract WHERE contract_id = '{contract}'"))
 }

@@ -1,43 +1,43 @@
 //! Commits of conversation turns, with the end of their runs, and erasures.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Stage, acceptance, actor, ending, fresh, scope, stamp};
+use crate::stage::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
-    execution::{Acceptance, Ending, ports::ExecutionStore},
+    execution::{Acceptance, FinishRecord, ports::ExecutionStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, Erasure, MemoryPlace, CandidateTurn, OnRevoke, PersonalData, MemoryConfig, Scope, SessionId,
+        BoundMemory, Erasure, ConversationKey, CandidateTurn, OnRevoke, PersonalDataPolicy, MemoryConfig, MemoryScope, SessionId,
         WritePolicy, Writeback, ports::MemoryStore,
     },
 };
 use uuid::Uuid;
 
-pub(crate) fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
-    MemoryPlace { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
+pub(crate) fn place(workload: WorkloadId, session: &str) -> ConversationKey {
+    ConversationKey { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
 }
 
 /// The end of a run that belongs to a conversation with memory.
-pub(crate) fn remembered(run: &Acceptance, session: &str) -> Ending {
+pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord {
     let remembering = MemoryConfig {
-        scope: Scope::Session,
+        scope: MemoryScope::Session,
         most: 10,
         days: 1,
         write_policy: WritePolicy::Auto,
-        personal_data: PersonalData::Mask,
+        personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,
     };
     let turn = CandidateTurn {
-        memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), remembering },
+        memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), config: remembering },
         erasure: None,
         said: "Where is my parcel?".to_owned(),
         answered: "At the door.".to_owned(),
     };
     let place = place(run.workload_id, session);
-    let memory = Writeback { place, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };
-    Ending { memory: Some(memory), ..ending(run) }
+    let memory = Writeback { conversation: place, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };
+    FinishRecord { writeback: Some(memory), ..ending(run) }
 }
 
-async fn accepted_run(stage: &Stage) -> Acceptance {
+async fn accepted_run(stage: &Fixture) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = acceptance(&placed);
@@ -46,29 +46,29 @@ async fn accepted_run(stage: &Stage) -> Acceptance {
 }
 
 /// Ends a run with a conversation turn.
-pub(super) async fn end(stage: &Stage) -> Decision {
+pub(super) async fn end(stage: &Fixture) -> Decision {
     let run = accepted_run(stage).await;
-    let (ending, id, store) = (remembered(&run, "end"), run.execution_id, store(stage));
+    let (ending, id, store) = (ending_with_turn(&run, "end"), run.execution_id, store(stage));
     Decision::new(async move |_| store.finish(scope(), &ending).await)
-        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
-        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
+        .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
+        .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
 /// Erases a conversation of one turn. A concurrent turn invalidates the decision.
-pub(super) async fn erasure(stage: &Stage) -> Decision {
+pub(super) async fn erasure(stage: &Fixture) -> Decision {
     let run = accepted_run(stage).await;
-    stage.store.finish(scope(), &remembered(&run, "erasure")).await.unwrap();
+    stage.store.finish(scope(), &ending_with_turn(&run, "erasure")).await.unwrap();
     let workload = fairway_domain::workload::ports::WorkloadStore::find(&*stage.store, scope(), run.workload_id).await;
     let place = place(run.workload_id, "erasure");
-    let erasure = Erasure::say(place, 1, &workload.unwrap().unwrap(), &stamp());
+    let erasure = Erasure::create(place, 1, &workload.unwrap().unwrap(), &stamp());
     let (id, other) = (run.execution_id, Uuid::now_v7());
     let columns = "workload_id, asset_id, owner, session_id, said, answered, bytes, salt, digest, clean, contracts,
         erased_on_revoke, remembered_at, expires_at";
     let store = store(stage);
     Decision::new(async move |_| store.commit_erasure(scope(), &erasure).await)
-        .stale(format!(
+        .stale_after(format!(
             "INSERT INTO memory_turn (tenant_id, execution_id, {columns})
              SELECT tenant_id, '{other}', {columns} FROM memory_turn WHERE execution_id = '{id}'"
         ))
-        .stale(format!("DELETE FROM memory_turn WHERE execution_id = '{id}'"))
+        .stale_after(format!("DELETE FROM memory_turn WHERE execution_id = '{id}'"))
 }

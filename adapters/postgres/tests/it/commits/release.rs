@@ -1,33 +1,33 @@
 //! Commits of releases, lanes and rollouts.
 
 use super::{Decision, store};
-use crate::stage::{RULE, Stage, activation, fresh, new_release, referring, scope, sound, stamp};
+use crate::stage::{RULE, Fixture, activation, fresh, new_release, self_reference, scope, passing_checks, stamp};
 use fairway_domain::{
     asset::kind::AssetKind,
     audit::AuditStore,
     release::{
         Release,
-        activate::Taking,
+        activate::LaneSelection,
         advance::Advance,
         lane::{DeploymentChange, Lane},
         ports::{ReleaseWithDeployment, ReleaseStore},
         recommendation::Recommendation,
         review::Verdict,
     },
-    rollout::{HoldReason, Pace, RolloutPlan, ports::RolloutStore},
+    rollout::{HoldReason, AdvanceMode, RolloutPlan, ports::RolloutStore},
     store::Conflict,
     tenant::DEFAULT_TENANT,
     workload::Workload,
 };
 use uuid::Uuid;
 
-pub(super) async fn release(stage: &Stage) -> Decision {
+pub(super) async fn release(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
     let change = Release::draft(new_release(&workload), &stamp());
     let store = store(stage);
-    Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .stale(retire_workload(&workload))
-        .stale(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
+    Decision::new(async move |key| ReleaseStore::commit_draft(&*store, scope(), change, key.as_ref()).await)
+        .stale_after(retire_workload(&workload))
+        .stale_after(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
 }
 
 /// A retired workload allows no lane changes.
@@ -39,7 +39,7 @@ fn increment_revision(release: &Release) -> String {
     format!("UPDATE release SET revision = revision + 1 WHERE release_id = '{}'", release.release_id)
 }
 
-pub(super) async fn binding(stage: &Stage) -> Decision {
+pub(super) async fn binding(stage: &Fixture) -> Decision {
     let draft = stage.draft(&stage.workload().await).await;
     let version = stage.bindable().await;
     let change = draft.bind(fresh(), AssetKind::PolicyBundle, &version, &stamp()).unwrap();
@@ -52,165 +52,165 @@ pub(super) async fn binding(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
-        .stale(increment_revision(&draft))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
-        .conflict(Conflict::DuplicateRole, taken)
+        .stale_after(increment_revision(&draft))
+        .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
+        .conflict_after(Conflict::DuplicateRole, taken)
 }
 
-pub(super) async fn unbinding(stage: &Stage) -> Decision {
+pub(super) async fn unbinding(stage: &Fixture) -> Decision {
     let draft = stage.draft(&stage.workload().await).await;
     let bound = draft.bind(fresh(), AssetKind::PolicyBundle, &stage.bindable().await, &stamp()).unwrap();
     let (draft, id) = (bound.next.clone(), bound.next.bindings[0].binding_id);
     stage.store.commit_binding(scope(), bound, None).await.unwrap();
     let change = draft.unbind(id, &stamp()).unwrap();
     let store = store(stage);
-    Decision::new(async move |_| store.commit_unbinding(scope(), change, id).await)
-        .stale(increment_revision(&draft))
-        .stale(format!("DELETE FROM release_binding WHERE binding_id = '{id}'"))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{}'", draft.release_id))
+    Decision::new(async move |_| store.commit_binding_removal(scope(), change, id).await)
+        .stale_after(increment_revision(&draft))
+        .stale_after(format!("DELETE FROM release_binding WHERE binding_id = '{id}'"))
+        .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{}'", draft.release_id))
 }
 
-pub(super) async fn review(stage: &Stage) -> Decision {
+pub(super) async fn review(stage: &Fixture) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
     let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(increment_revision(&placed.release))
+        .stale_after(increment_revision(&placed.release))
 }
 
 /// A verdict on a release that holds lanes also increments the deployment's revision.
-pub(super) async fn review_of_live(stage: &Stage) -> Decision {
+pub(super) async fn review_of_live(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
     let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(increment_revision(&placed.release))
+        .stale_after(increment_revision(&placed.release))
 }
 
-pub(super) async fn transition(stage: &Stage) -> Decision {
+pub(super) async fn transition(stage: &Fixture) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(increment_revision(&placed.release))
+        .stale_after(increment_revision(&placed.release))
 }
 
 /// A submission also freezes a reference.
-pub(super) async fn submission(stage: &Stage) -> Decision {
+pub(super) async fn submission(stage: &Fixture) -> Decision {
     let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
-    let placed = stage.placed(&draft).await;
-    let change = placed.release.submit(Ok(vec![referring(&version)]), &placed.deployment, &stamp()).unwrap();
+    let placed = stage.current_release(&draft).await;
+    let change = placed.release.submit(Ok(vec![self_reference(&version)]), &placed.deployment, &stamp()).unwrap();
     let (id, store) = (version.asset_id, store(stage));
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(increment_revision(&placed.release))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale_after(increment_revision(&placed.release))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
 }
 
-pub(super) async fn deployment(stage: &Stage) -> Decision {
+pub(super) async fn deployment(stage: &Fixture) -> Decision {
     let (workload, holder) = stage.active().await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
     let change = activation(&next, None);
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(increment_revision(&next.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retire_workload(&workload))
-        .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
+        .stale_after(increment_revision(&next.release))
+        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(retire_workload(&workload))
+        .stale_after(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
 }
 
-pub(super) async fn rollback(stage: &Stage) -> Decision {
+pub(super) async fn rollback(stage: &Fixture) -> Decision {
     let (workload, old) = stage.active().await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
     stage.store.commit_deployment(scope(), activation(&next, None), None).await.unwrap();
-    let holder = stage.placed(&next.release).await;
+    let holder = stage.current_release(&next.release).await;
     let back = old.release.release_id;
-    let old = stage.placed(&old.release).await.release;
+    let old = stage.current_release(&old.release).await.release;
     let ways = Lane::ALL.map(|lane| (lane, &old));
     let told = (fresh(), "It answers in riddles.");
     let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(increment_revision(&holder.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retire_workload(&workload))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
+        .stale_after(increment_revision(&holder.release))
+        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(retire_workload(&workload))
+        .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
 /// Takes the current lane of another rollout, which ends that rollout.
-pub(super) async fn rollout(stage: &Stage) -> Decision {
+pub(super) async fn rollout(stage: &Fixture) -> Decision {
     let (workload, other) = release_in_rollout(stage).await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
-    let change = first_lane_of_plan(&stage.placed(&next.release).await);
-    assert_eq!((change.stopped.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
+    let change = first_lane_of_plan(&stage.current_release(&next.release).await);
+    assert_eq!((change.stopped_rollouts.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(increment_revision(&next.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retire_workload(&workload))
-        .stale(format!(
+        .stale_after(increment_revision(&next.release))
+        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(retire_workload(&workload))
+        .stale_after(format!(
             "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
             other.release.release_id
         ))
 }
 
 /// An advance by the rollout controller, which requires an ended soak.
-pub(super) async fn advance(stage: &Stage) -> Decision {
+pub(super) async fn advance(stage: &Fixture) -> Decision {
     let (workload, placed) = release_in_rollout(stage).await;
-    let record = stage.store.lane_record(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
-    let by = Advance::Pilot(record);
-    let change = placed.release.advance(by, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
+    let record = stage.store.soak_status(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
+    let by = Advance::Automatic(record);
+    let change = placed.release.advance(by, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(increment_revision(&placed.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(retire_workload(&workload))
-        .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
+        .stale_after(increment_revision(&placed.release))
+        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(retire_workload(&workload))
+        .stale_after(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
 }
 
-pub(super) async fn refusal(stage: &Stage) -> Decision {
+pub(super) async fn refusal(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
     let fact = placed.release.self_approval_refused_fact(&stamp());
     let store = store(stage);
-    Decision::new(async move |_| store.commit_alone(scope(), fact).await)
+    Decision::new(async move |_| store.commit_fact(scope(), fact).await)
 }
 
-pub(super) async fn advice(stage: &Stage) -> Decision {
+pub(super) async fn advice(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
-    let recommendation = Recommendation { recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
-    let change = placed.release.advise(&recommendation, &stamp()).unwrap();
+    let recommendation = Recommendation { is_recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
+    let change = placed.release.record_recommendation(&recommendation, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
-    Decision::new(async move |_| store.commit_advice(scope(), change).await)
-        .stale(format!("UPDATE release SET rollback_advised = true WHERE release_id = '{id}'"))
-        .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{id}'"))
+    Decision::new(async move |_| store.commit_recommendation(scope(), change).await)
+        .stale_after(format!("UPDATE release SET rollback_advised = true WHERE release_id = '{id}'"))
+        .stale_after(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{id}'"))
 }
 
-pub(super) async fn hold(stage: &Stage) -> Decision {
+pub(super) async fn hold(stage: &Fixture) -> Decision {
     let (_, placed) = release_in_rollout(stage).await;
-    let change = placed.release.hold(HoldReason::TooFewRuns, &stamp()).unwrap();
+    let change = placed.release.record_hold(HoldReason::TooFewRuns, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |_| store.commit_hold(scope(), change).await)
-        .stale(format!("UPDATE release SET rollout_since = rollout_since + 1 WHERE release_id = '{id}'"))
-        .stale(format!("UPDATE release SET rollout_holds = '{{too_few_runs}}' WHERE release_id = '{id}'"))
-        .stale(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
+        .stale_after(format!("UPDATE release SET rollout_since = rollout_since + 1 WHERE release_id = '{id}'"))
+        .stale_after(format!("UPDATE release SET rollout_holds = '{{too_few_runs}}' WHERE release_id = '{id}'"))
+        .stale_after(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
 }
 
 /// A release that holds all lanes except `guided`, the next lane of its rollout.
-async fn release_in_rollout(stage: &Stage) -> (Workload, ReleaseWithDeployment) {
+async fn release_in_rollout(stage: &Fixture) -> (Workload, ReleaseWithDeployment) {
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
     let store = &stage.store;
     store.commit_deployment(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
-    let change = first_lane_of_plan(&stage.placed(&approved.release).await);
+    let change = first_lane_of_plan(&stage.current_release(&approved.release).await);
     store.commit_deployment(scope(), change, None).await.unwrap();
-    let placed = stage.placed(&approved.release).await;
+    let placed = stage.current_release(&approved.release).await;
     (workload, placed)
 }
 
 /// Activates the first lane of a rollout plan without a soak.
 fn first_lane_of_plan(placed: &ReleaseWithDeployment) -> DeploymentChange {
-    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
-    placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, AdvanceMode::Automatic).unwrap();
+    placed.release.activate(&LaneSelection::Planned(plan), &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap()
 }

@@ -1,12 +1,12 @@
 //! Commits of runs that await a human review, and of their reviews.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
+use crate::stage::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
-        Acceptance, Ending, Outcome, Payload, RunError, Status,
+        Acceptance, FinishRecord, Outcome, Payload, RunError, Status,
         ports::ExecutionStore,
         review::{DeadlineCheck, ReviewEnd, ReviewStore},
     },
@@ -16,13 +16,13 @@ use serde_json::Map;
 use std::time::Duration;
 
 /// The end of a run's steps before its review.
-fn awaiting_review(run: &Acceptance) -> Ending {
+fn awaiting_review(run: &Acceptance) -> FinishRecord {
     let ending = ending(run);
     let fact = run_ref(run).review_requested_fact(ending.output.as_ref(), &stamp());
-    Ending { status: Status::AwaitingReview, review_within: Some(Duration::from_secs(3_600)), fact, ..ending }
+    FinishRecord { status: Status::AwaitingReview, review_timeout: Some(Duration::from_secs(3_600)), fact, ..ending }
 }
 
-async fn accepted_run(stage: &Stage) -> Acceptance {
+async fn accepted_run(stage: &Fixture) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = acceptance(&placed);
@@ -31,26 +31,26 @@ async fn accepted_run(stage: &Stage) -> Acceptance {
 }
 
 /// Ends a run's steps and requests a review of its output.
-pub(super) async fn asked(stage: &Stage) -> Decision {
+pub(super) async fn review_request(stage: &Fixture) -> Decision {
     let run = accepted_run(stage).await;
     let (ending, id, store) = (awaiting_review(&run), run.execution_id, store(stage));
     Decision::new(async move |_| store.finish(scope(), &ending).await)
-        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
-        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
+        .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
+        .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
 /// Rejects a review.
-pub(super) async fn judged(stage: &Stage) -> Decision {
+pub(super) async fn rejected_review(stage: &Fixture) -> Decision {
     let (decision, id) = ends(stage, DeadlineCheck::Needed).await;
-    decision.stale(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
+    decision.stale_after(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
 /// Ends an expired review.
-pub(super) async fn lapsed(stage: &Stage) -> Decision {
+pub(super) async fn expired_review(stage: &Fixture) -> Decision {
     ends(stage, DeadlineCheck::Unneeded).await.0
 }
 
-async fn ends(stage: &Stage, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
+async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
     let run = accepted_run(stage).await;
     stage.store.finish(scope(), &awaiting_review(&run)).await.unwrap();
     let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
@@ -69,13 +69,13 @@ async fn ends(stage: &Stage, in_time: DeadlineCheck) -> (Decision, fairway_domai
         error: Some(RunError::new("review_rejected", "x")),
         artifact: Some(artifact),
         fulfilled: vec![Obligation::HumanReview, Obligation::NotifyOwner],
-        in_time,
+        deadline_check: in_time,
         finished_at: at.at,
-        fact: run_ref(&run).ended(Outcome::Denied, None, None, &at),
+        fact: run_ref(&run).ended_fact(Outcome::Denied, None, None, &at),
     };
     let store = store(stage);
     let decision = Decision::new(async move |key| store.commit_end(scope(), &end, key.as_ref()).await)
-        .stale(format!("DELETE FROM execution_review WHERE execution_id = '{id}'"))
-        .stale(format!("UPDATE execution SET status = 'running' WHERE execution_id = '{id}'"));
+        .stale_after(format!("DELETE FROM execution_review WHERE execution_id = '{id}'"))
+        .stale_after(format!("UPDATE execution SET status = 'running' WHERE execution_id = '{id}'"));
     (decision, id)
 }

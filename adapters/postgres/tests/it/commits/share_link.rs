@@ -1,7 +1,7 @@
 //! Commits of share links: creation, revocation, and use by an accepted run.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Stage, fresh, scope, stamp};
+use crate::stage::{Fixture, fresh, scope, stamp};
 use fairway_domain::{
     execution::{Acceptance, DelegatedAccess},
     release::ports::ReleaseWithDeployment,
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 fn hash() -> TokenHash {
     let secret = [Uuid::now_v7().into_bytes(), Uuid::now_v7().into_bytes()].concat();
-    ShareToken::of(scope().tenant(), secret.try_into().unwrap()).hash()
+    ShareToken::from_secret(scope().tenant(), secret.try_into().unwrap()).hash()
 }
 
 fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
@@ -22,14 +22,14 @@ fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
 }
 
 /// A link of the workload that allows `max_uses` runs.
-async fn committed_link(stage: &Stage, workload: &Workload, max_uses: u32) -> ShareLink {
+async fn committed_link(stage: &Fixture, workload: &Workload, max_uses: u32) -> ShareLink {
     let change = change(workload, max_uses);
     let new = change.next.clone();
     let expires_at = stage.store.commit_new(scope(), change, &hash(), None).await.unwrap();
-    new.kept(expires_at)
+    new.into_stored(expires_at)
 }
 
-pub(super) async fn creation(stage: &Stage) -> Decision {
+pub(super) async fn creation(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
     let change = change(&workload, 1);
     let gone = format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id);
@@ -37,21 +37,21 @@ pub(super) async fn creation(stage: &Stage) -> Decision {
     Decision::new(async move |key| {
         ShareLinkStore::commit_new(&*store, scope(), change, &hash(), key.as_ref()).await.map(|_| ())
     })
-    .stale(format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id))
-    .stale(gone)
+    .stale_after(format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id))
+    .stale_after(gone)
 }
 
-pub(super) async fn revocation(stage: &Stage) -> Decision {
+pub(super) async fn revocation(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
     let link = committed_link(stage, &workload, 1).await;
-    let fact = link.revocation(&workload, &stamp());
+    let fact = link.revocation_fact(&workload, &stamp());
     let id = link.share_link_id;
     let store = store(stage);
-    Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(revoke_sql(id))
+    Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale_after(revoke_sql(id))
 }
 
 /// A link of a workload, and the statement that revokes it.
-pub(super) async fn kept(stage: &Stage, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
+pub(super) async fn link_and_revocation(stage: &Fixture, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
     let link = committed_link(stage, workload, 1).await;
     (link.share_link_id, revoke_sql(link.share_link_id))
 }
@@ -61,24 +61,24 @@ fn revoke_sql(id: impl std::fmt::Display) -> String {
 }
 
 /// Accepts a run through a link. Each way to close the link rejects the run.
-pub(super) async fn use_of_link(stage: &Stage, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
+pub(super) async fn use_of_link(stage: &Fixture, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let link = committed_link(stage, &workload, 2).await;
     let (id, workload_id) = (link.share_link_id, workload.workload_id);
     let guest = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
-    let run = Acceptance { guest, ..run(&placed) };
+    let run = Acceptance { delegated_access: guest, ..run(&placed) };
     let lets_in = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
     let store = store(stage);
     let decision = Decision::new(async move |key| accepted(&store, &run, on, key).await)
-        .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{workload_id}'"));
+        .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{workload_id}'"));
     if !lets_in {
         return decision;
     }
     let set = |what: &str| format!("UPDATE share_link SET {what} WHERE share_link_id = '{id}'");
     decision
-        .conflict(Conflict::ShareLinkClosed, revoke_sql(id))
-        .conflict(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))
-        .conflict(Conflict::ShareLinkClosed, set("use_count = max_uses"))
-        .conflict(Conflict::ShareLinkClosed, format!("DELETE FROM share_link WHERE share_link_id = '{id}'"))
+        .conflict_after(Conflict::ShareLinkClosed, revoke_sql(id))
+        .conflict_after(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))
+        .conflict_after(Conflict::ShareLinkClosed, set("use_count = max_uses"))
+        .conflict_after(Conflict::ShareLinkClosed, format!("DELETE FROM share_link WHERE share_link_id = '{id}'"))
 }

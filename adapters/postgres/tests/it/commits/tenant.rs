@@ -1,10 +1,10 @@
 //! Commits of tenants, workspaces and access rights.
 
 use super::{Decision, store};
-use crate::stage::{Stage, actor, fresh, scope, slug, stamp};
+use crate::stage::{Fixture, actor, fresh, scope, slug, stamp};
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding,
+        AccessStore, ActorRef, Grant, GrantScope, ResourceScope, Rights, Role, RoleBinding,
         principal_binding::{PrincipalBinding, PrincipalBindingStore},
     },
     audit::FactKind,
@@ -15,12 +15,12 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-pub(super) fn new_tenant(stage: &Stage) -> Decision {
+pub(super) fn new_tenant(stage: &Fixture) -> Decision {
     let change = Tenant::create(fresh(), slug().as_str(), "Acme", &stamp()).unwrap();
     let taken = other_tenant(change.next.slug.as_str());
     let store = store(stage);
     Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::DuplicateSlug, taken)
 }
 
 fn other_tenant(slug: &str) -> String {
@@ -30,7 +30,7 @@ fn other_tenant(slug: &str) -> String {
     )
 }
 
-pub(super) async fn settings(stage: &Stage) -> Decision {
+pub(super) async fn settings(stage: &Fixture) -> Decision {
     let tenant = TenantStore::find(&*stage.store, scope()).await.unwrap().unwrap();
     let host = format!("{}.example", slug());
     let settings = TenantSettings { public_hosts: vec![host.clone()], ..tenant.settings.clone() };
@@ -42,11 +42,11 @@ pub(super) async fn settings(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
-        .stale(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
-        .conflict(Conflict::HostTaken, taken)
+        .stale_after(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+        .conflict_after(Conflict::HostTaken, taken)
 }
 
-pub(super) fn new_workspace(stage: &Stage) -> Decision {
+pub(super) fn new_workspace(stage: &Fixture) -> Decision {
     let ids = (fresh(), fresh(), fresh());
     let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
     let taken = format!(
@@ -63,19 +63,19 @@ pub(super) fn new_workspace(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict(Conflict::DuplicateSlug, taken)
-        .conflict(Conflict::DuplicateSlug, assistant)
+        .conflict_after(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::DuplicateSlug, assistant)
 }
 
 fn grant_change() -> Change<RoleBinding> {
     let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
-    let place = Place::tenant(DEFAULT_TENANT.into());
+    let place = ResourceScope::tenant(DEFAULT_TENANT.into());
     let there = (GrantScope::Tenant(DEFAULT_TENANT.into()), &place);
     RoleBinding::grant(fresh(), principal, Role::TenantAdmin, there, &admin, &stamp()).unwrap()
 }
 
-pub(super) fn grant(stage: &Stage) -> Decision {
+pub(super) fn grant(stage: &Fixture) -> Decision {
     let change = grant_change();
     let taken = format!(
         "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT}', now(),
@@ -86,20 +86,20 @@ pub(super) fn grant(stage: &Stage) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |key| AccessStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict(Conflict::DuplicateRoleBinding, taken)
+        .conflict_after(Conflict::DuplicateRoleBinding, taken)
 }
 
-pub(super) async fn end_of_grant(stage: &Stage) -> Decision {
+pub(super) async fn end_of_grant(stage: &Fixture) -> Decision {
     let change = grant_change();
     let held = change.next.clone();
     AccessStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
     let (id, fact) = (held.role_binding_id, held.fact(FactKind::RoleBindingDeleted, &stamp()));
     let store = store(stage);
-    Decision::new(async move |_| AccessStore::commit_end(&*store, scope(), id, fact).await)
-        .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
+    Decision::new(async move |_| AccessStore::commit_revocation(&*store, scope(), id, fact).await)
+        .stale_after(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
 }
 
-pub(super) async fn first_principal_binding(stage: &Stage) -> Decision {
+pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, (actor(), Some(Lane::Guided)), &stamp()).unwrap();
     let (id, principal) = (workload.workload_id, &change.next.principal);
@@ -111,17 +111,17 @@ pub(super) async fn first_principal_binding(stage: &Stage) -> Decision {
     // By its full key, because a test counts table scans.
     let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
     let store = store(stage);
-    Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await)
-        .stale(other)
-        .conflict(Conflict::MissingReference, gone)
+    Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
+        .stale_after(other)
+        .conflict_after(Conflict::MissingReference, gone)
 }
 
 /// A principal binding of a new workload, and the statements that change it.
-pub(super) async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String; 3]) {
+pub(super) async fn committed_binding(stage: &Fixture) -> (Workload, PrincipalBinding, [String; 3]) {
     let workload = stage.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();
     let held = change.next.clone();
-    PrincipalBindingStore::commit_principal(&*stage.store, scope(), change, None).await.unwrap();
+    PrincipalBindingStore::commit_binding(&*stage.store, scope(), change, None).await.unwrap();
     let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
     let otherwise = [
         format!("DELETE FROM principal_binding {which}"),
@@ -131,18 +131,18 @@ pub(super) async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String
     (workload, held, otherwise)
 }
 
-pub(super) async fn principal_binding(stage: &Stage) -> Decision {
-    let (workload, held, otherwise) = bound(stage).await;
+pub(super) async fn principal_binding(stage: &Fixture) -> Decision {
+    let (workload, held, otherwise) = committed_binding(stage).await;
     let change = held.rebind(&workload, Some(Lane::Restricted), &stamp());
     let store = store(stage);
-    let decision = Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await);
-    otherwise.into_iter().fold(decision, Decision::stale)
+    let decision = Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await);
+    otherwise.into_iter().fold(decision, Decision::stale_after)
 }
 
-pub(super) async fn end_of_principal_binding(stage: &Stage) -> Decision {
-    let (workload, held, otherwise) = bound(stage).await;
+pub(super) async fn end_of_principal_binding(stage: &Fixture) -> Decision {
+    let (workload, held, otherwise) = committed_binding(stage).await;
     let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
     let store = store(stage);
-    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_end(&*store, scope(), &held, fact).await);
-    otherwise.into_iter().fold(decision, Decision::stale)
+    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_removal(&*store, scope(), &held, fact).await);
+    otherwise.into_iter().fold(decision, Decision::stale_after)
 }

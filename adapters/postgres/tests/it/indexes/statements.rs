@@ -1,23 +1,23 @@
 //! The statements of all stores: reads by key, and lists.
 
 use crate::{
-    knowledge::{base, documents, ingest, reembedding, within},
-    stage::{Stage, acceptance, actor, ending, environment, fresh, refused, scope, stamp},
+    knowledge::{knowledge_base, documents, ingest, reembedding, within},
+    stage::{Fixture, acceptance, actor, ending, environment, fresh, denied, scope, stamp},
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
     asset::{
         Lifecycle,
         grant::AssetGrantStore,
-        impact::{Bound, ImpactStore, Target},
+        impact::{BindingTarget, ImpactStore, ReferenceTarget},
         kind::AssetKind,
-        ledger::ArtifactIndex,
+        artifact_index::ArtifactIndex,
         ports::{ArtifactPath, AssetFilter, AssetVisibility, AssetStore, StoredObject},
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
-        ports::{Accepted, ExecutionStore, LapsedFilter, LeaseState},
+        ports::{AcceptOutcome, ExecutionStore, LapsedFilter, LeaseState},
         review::ReviewStore,
     },
     id::ReleaseId,
@@ -45,14 +45,14 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Runs every read and write by key once, as requests do.
-pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
+pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
     let caller = [ActorRef::parse("user:7").unwrap()];
-    AccessStore::principal(store, None, &caller).await.unwrap().unwrap();
-    AccessStore::principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
+    AccessStore::load_principal(store, None, &caller).await.unwrap().unwrap();
+    AccessStore::load_principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
     PrincipalBindingStore::find(store, scope(), workload.workload_id, &actor()).await.unwrap();
-    AccessStore::place(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
+    AccessStore::resolve_scope(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();
     TenantStore::find(store, scope()).await.unwrap().unwrap();
     WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
@@ -61,8 +61,8 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     let (asset, version) = (bound.asset_id, bound.asset_version_id);
-    assert!(AssetStore::route_stands(store, scope(), asset, version, "primary").await.unwrap());
-    AssetGrantStore::granted(store, scope(), &[asset], &caller, &Reach::default()).await.unwrap();
+    assert!(AssetStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
+    AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &Reach::default()).await.unwrap();
     for label in [None, Some(&bound.version_label)] {
         AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
     }
@@ -72,37 +72,37 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
     let approval = release.approvals[0].approval_id;
     ReleaseStore::approval(store, scope(), release.release_id, approval).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
-    ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    ReleaseStore::current_revisions(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
     ReleaseStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
-    RolloutStore::lane_record(store, scope(), release.release_id, 20).await.unwrap();
-    RolloutStore::soaked(store, None, 100).await.unwrap();
-    ReleaseStore::serving(store, None, 10).await.unwrap();
-    ReleaseStore::claim_advice(store).await.unwrap();
-    ExecutionStore::runtime_entry(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
+    RolloutStore::soak_status(store, scope(), release.release_id, 20).await.unwrap();
+    RolloutStore::list_soaked(store, None, 100).await.unwrap();
+    ReleaseStore::list_serving(store, None, 10).await.unwrap();
+    ReleaseStore::claim_recommendation_job(store).await.unwrap();
+    ExecutionStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),
         caller: actor(),
         route: "POST /v1/assets".to_owned(),
         body_digest: [0; 32],
     };
-    IdempotencyStore::look_up(store, scope(), &key).await.unwrap();
+    IdempotencyStore::key_state(store, scope(), &key).await.unwrap();
     let reserved = RequestKey { key: Uuid::now_v7().to_string(), ..key.clone() };
     let (resource, lease) = (Uuid::now_v7(), Duration::from_secs(30));
     assert!(store.reserve(scope(), &reserved, resource, lease).await.unwrap());
     store.renew_reservation(scope(), &reserved, resource, lease).await.unwrap();
     store.release_reservation(scope(), &reserved, resource).await.unwrap();
-    IdempotencyStore::sweep(store).await.unwrap();
+    IdempotencyStore::delete_expired(store).await.unwrap();
 
-    let on = stage.accepted_on(&workload, &stage.placed(&release).await).await;
-    let placed = stage.placed(&release).await;
+    let on = stage.accepted_on(&workload, &stage.current_release(&release).await).await;
+    let placed = stage.current_release(&release).await;
     let run = acceptance(&placed);
-    assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), Accepted::Yes);
-    store.accept(scope(), &refused(&placed), on, None).await.unwrap();
+    assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), AcceptOutcome::Accepted);
+    store.accept(scope(), &denied(&placed), on, None).await.unwrap();
     let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
-    store.take_lapsed(fresh(), LapsedFilter::All).await.unwrap();
-    assert_eq!(store.overdue().await.unwrap(), []);
+    store.claim_lapsed(fresh(), LapsedFilter::All).await.unwrap();
+    assert_eq!(store.list_expired().await.unwrap(), []);
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
     let evidence = store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
@@ -116,29 +116,29 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
 }
 
 /// Runs the statements of a knowledge base.
-async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
-    let (asset, contract) = base(stage).await;
+async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) {
+    let (asset, contract) = knowledge_base(stage).await;
     let id = asset.asset_id;
     let added = ingest(&asset, documents(&[("d", "a word")]), IndexRevision::default());
     assert_eq!(store.commit_documents(scope(), &added, None).await.unwrap(), IndexRevision::new(1));
-    assert_eq!(store.present_revision(scope(), id).await.unwrap(), IndexRevision::new(1));
+    assert_eq!(store.current_revision(scope(), id).await.unwrap(), IndexRevision::new(1));
     store.find_ingest(scope(), id, added.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.list_documents(scope(), id, PageRequest::first(2)).await.unwrap().rows.len(), 1);
     let found = store.by_words(scope(), &within(id, 1), &Words::of(["word"])).await.unwrap();
-    assert_eq!(store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
+    assert_eq!(store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let first = IndexRevision::new(1);
-    assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Partial);
-    assert_eq!(store.same_documents(scope(), id, first).await.unwrap(), RevisionRange { first, last: first });
+    assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Mixed);
+    assert_eq!(store.revisions_with_same_documents(scope(), id, first).await.unwrap(), RevisionRange { first, last: first });
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
     let again = reembedding(&asset, (&stale, &model), first);
     assert_eq!(store.commit_reembedding(scope(), &again, None).await.unwrap(), IndexRevision::new(2));
     store.find_reembedding(scope(), id, again.next.ingest_id).await.unwrap().unwrap();
-    assert_eq!(store.by_meaning(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
-    assert_eq!(store.pins(scope(), release).await.unwrap(), []);
-    assert_eq!(store.standings(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
-    let over = ContractRevocation::say(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+    assert_eq!(store.vector_search(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
+    assert_eq!(store.release_pins(scope(), release).await.unwrap(), []);
+    assert_eq!(store.contract_states(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
+    let over = ContractRevocation::create(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
     store.commit_revocation(scope(), over, None).await.unwrap();
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
@@ -158,7 +158,7 @@ async fn list_assets(store: &Database) {
     ] {
         for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
             for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {
-                let filter = AssetFilter { sight: sight.clone(), kind, lifecycle };
+                let filter = AssetFilter { visibility: sight.clone(), kind, lifecycle };
                 let first = AssetStore::list(store, scope(), &filter, PageRequest::first(2)).await.unwrap();
                 if let Some(next) = first.next {
                     let page = PageRequest { limit: 2, start: Start::Behind(next) };
@@ -170,7 +170,7 @@ async fn list_assets(store: &Database) {
 }
 
 /// Runs every list once.
-pub(super) async fn list_everything(stage: &Stage, store: &Database) {
+pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     let page = PageRequest::first(20);
     let (workload, placed) = stage.active().await;
     let bound = &placed.release.bindings[0];
@@ -181,18 +181,18 @@ pub(super) async fn list_everything(stage: &Stage, store: &Database) {
     list_assets(store).await;
     AssetGrantStore::list(store, scope(), bound.asset_id, page).await.unwrap();
     AssetStore::blocking_releases(store, scope(), bound.asset_id, 10).await.unwrap();
-    ImpactStore::binding_releases(store, scope(), Bound::Asset(bound.asset_id), 10).await.unwrap();
-    ImpactStore::binding_releases(store, scope(), Bound::Versions(&[bound.asset_version_id]), 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), BindingTarget::Asset(bound.asset_id), 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), BindingTarget::Versions(&[bound.asset_version_id]), 10).await.unwrap();
     let labels = Some(vec![bound.version_label.clone()]);
     for labels in [None, labels] {
-        let target = Target { slug: bound.asset_slug.clone(), labels };
+        let target = ReferenceTarget { slug: bound.asset_slug.clone(), labels };
         ImpactStore::referrers(store, scope(), &[target], &[bound.asset_version_id], 10).await.unwrap();
     }
-    let known = ArtifactIndex::versions(store, None, 3).await.unwrap();
-    ArtifactIndex::versions(store, known.last().copied(), 3).await.unwrap();
+    let known = ArtifactIndex::versions_after(store, None, 3).await.unwrap();
+    ArtifactIndex::versions_after(store, known.last().copied(), 3).await.unwrap();
     let path = ArtifactPath::of_version(bound.asset_id, bound.asset_version_id).to_string();
     let stored = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
-    assert_eq!(ArtifactIndex::orphans(store, vec![stored]).await.unwrap(), []);
+    assert_eq!(ArtifactIndex::find_orphans(store, vec![stored]).await.unwrap(), []);
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(Words::of([text]));

@@ -11,10 +11,10 @@ mod probe;
 
 use crate::{
     error::FieldProblem,
-    http::shape::{DeserializeError, echoed},
+    http::deserialize_error::{DeserializeError, truncate_path},
 };
 use fairway_domain::workload::interface::MAX_PROBLEMS;
-use probe::{Probe, Step};
+use probe::{Probe, ValuePath};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
@@ -29,7 +29,7 @@ const MAX_PASSES: usize = 16;
 const MAX_VALUES: usize = 500_000;
 
 /// Identity of a Rust struct: its name and the address of its field list.
-type Type = (&'static str, usize);
+type StructId = (&'static str, usize);
 
 /// The problems and rules that the passes over a body have found.
 #[derive(Default)]
@@ -37,9 +37,9 @@ pub(super) struct Diagnosis {
     /// The problems, in document order.
     problems: RefCell<Vec<FieldProblem>>,
     /// The fields that a type requires.
-    required: RefCell<BTreeSet<(Type, &'static str)>>,
+    required: RefCell<BTreeSet<(StructId, &'static str)>>,
     /// The types that refuse unknown fields.
-    closed: RefCell<BTreeSet<Type>>,
+    closed: RefCell<BTreeSet<StructId>>,
     /// The paths of values that their type refused by its own rule.
     refused: RefCell<BTreeMap<String, FieldProblem>>,
     /// Whether this pass recorded a rule for the next pass.
@@ -54,19 +54,19 @@ impl Diagnosis {
         }
     }
 
-    fn wrong(&self, at: &Step<'_>) {
-        self.add(|| FieldProblem::invalid(echoed(at.path())));
+    fn add_invalid(&self, at: &ValuePath<'_>) {
+        self.add(|| FieldProblem::invalid(truncate_path(at.path())));
     }
 }
 
 /// All problems of a body that is not a `T`, including `first`.
-pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
+pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
     let notes = Diagnosis::default();
     let readings = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
     for _ in 0..readings {
         notes.problems.borrow_mut().clear();
         notes.learned.set(false);
-        let read = T::deserialize(Probe { value: Some(document), at: &Step::Body, notes: &notes });
+        let read = T::deserialize(Probe { value: Some(document), at: &ValuePath::Root, notes: &notes });
         if read.is_ok() || !notes.learned.get() {
             break;
         }
@@ -94,7 +94,7 @@ fn count_values(value: &Value) -> usize {
 }
 
 /// Records the rule behind a failure, and returns the error that ends the pass.
-fn learn(error: DeserializeError, of: Option<Type>, probe: Probe<'_>) -> DeserializeError {
+fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) -> DeserializeError {
     let (at, notes) = (probe.at, probe.notes);
     match (error, of) {
         // An inner value has already recorded it.
@@ -108,9 +108,9 @@ fn learn(error: DeserializeError, of: Option<Type>, probe: Probe<'_>) -> Deseria
             notes.learned.set(true);
         }
         (error, _) if probe.value.is_some() => {
-            let message: Cow<'static, str> = crate::http::shape::explained(&error);
+            let message: Cow<'static, str> = crate::http::deserialize_error::error_message(&error);
             let path = at.path();
-            let problem = FieldProblem::new(echoed(path.clone()), "invalid", message);
+            let problem = FieldProblem::new(truncate_path(path.clone()), "invalid", message);
             notes.learned.set(notes.refused.borrow_mut().insert(path, problem).is_none());
         }
         // The type refuses the placeholder: there is nothing to record.

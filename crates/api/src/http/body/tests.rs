@@ -5,7 +5,7 @@ use actix_web::{
     test::TestRequest,
     web::Bytes,
 };
-use fairway_domain::throttle::ClientAddress;
+use fairway_domain::rate_limit::ClientAddress;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ struct Optional {
 }
 
 fn with_base(request: TestRequest) -> TestRequest {
-    request.app_data(web::Data::new(crate::http::trial::base()))
+    request.app_data(web::Data::new(crate::http::test_support::base()))
 }
 
 async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
@@ -297,7 +297,7 @@ async fn digest_depends_only_on_canonical_content() {
 fn accepts_integers_with_zero_fraction() {
     let count = |text: &str| {
         let value: Value = serde_json::from_str(text).unwrap();
-        u32::deserialize(value::Reading(&value)).ok()
+        u32::deserialize(strict_value::StrictValue(&value)).ok()
     };
     assert_eq!([count("22"), count("22.0"), count("2.2e1")], [Some(22); 3]);
     assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
@@ -316,10 +316,10 @@ async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result
 #[actix_web::test]
 async fn reserves_memory_before_parsing() {
     tokio::time::pause();
-    let base = web::Data::new(crate::http::trial::base());
+    let base = web::Data::new(crate::http::test_support::base());
     let mut others = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
-        let mut memory = base.memory.request(ClientAddress::of(address.parse().unwrap()));
+        let mut memory = base.memory_budgets.request_memory(ClientAddress::from_ip(address.parse().unwrap()));
         memory.resize(32 << 20).await.unwrap();
         others.push(memory);
     }
@@ -332,7 +332,7 @@ async fn reserves_memory_before_parsing() {
     assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
     // Afterwards, the request holds the measured size of its values, not the estimate.
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
-    assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * COPIES);
+    assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * DOCUMENT_COPIES);
 }
 
 /// Two half-received bodies that hold the whole budget would deadlock.
@@ -340,11 +340,11 @@ async fn reserves_memory_before_parsing() {
 async fn reads_two_concurrent_large_bodies() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
-    let base = web::Data::new(crate::http::trial::base());
-    let client = ClientAddress::of([0, 0, 0, 0].into());
+    let base = web::Data::new(crate::http::test_support::base());
+    let client = ClientAddress::from_ip([0, 0, 0, 0].into());
     // The rest of the client's budget is enough for one of them.
-    let mut others = base.memory.request(client);
-    others.announce(11 << 20).await.unwrap();
+    let mut others = base.memory_budgets.request_memory(client);
+    others.reserve_arriving(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));
     let (first, second) = text.split_at(LIMIT / 2);
     let mut reading = Vec::new();

@@ -22,7 +22,7 @@ pub(super) struct ReceiveWindow {
     /// Whether a consumer has awaited the current body.
     is_awaited: Cell<bool>,
     /// Number of requests with a response.
-    answered: Cell<u64>,
+    responses: Cell<u64>,
     reader: RefCell<Option<Waker>>,
 }
 
@@ -36,7 +36,7 @@ impl ReceiveWindow {
     /// woken when the consumer awaits the body, or when the response exists. While a head arrives it is woken at once,
     /// so that the framework consumes its bytes first.
     pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
-        let waits_for_answer = messages > self.answered.get();
+        let waits_for_answer = messages > self.responses.get();
         let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED_WINDOW };
         if !waits_for_answer && self.bytes.get() < window {
             return false;
@@ -51,8 +51,8 @@ impl ReceiveWindow {
     }
 
     /// Records that a response exists, and opens the window.
-    pub(super) fn answer(&self) {
-        self.answered.set(self.answered.get().wrapping_add(1));
+    pub(super) fn response_ready(&self) {
+        self.responses.set(self.responses.get().wrapping_add(1));
         self.open();
         self.is_awaited.set(false);
     }
@@ -112,7 +112,7 @@ mod tests {
         assert!(window.is_closed((1, false), &mut context));
         window.open();
         assert!(window.is_closed((1, true), &mut context));
-        window.answer();
+        window.response_ready();
         assert!(!window.is_closed((1, false), &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 4);
     }

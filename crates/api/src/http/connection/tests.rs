@@ -58,7 +58,7 @@ async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
                 return received;
             }
             for _ in messages..guarded.framing.messages() {
-                drop(guarded.line().serve());
+                drop(guarded.activity().start_request());
             }
         }
     };
@@ -89,20 +89,20 @@ async fn reads_no_further_request_before_response() {
     let mut part = vec![0; 64 << 10];
     for _ in 0..3 {
         assert_eq!(guarded.read(&mut part).await.unwrap(), request.len());
-        let serving = guarded.line().serve();
+        let serving = guarded.activity().start_request();
         let next = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await;
         assert!(next.is_err(), "the guard read the next request while this one is served");
         drop(serving);
     }
     // The read-ahead behind a request is bounded, too.
-    assert!(guarded.ahead.len() <= READ_BYTES + AHEAD);
+    assert!(guarded.ahead.len() <= READ_BYTES + READ_AHEAD_BYTES);
 }
 
 #[actix_web::test]
 async fn reads_body_only_while_handler_awaits_it() {
     let (mut near, far) = duplex(1 << 20);
     let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
-    let line = guarded.line();
+    let line = guarded.activity();
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n";
     near.write_all(head.as_bytes()).await.unwrap();
     near.write_all(&[b'x'; 500_000]).await.unwrap();
@@ -111,14 +111,14 @@ async fn reads_body_only_while_handler_awaits_it() {
     let mut total = 0;
     let mut read_on = async |guarded: &mut GuardedConnection<_>| {
         while let Ok(read) = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await {
-            serving.get_or_insert_with(|| line.serve());
+            serving.get_or_insert_with(|| line.start_request());
             total += read.unwrap();
         }
         total
     };
     let unread = read_on(&mut guarded).await;
     assert!((1..=14 << 10).contains(&unread), "the framework buffers {unread} bytes");
-    guarded.line().await_body();
+    guarded.activity().await_body();
     let read = read_on(&mut guarded).await;
     assert!((unread + 1..=64 << 10).contains(&read), "{read} bytes, {unread} before");
 }
@@ -130,7 +130,7 @@ async fn detects_disconnect_during_request() {
     near.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut part = [0; 64];
     assert!(guarded.read(&mut part).await.unwrap() > 0);
-    let _serving = guarded.line().serve();
+    let _serving = guarded.activity().start_request();
     drop(near);
     assert_eq!(guarded.read(&mut part).await.unwrap(), 0);
 }
@@ -148,7 +148,7 @@ async fn keeps_own_responses_unchanged() {
     ] {
         assert_eq!(written(untouched).await, untouched);
     }
-    let long = format!("HTTP/1.1 400 Bad Request\r\nx: {}\r\n\r\n", "a".repeat(SHORT));
+    let long = format!("HTTP/1.1 400 Bad Request\r\nx: {}\r\n\r\n", "a".repeat(MAX_FRAMEWORK_RESPONSE));
     assert_eq!(written(&long).await, long);
 }
 
@@ -157,7 +157,7 @@ async fn closes_idle_connection() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
     let mut guarded = GuardedConnection::new(far, patience);
-    let line = guarded.line();
+    let line = guarded.activity();
     let began = Instant::now();
     let mut byte = [0];
     // Endless bytes do not restart the timer: only a complete request or a read response does.
@@ -176,7 +176,7 @@ async fn excludes_processing_time_from_idle_timeout() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
     let mut guarded = GuardedConnection::new(far, patience);
-    let serving = guarded.line().serve();
+    let serving = guarded.activity().start_request();
     let began = Instant::now();
     let mut byte = [0];
     let waits = tokio::time::timeout(Duration::from_secs(100), guarded.read(&mut byte)).await;
@@ -194,7 +194,7 @@ async fn excludes_processing_time_from_idle_timeout() {
 async fn closes_connection_of_slow_reader() {
     let (mut near, far) = duplex(1 << 10);
     let mut guarded = GuardedConnection::new(far, Duration::from_secs(2));
-    let _serving = guarded.line().serve();
+    let _serving = guarded.activity().start_request();
     let reading = tokio::spawn(async move {
         let mut portion = [0; 1 << 10];
         while near.read(&mut portion).await.is_ok_and(|read| read > 0) {

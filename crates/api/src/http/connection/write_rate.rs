@@ -20,12 +20,12 @@ pub(super) struct WriteRate {
     /// Blocked time of the response before that.
     blocked: Duration,
     /// Bytes that the client has read since the response first blocked.
-    taken: u64,
+    read_bytes: u64,
 }
 
 impl WriteRate {
     pub(super) const fn new(grace: Duration) -> Self {
-        Self { grace, request: 0, blocked_since: None, blocked: Duration::ZERO, taken: 0 }
+        Self { grace, request: 0, blocked_since: None, blocked: Duration::ZERO, read_bytes: 0 }
     }
 
     /// Records the outcome of a write for a request's response. Returns whether the client is too slow.
@@ -43,7 +43,7 @@ impl WriteRate {
                     self.blocked = self.blocked.saturating_add(now.saturating_duration_since(since));
                 }
                 if !self.blocked.is_zero() {
-                    self.taken = self.taken.saturating_add(*bytes as u64);
+                    self.read_bytes = self.read_bytes.saturating_add(*bytes as u64);
                 }
             }
             Poll::Ready(Err(_)) => {}
@@ -55,7 +55,7 @@ impl WriteRate {
     pub(super) fn is_too_slow(&self, now: Instant) -> bool {
         let Some(since) = self.blocked_since else { return false };
         let blocked = self.blocked.saturating_add(now.saturating_duration_since(since));
-        let allowed = Duration::from_millis(self.taken.saturating_mul(1_000) / MIN_BYTES_PER_SECOND);
+        let allowed = Duration::from_millis(self.read_bytes.saturating_mul(1_000) / MIN_BYTES_PER_SECOND);
         blocked > self.grace.saturating_add(allowed)
     }
 }

@@ -18,7 +18,7 @@ fn feed(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
     let mut before = 0;
     for mut part in bytes.chunks(at_once) {
         while !part.is_empty() {
-            match framing.follow(part) {
+            match framing.advance(part) {
                 Ok(at) => {
                     before += at;
                     part = &part[at..];
@@ -72,16 +72,16 @@ fn stops_after_trace() {
         let end = GET.len() + trace.len();
         let requests = [GET, &trace, GET].concat();
         let mut framing = Framing::default();
-        assert_eq!(framing.follow(requests.as_bytes()), Ok(GET.len()), "{trace:?}");
-        assert_eq!(framing.follow(&requests.as_bytes()[GET.len()..]), Ok(trace.len()), "{trace:?}");
+        assert_eq!(framing.advance(requests.as_bytes()), Ok(GET.len()), "{trace:?}");
+        assert_eq!(framing.advance(&requests.as_bytes()[GET.len()..]), Ok(trace.len()), "{trace:?}");
         assert_eq!((framing.messages(), end), (2, GET.len() + trace.len()));
-        assert_eq!(framing.follow(GET.as_bytes()), Err(Stop::Ended(0)));
+        assert_eq!(framing.advance(GET.as_bytes()), Err(Stop::Ended(0)));
     }
 }
 
 #[test]
 fn refuses_ambiguous_body_framing() {
-    let long = format!("Content-Length: {}5", " ".repeat(KEPT));
+    let long = format!("Content-Length: {}5", " ".repeat(MAX_STORED_BYTES));
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5",
         "Content-Length: 5\r\nTransfer-Encoding: chunked",

@@ -47,7 +47,7 @@ impl CursorSeal {
     }
 
     pub(crate) fn seal(&self, mark: Cursor) -> String {
-        format!("{:032x}{}", mark.number(), self.of(mark))
+        format!("{:032x}{}", mark.value(), self.tag(mark))
     }
 
     /// The position in a cursor; `None` if it was not sealed for this list.
@@ -59,9 +59,9 @@ impl CursorSeal {
         equals_in_constant_time(cursor, &ours).then_some(mark)
     }
 
-    fn of(&self, mark: Cursor) -> String {
+    fn tag(&self, mark: Cursor) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key.0);
-        hasher.update(&mark.number().to_be_bytes()).update(&self.list);
+        hasher.update(&mark.value().to_be_bytes()).update(&self.list);
         hasher.finalize().to_hex().chars().take(2 * SEAL_BYTES).collect()
     }
 }

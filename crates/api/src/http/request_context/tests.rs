@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::{site_guard::site_guard, trial};
+use crate::http::{site_guard::site_guard, test_support};
 use actix_web::{
     App, HttpServer,
     body::to_bytes,
@@ -54,8 +54,8 @@ async fn send_with_base(base: HttpBase, request: TestRequest) -> (HttpResponse, 
     }
 }
 
-async fn answer(request: TestRequest) -> HttpResponse {
-    send_with_base(trial::base(), request).await.0
+async fn send(request: TestRequest) -> HttpResponse {
+    send_with_base(test_support::base(), request).await.0
 }
 
 async fn json_of(answer: HttpResponse) -> Value {
@@ -76,17 +76,17 @@ async fn request_id_is_consistent() {
         if let Some(id) = sent {
             request = request.insert_header((REQUEST_ID, id));
         }
-        let answer = answer(request).await;
+        let answer = send(request).await;
         let header = answer.headers().get(REQUEST_ID).unwrap().to_str().unwrap().to_owned();
         let body = to_bytes(answer.into_body()).await.unwrap();
         assert_eq!(header.as_bytes(), body, "{sent:?}");
         header.parse::<Uuid>().unwrap();
         assert_eq!(sent == Some(&*header), kept, "{sent:?}");
     }
-    let upper = answer(TestRequest::with_uri("/ids").insert_header((REQUEST_ID, ID.to_uppercase()))).await;
+    let upper = send(TestRequest::with_uri("/ids").insert_header((REQUEST_ID, ID.to_uppercase()))).await;
     assert_eq!(upper.headers().get(REQUEST_ID).unwrap(), ID);
     let twice = TestRequest::with_uri("/ids").append_header((REQUEST_ID, ID)).append_header((REQUEST_ID, ID));
-    assert_ne!(answer(twice).await.headers().get(REQUEST_ID).unwrap(), ID);
+    assert_ne!(send(twice).await.headers().get(REQUEST_ID).unwrap(), ID);
 }
 
 #[actix_web::test]
@@ -99,7 +99,7 @@ async fn every_error_has_the_common_body() {
         ("/ids", "evil.example", 421, "misdirected_request"),
     ] {
         let base =
-            HttpBase { site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()), ..trial::base() };
+            HttpBase { site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()), ..test_support::base() };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
         let (answer, _) = send_with_base(base, request).await;
         assert_eq!(answer.status().as_u16(), status, "{uri}");
@@ -118,16 +118,16 @@ async fn every_response_has_the_common_headers() {
         ["x-content-type-options", "cache-control", "referrer-policy", "content-security-policy"]
             .map(|name| answer.headers().get(name).unwrap().to_str().unwrap().to_owned())
     };
-    let plain = answer(TestRequest::with_uri("/ids")).await;
+    let plain = send(TestRequest::with_uri("/ids")).await;
     assert_eq!(headers(&plain), ["nosniff", "no-store", "no-referrer", "default-src 'none'; frame-ancestors 'none'"]);
-    let own = answer(TestRequest::with_uri("/chosen")).await;
+    let own = send(TestRequest::with_uri("/chosen")).await;
     assert_eq!(headers(&own), ["nosniff", "max-age=60", "no-referrer", "default-src 'self'"]);
     assert!(plain.headers().get("access-control-allow-origin").is_none());
 }
 
 #[actix_web::test]
 async fn labels_metrics_by_route_not_path() {
-    let base = trial::base();
+    let base = test_support::base();
     let metrics = base.metrics.clone();
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(request_context))).await;
@@ -148,7 +148,7 @@ async fn labels_metrics_by_route_not_path() {
 
 #[actix_web::test]
 async fn server_survives_handler_panic() {
-    let base = web::Data::new(trial::base());
+    let base = web::Data::new(test_support::base());
     let server = HttpServer::new(move || {
         App::new().app_data(base.clone()).configure(routes).wrap(from_fn(site_guard)).wrap(from_fn(request_context))
     });

@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::trial;
+use crate::http::test_support;
 use actix_web::{
     App, HttpResponse,
     http::StatusCode,
@@ -12,7 +12,7 @@ async fn status_under(rules: SiteRules, request: TestRequest) -> StatusCode {
 }
 
 async fn status_at(scheme: Scheme, rules: SiteRules, request: TestRequest) -> StatusCode {
-    let base = web::Data::new(HttpBase { site_rules: rules, public_scheme: scheme, ..trial::base() });
+    let base = web::Data::new(HttpBase { site_rules: rules, public_scheme: scheme, ..test_support::base() });
     let app = App::new()
         .app_data(base)
         .default_service(web::to(|| async { HttpResponse::Ok().finish() }))

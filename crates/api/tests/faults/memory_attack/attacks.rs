@@ -2,15 +2,15 @@
 
 mod bodies;
 mod large_runs;
-mod names;
-mod reading;
-mod running;
-mod staying;
-mod writing;
+mod unknown_names;
+mod large_responses;
+mod runs;
+mod retained_memory;
+mod large_content;
 
 use super::{
     Random,
-    client::{Received, Sent, exchange, finish, sip},
+    client::{AttackResponse, AttackRequest, exchange, read_responses, read_byte_from_each},
     tally::Tally,
     target::{ROLES, Target},
 };
@@ -29,7 +29,7 @@ pub(super) enum Attack {
     /// Inputs for which the schema of a guardrail produces millions of errors.
     ExplodingSchema,
     /// Runs in environments without a release.
-    MadeUpEnvironments,
+    UnknownEnvironments,
     /// Concurrent lists of workloads with large interfaces.
     LargeInterfaces,
     /// Small bodies whose parsed values take a hundred times their size.
@@ -51,7 +51,7 @@ pub(super) enum Attack {
     /// Visitors of a public workload from unique addresses.
     ClientAddresses,
     /// Unknown slugs, actors, tenants and workloads.
-    MadeUpNames,
+    UnknownNames,
     /// Large versions of prompts and configurations.
     PromptVersions,
     /// Diffs of large versions.
@@ -81,7 +81,7 @@ pub(super) enum Attack {
     /// Agents that call tools with large results.
     AgentSteps,
     /// Runs without a waiting caller, and runs under review.
-    StayingRuns,
+    DetachedRuns,
     /// Policies with the maximum number of patterns.
     PolicyPatterns,
     /// Event streams of ended runs.
@@ -91,13 +91,13 @@ pub(super) enum Attack {
     /// Agents with many tools that have large schemas.
     WideToolSets,
     /// Short lists of one tenant during large work of another.
-    ListsBesideLargeWork,
+    ListsDuringLargeWork,
 }
 
 impl Attack {
     pub(super) const ALL: [Self; 33] = [
         Self::ExplodingSchema,
-        Self::MadeUpEnvironments,
+        Self::UnknownEnvironments,
         Self::LargeInterfaces,
         Self::DenseBodies,
         Self::WithheldBodies,
@@ -108,7 +108,7 @@ impl Attack {
         Self::IdempotencyKeys,
         Self::ShareTokens,
         Self::ClientAddresses,
-        Self::MadeUpNames,
+        Self::UnknownNames,
         Self::PromptVersions,
         Self::VersionDiffs,
         Self::BlastRadius,
@@ -123,80 +123,80 @@ impl Attack {
         Self::LargeOutputs,
         Self::Scripts,
         Self::AgentSteps,
-        Self::StayingRuns,
+        Self::DetachedRuns,
         Self::PolicyPatterns,
         Self::EndedStreams,
         Self::EvidenceGraphs,
         Self::WideToolSets,
-        Self::ListsBesideLargeWork,
+        Self::ListsDuringLargeWork,
     ];
 
     /// Runs one round, `scale` times as large as in the short form.
     pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
         match self {
-            Self::ExplodingSchema => running::exploding_schema(target, random, scale).await,
-            Self::MadeUpEnvironments => running::unknown_environments(target, random, scale).await,
-            Self::LargeInterfaces => reading::large_interfaces(target, random, scale).await,
+            Self::ExplodingSchema => runs::exploding_schema(target, random, scale).await,
+            Self::UnknownEnvironments => runs::unknown_environments(target, random, scale).await,
+            Self::LargeInterfaces => large_responses::large_interfaces(target, random, scale).await,
             Self::DenseBodies => bodies::dense_bodies(target, random, scale).await,
             Self::WithheldBodies => bodies::withheld_bodies(target, random, scale).await,
             Self::WithheldHeads => bodies::withheld_heads(target, random, scale).await,
             Self::PipelinedRequests => bodies::pipelined_requests(target, random, scale).await,
-            Self::SlowReaders => reading::slow_readers(target, random, scale).await,
-            Self::Streams => running::streams(target, random, scale).await,
-            Self::IdempotencyKeys => running::idempotency_keys(target, random, scale).await,
-            Self::ShareTokens => names::share_tokens(target, random, scale).await,
-            Self::ClientAddresses => names::client_addresses(target, random, scale).await,
-            Self::MadeUpNames => names::unknown_names(target, random, scale).await,
-            Self::PromptVersions => writing::prompt_versions(target, random, scale).await,
-            Self::VersionDiffs => reading::version_diffs(target, random, scale).await,
-            Self::BlastRadius => reading::blast_radius(target, random, scale).await,
-            Self::ApprovalNotes => reading::approval_notes(target, random, scale).await,
-            Self::ToolManifests => reading::tool_manifests(target, random, scale).await,
-            Self::Documents => writing::documents(target, random, scale).await,
-            Self::VectorDocuments => writing::vector_documents(target, random, scale).await,
-            Self::LargeFlows => writing::large_flows(target, random, scale).await,
-            Self::QueuedRuns => running::queued_runs(target, random, scale).await,
+            Self::SlowReaders => large_responses::slow_readers(target, random, scale).await,
+            Self::Streams => runs::streams(target, random, scale).await,
+            Self::IdempotencyKeys => runs::idempotency_keys(target, random, scale).await,
+            Self::ShareTokens => unknown_names::share_tokens(target, random, scale).await,
+            Self::ClientAddresses => unknown_names::client_addresses(target, random, scale).await,
+            Self::UnknownNames => unknown_names::unknown_names(target, random, scale).await,
+            Self::PromptVersions => large_content::prompt_versions(target, random, scale).await,
+            Self::VersionDiffs => large_responses::version_diffs(target, random, scale).await,
+            Self::BlastRadius => large_responses::blast_radius(target, random, scale).await,
+            Self::ApprovalNotes => large_responses::approval_notes(target, random, scale).await,
+            Self::ToolManifests => large_responses::tool_manifests(target, random, scale).await,
+            Self::Documents => large_content::documents(target, random, scale).await,
+            Self::VectorDocuments => large_content::vector_documents(target, random, scale).await,
+            Self::LargeFlows => large_content::large_flows(target, random, scale).await,
+            Self::QueuedRuns => runs::queued_runs(target, random, scale).await,
             Self::CopyingRuns => large_runs::copying_runs(target, random, scale).await,
             Self::RedactedRuns => large_runs::redacted_runs(target, random, scale).await,
             Self::LargeOutputs => large_runs::large_outputs(target, random, scale).await,
-            Self::Scripts => running::scripts(target, random, scale).await,
-            Self::AgentSteps => running::agent_steps(target, random, scale).await,
-            Self::StayingRuns => staying::detached_runs(target, random, scale).await,
-            Self::PolicyPatterns => staying::policy_patterns(target, random, scale).await,
-            Self::EndedStreams => staying::ended_streams(target, random, scale).await,
-            Self::EvidenceGraphs => staying::evidence_graphs(target, random, scale).await,
-            Self::WideToolSets => staying::wide_tool_sets(target, random, scale).await,
-            Self::ListsBesideLargeWork => staying::lists_during_large_work(target, random, scale).await,
+            Self::Scripts => runs::scripts(target, random, scale).await,
+            Self::AgentSteps => runs::agent_steps(target, random, scale).await,
+            Self::DetachedRuns => retained_memory::detached_runs(target, random, scale).await,
+            Self::PolicyPatterns => retained_memory::policy_patterns(target, random, scale).await,
+            Self::EndedStreams => retained_memory::ended_streams(target, random, scale).await,
+            Self::EvidenceGraphs => retained_memory::evidence_graphs(target, random, scale).await,
+            Self::WideToolSets => retained_memory::wide_tool_sets(target, random, scale).await,
+            Self::ListsDuringLargeWork => retained_memory::lists_during_large_work(target, random, scale).await,
         }
     }
 }
 
 /// A random loopback address.
-pub(super) fn address(random: &mut Random) -> Ipv4Addr {
+pub(super) fn random_address(random: &mut Random) -> Ipv4Addr {
     Ipv4Addr::from(0x7F00_0000 | u32::try_from(1 + random.below(0x00FF_FFF0)).unwrap())
 }
 
-pub(super) fn name(random: &mut Random) -> String {
+pub(super) fn random_name(random: &mut Random) -> String {
     format!("n{:016x}", random.next())
 }
 
-fn role(random: &mut Random) -> String {
+fn random_actor(random: &mut Random) -> String {
     format!("user:{}", ROLES[random.below(ROLES.len())])
 }
 
 /// Sends all requests, [`CONCURRENCY`] at a time, each from a random address.
-async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>) -> Tally {
-    send_at_once(target, random, sent, CONCURRENCY).await
+async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackRequest>) -> Tally {
+    send_concurrently(target, random, sent, CONCURRENCY).await
 }
 
-async fn send_at_once(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>, at_once: usize) -> Tally {
-    let each = sent.into_iter().map(|sent| (address(random), sent)).collect::<Vec<_>>();
+async fn send_concurrently(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackRequest>, at_once: usize) -> Tally {
+    let each = sent.into_iter().map(|sent| (random_address(random), sent)).collect::<Vec<_>>();
     let sending = each.into_iter().map(|(from, sent)| async move {
         let received = exchange(from, target.address, &sent).await;
         (sent, received)
     });
     let answered = stream::iter(sending).buffer_unordered(at_once);
-    let count = |mut tally: Tally, (sent, received): (Sent, Received)| async move {
+    let count = |mut tally: Tally, (sent, received): (AttackRequest, AttackResponse)| async move {
         tally.count(&sent, &received);
         tally
     };
@@ -204,7 +204,7 @@ async fn send_at_once(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>
 }
 
 /// Sends one request from the first loopback address.
-async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: Sent) -> Received {
+async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: AttackRequest) -> AttackResponse {
     let received = target.send(&sent).await;
     tally.count(&sent, &received);
     received
@@ -212,28 +212,28 @@ async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: Sent) -> Receiv
 
 /// Keeps connections open for [`HOLD_TIME`], and returns the first bytes of each response. The bytes are empty without a
 /// response, and `None` if the server closed the connection without one.
-async fn hold(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
+async fn hold_connections(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;
     let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
     let until = tokio::time::Instant::now() + HOLD_TIME;
     while tokio::time::Instant::now() < until {
-        sip(&mut held).await;
+        read_byte_from_each(&mut held).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    finish(&mut held).await;
+    read_responses(&mut held).await;
     held.into_iter().map(|held| held.map(|(_, bytes)| bytes)).collect()
 }
 
 /// Counts held connections by the status of their responses.
-fn count_held(sent: &[Sent], held: Vec<Option<Vec<u8>>>) -> Tally {
+fn count_held(sent: &[AttackRequest], held: Vec<Option<Vec<u8>>>) -> Tally {
     let mut tally = Tally::default();
     for (sent, bytes) in sent.iter().zip(held) {
-        tally.count(sent, &Received::of(&bytes.unwrap_or_default()));
+        tally.count(sent, &AttackResponse::parse(&bytes.unwrap_or_default()));
     }
     tally
 }
 
-fn large_inputs(random: &mut Random, bytes: usize) -> Value {
+fn large_execute_body(random: &mut Random, bytes: usize) -> Value {
     // A text field accepts 32 KiB, and the form refuses unknown fields.
-    json!({ "environment": "dev", "inputs": { "ticket": name(random).repeat(bytes / 17) } })
+    json!({ "environment": "dev", "inputs": { "ticket": random_name(random).repeat(bytes / 17) } })
 }

@@ -2,12 +2,12 @@
 
 use super::{
     Random,
-    attacks::{address, name},
-    client::{Sent, exchange, get, post},
+    attacks::{random_address, random_name},
+    client::{AttackRequest, exchange, get, post},
     tally::{Aim, Tally},
     target::Target,
 };
-use crate::process::{Place, Server};
+use crate::server_process::{ServerSetup, Server};
 use fairway_testkit::{TestDatabase, is_long};
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
@@ -53,7 +53,7 @@ impl Cache {
     ];
 
     /// Memory limit of the cache, in KiB: `MAX_BYTES` in `crates/operations`.
-    const fn share(self) -> u64 {
+    const fn limit_kib(self) -> u64 {
         match self {
             Self::Workloads => 12 << 10,
             Self::Callers => 8 << 10,
@@ -65,50 +65,50 @@ impl Cache {
     }
 
     /// The requests that offer one key.
-    fn requests(self, target: &Target, random: &mut Random) -> Vec<Sent> {
+    fn requests(self, target: &Target, random: &mut Random) -> Vec<AttackRequest> {
         let run = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-        let (made_up, actor) = (name(random), format!("user:{}", name(random)));
+        let (made_up, actor) = (random_name(random), format!("user:{}", random_name(random)));
         let not_found = |aim: &'static str| Aim::at(aim).refused_as(404, "not_found");
         match self {
             Self::Workloads => {
                 let body = json!({ "environment": made_up, "session_id": made_up, "inputs": { "ticket": "a refund" } });
                 let aim = Aim::at("unknown environment").refused_as(409, "no_active_release");
-                vec![post(target.echo.execute(), &body).header("Idempotency-Key", &made_up).aim(aim)]
+                vec![post(target.echo.execute_path(), &body).with_header("Idempotency-Key", &made_up).with_aim(aim)]
             }
             Self::Callers => {
                 let path = format!("/v1/workloads/by-slug/{made_up}/execute");
-                vec![post(path, &run).actor(&actor).aim(not_found("unknown caller"))]
+                vec![post(path, &run).with_actor(&actor).with_aim(not_found("unknown caller"))]
             }
             Self::ActiveReleases => {
                 let path = format!("/v1/workloads/{}/active-release?environment={made_up}", target.echo.id);
-                vec![get(path).actor("user:viewer").aim(not_found("active release of an unknown environment"))]
+                vec![get(path).with_actor("user:viewer").with_aim(not_found("active release of an unknown environment"))]
             }
             Self::RefusedClients => {
-                let visit = post(target.public.execute(), &run).actor("anonymous");
+                let visit = post(target.public.execute_path(), &run).with_actor("anonymous");
                 let refused =
                     Aim::at("refused client").refused_as(429, "rate_limited").proved_by("matches no response");
-                vec![visit.clone().aim(Aim::at("first visit")), visit.aim(refused)]
+                vec![visit.clone().with_aim(Aim::at("first visit")), visit.with_aim(refused)]
             }
             Self::PublicWorkloads => {
                 let path = format!("/v1/workloads/by-slug/{made_up}/execute");
                 let aim = Aim::at("unknown slug").refused_as(404, "not_found");
-                vec![post(path, &run).actor("anonymous").aim(aim)]
+                vec![post(path, &run).with_actor("anonymous").with_aim(aim)]
             }
             Self::ShareLinks => {
                 let kept = target.share_token.len() - 16;
                 let token = format!("{}{:016x}", &target.share_token[..kept], random.next());
                 let aim = Aim::at("unknown token").refused_as(401, "share_token_invalid");
-                vec![post(format!("{}?token={token}", target.shared.execute()), &run).aim(aim)]
+                vec![post(format!("{}?token={token}", target.link_shared.execute_path()), &run).with_aim(aim)]
             }
             Self::Lists => {
                 let list = get(format!("/v1/workloads/runtime-enabled?q={made_up}"));
-                vec![list.aim(Aim::at("unknown filter"))]
+                vec![list.with_aim(Aim::at("unknown filter"))]
             }
         }
     }
 
     /// Offers `keys` keys, each from its own address.
-    async fn offer(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut UniqueAddresses)) -> Tally {
+    async fn offer_keys(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut UniqueAddresses)) -> Tally {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
             let mut tally = Tally::default();
@@ -134,7 +134,7 @@ impl UniqueAddresses {
     /// Draws an unused address.
     fn next(&mut self, random: &mut Random) -> Ipv4Addr {
         loop {
-            let drawn = address(random);
+            let drawn = random_address(random);
             if self.0.insert(drawn) {
                 return drawn;
             }
@@ -143,8 +143,8 @@ impl UniqueAddresses {
 }
 
 /// Starts a server whose rate limit refuses the second visit of a client.
-async fn start_server(database: &TestDatabase) -> (Place, Server) {
-    let place = Place::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
+async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
+    let place = ServerSetup::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
     let place = place.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
     let server = place.start().await;
     (place, server)
@@ -160,12 +160,12 @@ async fn hostile_keys_leave_little_in_memory() {
     let (mut random, mut used) = (Random::from_environment(), UniqueAddresses::default());
     let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
-        cache.offer(keys / 4, &target, (&mut random, &mut used)).await;
-        let before = server.memory().now;
-        let tally = cache.offer(keys, &target, (&mut random, &mut used)).await;
-        let grown = server.memory().now.saturating_sub(before);
+        cache.offer_keys(keys / 4, &target, (&mut random, &mut used)).await;
+        let before = server.memory().resident_kib;
+        let tally = cache.offer_keys(keys, &target, (&mut random, &mut used)).await;
+        let grown = server.memory().resident_kib.saturating_sub(before);
         println!("{cache:?}: {grown} KiB; {tally}");
         assert_eq!(tally.min_reached(), keys, "{cache:?}: {tally:?}");
-        assert!(grown < cache.share() + SLACK_KIB, "{keys} keys left {grown} KiB in {cache:?}");
+        assert!(grown < cache.limit_kib() + SLACK_KIB, "{keys} keys left {grown} KiB in {cache:?}");
     }
 }

@@ -24,7 +24,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A request to send.
 #[derive(Clone, Debug)]
-pub(super) struct Sent {
+pub(super) struct AttackRequest {
     pub(super) aim: Aim,
     method: &'static str,
     path: String,
@@ -34,56 +34,56 @@ pub(super) struct Sent {
 
 /// A response: its status and its first bytes.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct AttackResponse {
     pub(super) status: u16,
-    pub(super) beginning: String,
+    pub(super) prefix: String,
 }
 
-impl Received {
+impl AttackResponse {
     /// Parses the first bytes of a response. The status is 0 without bytes, when the server closed the connection.
-    pub(super) fn of(bytes: &[u8]) -> Self {
-        let beginning = String::from_utf8_lossy(bytes).into_owned();
-        let status = beginning.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-        Self { status, beginning }
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let prefix = String::from_utf8_lossy(bytes).into_owned();
+        let status = prefix.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        Self { status, prefix }
     }
 
     /// The identifier in the JSON member `name` of a response.
-    pub(super) fn id(&self, name: &str) -> Option<Uuid> {
-        let (_, rest) = self.beginning.split_once(&format!("\"{name}\":\""))?;
+    pub(super) fn json_id(&self, name: &str) -> Option<Uuid> {
+        let (_, rest) = self.prefix.split_once(&format!("\"{name}\":\""))?;
         rest.get(..36).and_then(|id| Uuid::parse_str(id).ok())
     }
 }
 
-pub(super) fn get(path: impl Into<String>) -> Sent {
-    Sent { aim: Aim::at("request"), method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
+pub(super) fn get(path: impl Into<String>) -> AttackRequest {
+    AttackRequest { aim: Aim::at("request"), method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
 }
 
-pub(super) fn post(path: impl Into<String>, body: &Value) -> Sent {
+pub(super) fn post(path: impl Into<String>, body: &Value) -> AttackRequest {
     post_bytes(path, body.to_string().into_bytes())
 }
 
-pub(super) fn post_bytes(path: impl Into<String>, body: Vec<u8>) -> Sent {
+pub(super) fn post_bytes(path: impl Into<String>, body: Vec<u8>) -> AttackRequest {
     let headers = "Content-Type: application/json\r\n".to_owned();
-    Sent { aim: Aim::at("request"), method: "POST", path: path.into(), headers, body }
+    AttackRequest { aim: Aim::at("request"), method: "POST", path: path.into(), headers, body }
 }
 
-pub(super) fn patch(path: impl Into<String>, body: &Value) -> Sent {
-    Sent { method: "PATCH", ..post(path, body) }
+pub(super) fn patch(path: impl Into<String>, body: &Value) -> AttackRequest {
+    AttackRequest { method: "PATCH", ..post(path, body) }
 }
 
-impl Sent {
-    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+impl AttackRequest {
+    pub(super) fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push_str(&format!("{name}: {value}\r\n"));
         self
     }
 
     /// Sets the target of the request.
-    pub(super) fn aim(self, aim: Aim) -> Self {
+    pub(super) fn with_aim(self, aim: Aim) -> Self {
         Self { aim, ..self }
     }
 
-    pub(super) fn actor(self, actor: &str) -> Self {
-        self.header("X-Actor-Ref", actor)
+    pub(super) fn with_actor(self, actor: &str) -> Self {
+        self.with_header("X-Actor-Ref", actor)
     }
 
     /// The request head, with the length of the whole body.
@@ -105,12 +105,12 @@ pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>)
 }
 
 /// Sends a request and reads its response. The status is 0 if the server closed the connection, or on a timeout.
-pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Received {
+pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> AttackResponse {
     let received = timeout(RESPONSE_TIMEOUT, try_exchange(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
-    Received::of(&received.unwrap_or_default())
+    AttackResponse::parse(&received.unwrap_or_default())
 }
 
-async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
+async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     // The server may respond and close before it has read the whole body.
@@ -125,7 +125,7 @@ async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::R
 }
 
 /// Sends a request without the last byte of its body, and keeps the connection.
-pub(super) async fn withhold(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<TcpStream> {
+pub(super) async fn send_without_last_byte(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     let body = &sent.body[..sent.body.len().saturating_sub(1)];
@@ -135,7 +135,7 @@ pub(super) async fn withhold(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std
 }
 
 /// Sends a request and keeps the connection without reading from it.
-pub(super) async fn ignore(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<TcpStream> {
+pub(super) async fn send_and_ignore_response(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, Some(4 << 10)).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     stream.write_all(&sent.body).await?;
@@ -143,24 +143,24 @@ pub(super) async fn ignore(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::
 }
 
 /// Sends raw bytes and keeps the connection.
-pub(super) async fn begin(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::io::Result<TcpStream> {
+pub(super) async fn send_raw(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, None).await?;
     let _ = timeout(Duration::from_secs(1), stream.write_all(bytes)).await;
     Ok(stream)
 }
 
 /// A connection and the first bytes of its response; `None` after the server closed it without a response.
-pub(super) type Held = Option<(TcpStream, Vec<u8>)>;
+pub(super) type HeldConnection = Option<(TcpStream, Vec<u8>)>;
 
 /// Reads a byte from each connection.
-pub(super) async fn sip(connections: &mut [Held]) {
+pub(super) async fn read_byte_from_each(connections: &mut [HeldConnection]) {
     for held in connections {
         read_byte(held, Duration::from_millis(1)).await;
     }
 }
 
 /// Reads each response up to its status, and a started response up to [`MAX_KEPT_BYTES`] bytes.
-pub(super) async fn finish(connections: &mut [Held]) {
+pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
     let until = tokio::time::Instant::now() + STATUS_TIMEOUT;
     for held in connections {
         while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE_BYTES) {
@@ -185,7 +185,7 @@ pub(super) async fn finish(connections: &mut [Held]) {
 }
 
 /// Reads one byte. Returns whether a byte arrived.
-async fn read_byte(held: &mut Held, patience: Duration) -> bool {
+async fn read_byte(held: &mut HeldConnection, patience: Duration) -> bool {
     let Some((stream, bytes)) = held else { return false };
     let mut byte = [0];
     match timeout(patience, stream.read(&mut byte)).await {

@@ -1,6 +1,6 @@
 //! Outcomes of the requests of an attack. A refusal before the target of the attack proves nothing.
 
-use super::client::{Received, Sent};
+use super::client::{AttackResponse, AttackRequest};
 use std::{collections::BTreeMap, fmt};
 
 /// The target of a request. A request reached it if the server accepted the request, or refused it by the defence.
@@ -11,13 +11,13 @@ pub(super) struct Aim {
     /// Text that the first bytes of an accepted response must contain; empty for any response.
     proof: &'static str,
     /// Status and error code of a refusal by the defence.
-    defence: Option<(u16, &'static str)>,
+    expected_refusal: Option<(u16, &'static str)>,
 }
 
 impl Aim {
     /// Creates an aim that any 2xx reaches.
     pub(super) const fn at(name: &'static str) -> Self {
-        Self { name, proof: "", defence: None }
+        Self { name, proof: "", expected_refusal: None }
     }
 
     /// Requires this text in a 2xx response.
@@ -27,7 +27,7 @@ impl Aim {
 
     /// Sets the status and error code of a refusal by the defence.
     pub(super) const fn refused_as(self, status: u16, code: &'static str) -> Self {
-        Self { defence: Some((status, code)), ..self }
+        Self { expected_refusal: Some((status, code)), ..self }
     }
 }
 
@@ -46,18 +46,18 @@ struct Outcomes {
 pub(super) struct Tally(BTreeMap<&'static str, Outcomes>);
 
 impl Tally {
-    pub(super) fn count(&mut self, sent: &Sent, received: &Received) {
+    pub(super) fn count(&mut self, sent: &AttackRequest, received: &AttackResponse) {
         let counts = self.0.entry(sent.aim.name).or_default();
-        let is_coded = |code: &str| received.beginning.contains(&format!("\"error\":\"{code}\""));
-        match sent.aim.defence {
-            _ if (200..300).contains(&received.status) && received.beginning.contains(sent.aim.proof) => {
+        let is_coded = |code: &str| received.prefix.contains(&format!("\"error\":\"{code}\""));
+        match sent.aim.expected_refusal {
+            _ if (200..300).contains(&received.status) && received.prefix.contains(sent.aim.proof) => {
                 counts.accepted += 1;
             }
             Some((status, code)) if received.status == status && is_coded(code) => counts.refused += 1,
             Some(_) | None => {
                 let missed = counts.missed.entry(received.status).or_default();
                 if missed.0 == 0 {
-                    missed.1.clone_from(&received.beginning);
+                    missed.1.clone_from(&received.prefix);
                 }
                 missed.0 += 1;
             }

@@ -1,9 +1,9 @@
 //! The server under attack: roles of every kind, workloads, a share link, and the assets of an author.
 
-use super::client::{Received, Sent, exchange, post};
+use super::client::{AttackResponse, AttackRequest, exchange, post};
 use crate::{
-    process::Server,
-    remote::{Answer, Remote, WORKSPACE, inputs, policy},
+    server_process::Server,
+    api_client::{Response, ApiClient, WORKSPACE, execute_body, allow_all_policy},
 };
 use fairway_testkit::AGENT_FLOW;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub(super) const ROLES: [&str; 6] = ["viewer", "runtime_user", "author", "approver", "operator", "auditor"];
 
 /// A part of the response of every successful run.
-pub(super) const COMPLETED: &str = "\"status\":\"completed\"";
+pub(super) const COMPLETED_STATUS: &str = "\"status\":\"completed\"";
 
 /// Tools of the agent with many tools. Their compiled schemas are below the limit of a release.
 const TOOL_COUNT: usize = 40;
@@ -45,13 +45,13 @@ steps:
 
 /// A workload with an active release in `dev`.
 #[derive(Clone, Debug)]
-pub(super) struct Workload {
+pub(super) struct ActiveWorkload {
     pub(super) id: Uuid,
     pub(super) slug: String,
 }
 
-impl Workload {
-    pub(super) fn execute(&self) -> String {
+impl ActiveWorkload {
+    pub(super) fn execute_path(&self) -> String {
         format!("/v1/workloads/by-slug/{}/execute", self.slug)
     }
 }
@@ -60,31 +60,31 @@ impl Workload {
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// Returns its ticket, and has an interface near the maximum size.
-    pub(super) echo: Workload,
+    pub(super) echo: ActiveWorkload,
     /// Returns its ticket three times, and accepts a ticket of any length.
-    pub(super) copying: Workload,
+    pub(super) copying: ActiveWorkload,
     /// Returns its ticket under `redact_output`, and accepts a ticket of any length.
-    pub(super) redacting: Workload,
+    pub(super) redacting: ActiveWorkload,
     /// Returns its ticket after a review, and accepts a ticket of any length.
-    pub(super) reviewed: Workload,
+    pub(super) reviewed: ActiveWorkload,
     /// Returns its ticket under a policy with the maximum number of patterns.
-    pub(super) patterned: Workload,
+    pub(super) with_patterns: ActiveWorkload,
     /// Has the access mode `public`.
-    pub(super) public: Workload,
+    pub(super) public: ActiveWorkload,
     /// Has the access mode `link_shared`.
-    pub(super) shared: Workload,
+    pub(super) link_shared: ActiveWorkload,
     pub(super) share_token: String,
     /// Has a guardrail whose schema has thousands of failing branches.
-    pub(super) guarded: Workload,
+    pub(super) guarded: ActiveWorkload,
     /// An agent that searches a knowledge base.
-    pub(super) agent: Workload,
+    pub(super) agent: ActiveWorkload,
     /// An agent with many tools that have large schemas.
-    pub(super) wide: Workload,
+    pub(super) many_tools: ActiveWorkload,
     /// A tenant without the other resources.
     pub(super) other_tenant: Uuid,
     /// The knowledge base of the agent, with vector search.
-    pub(super) vectors: Uuid,
-    pub(super) vectors_slug: String,
+    pub(super) vector_knowledge_base: Uuid,
+    pub(super) vector_knowledge_base_slug: String,
     pub(super) flow: Uuid,
     pub(super) prompt: Uuid,
     /// A `model_config`, which accepts large versions.
@@ -94,62 +94,62 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) async fn prepare(server: &Server) -> Self {
-        let remote = &server.remote;
+        let remote = &server.client;
         for role in ROLES {
             let principal = format!("user:{role}");
             let body = json!({
                 "principal": principal, "role": role, "scope_kind": "workspace", "scope_ref": WORKSPACE,
             });
-            remote.make("/v1/role-bindings", &body).await;
+            remote.create("/v1/role-bindings", &body).await;
         }
         let echo = create_active_workload(remote, ECHO_FLOW, &[]).await;
         let (public, shared) = (create_active_workload(remote, ECHO_FLOW, &[]).await, create_active_workload(remote, ECHO_FLOW, &[]).await);
         let redacting = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("redact_output"), &[]).await;
         let reviewed = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("human_review"), &[]).await;
-        let patterned = create_active_workload_under(remote, ECHO_FLOW, patterns(50, "x"), &[]).await;
+        let patterned = create_active_workload_under(remote, ECHO_FLOW, policy_with_patterns(50, "x"), &[]).await;
         let copying = create_active_workload(remote, COPY_FLOW, &[]).await;
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
         let links = format!("/v1/workloads/{}/share-links", shared.id);
-        let link = remote.make(&links, &json!({ "label": "attackers" })).await;
+        let link = remote.create(&links, &json!({ "label": "attackers" })).await;
         let share_token = link.body["token"].as_str().unwrap().to_owned();
-        let guardrail = remote.version("guardrail_config", guardrail_with_failing_branches()).await;
+        let guardrail = remote.create_version("guardrail_config", guardrail_with_failing_branches()).await;
         let guarded = create_active_workload(remote, ECHO_FLOW, &[("guardrail_config", guardrail)]).await;
-        let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
+        let (vectors, vectors_slug, version) = create_knowledge_base(remote, "vector").await;
         let agent = create_search_agent(remote, vectors, version).await;
-        let other = remote.make("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
+        let other = remote.create("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
             echo,
             copying,
             redacting,
             reviewed,
-            patterned,
+            with_patterns: patterned,
             public,
-            shared,
+            link_shared: shared,
             share_token,
             guarded,
             agent,
-            wide: create_many_tools_agent(remote).await,
-            other_tenant: other.id("tenant_id"),
-            vectors,
-            vectors_slug,
-            flow: create_flow(remote, ECHO_FLOW).await.id("asset_id"),
-            prompt: remote.asset("prompt_template").await,
-            config: remote.asset("model_config").await,
-            knowledge_base: knowledge_base(remote, "lexical").await.0,
+            many_tools: create_many_tools_agent(remote).await,
+            other_tenant: other.required_id("tenant_id"),
+            vector_knowledge_base: vectors,
+            vector_knowledge_base_slug: vectors_slug,
+            flow: create_flow(remote, ECHO_FLOW).await.required_id("asset_id"),
+            prompt: remote.create_asset("prompt_template").await,
+            config: remote.create_asset("model_config").await,
+            knowledge_base: create_knowledge_base(remote, "lexical").await.0,
         }
     }
 
     /// Sends a request from the first loopback address.
-    pub(super) async fn send(&self, sent: &Sent) -> Received {
+    pub(super) async fn send(&self, sent: &AttackRequest) -> AttackResponse {
         exchange(Ipv4Addr::LOCALHOST, self.address, sent).await
     }
 
-    pub(super) async fn run_as_owner(&self) -> Received {
+    pub(super) async fn run_as_owner(&self) -> AttackResponse {
         // Attackers at other addresses may still exhaust a limit, so a 503 is retried.
-        let run = post(self.echo.execute(), &inputs());
+        let run = post(self.echo.execute_path(), &execute_body());
         for _ in 0..50 {
             let response = self.send(&run).await;
             if response.status != 503 {
@@ -170,46 +170,46 @@ pub(super) fn large_interface(access_mode: &str) -> Value {
     json!({ "presentation_mode": "form", "access_mode": access_mode, "input_fields": fields })
 }
 
-async fn expose(remote: &Remote, workload: &Workload, access_mode: &str) {
+async fn expose(remote: &ApiClient, workload: &ActiveWorkload, access_mode: &str) {
     let body = json!({ "interface_config": large_interface(access_mode) });
     let answer = remote.patch(&format!("/v1/workloads/{}", workload.id), &body).await.unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-async fn create_flow(remote: &Remote, yaml: &str) -> Answer {
+async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
     let flow = json!({
         "slug": format!("f{}", Uuid::now_v7().simple()), "owner_ref": "team:x", "workspace_id": WORKSPACE,
         "content_yaml": yaml,
     });
-    remote.make("/v1/flows", &flow).await
+    remote.create("/v1/flows", &flow).await
 }
 
 /// Creates a workload with an active release that binds a flow, an allow-all policy and `besides`.
-async fn create_active_workload(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
-    create_active_workload_under(remote, yaml, policy(), besides).await
+async fn create_active_workload(remote: &ApiClient, yaml: &str, besides: &[(&str, Uuid)]) -> ActiveWorkload {
+    create_active_workload_under(remote, yaml, allow_all_policy(), besides).await
 }
 
 /// Like [`create_active_workload`], with the given policy.
-async fn create_active_workload_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
-    let (id, slug) = remote.workload().await;
+async fn create_active_workload_under(remote: &ApiClient, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> ActiveWorkload {
+    let (id, slug) = remote.create_workload().await;
     let mut bound = vec![
-        ("orchestration_flow", create_flow(remote, yaml).await.id("asset_version_id")),
-        ("policy_bundle", remote.version("policy_bundle", policy).await),
+        ("orchestration_flow", create_flow(remote, yaml).await.required_id("asset_version_id")),
+        ("policy_bundle", remote.create_version("policy_bundle", policy).await),
     ];
     bound.extend(besides);
     let body = json!({ "workload_id": id, "environment": "dev" });
-    let release = remote.make("/v1/releases", &body).await.id("release_id");
+    let release = remote.create("/v1/releases", &body).await.required_id("release_id");
     let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
     for (role, version) in bound {
-        remote.make(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
+        remote.create(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
     }
-    remote.make(&path("transition"), &json!({ "to_state": "review_ready" })).await;
+    remote.create(&path("transition"), &json!({ "to_state": "review_ready" })).await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
-    remote.make(&path("approvals"), &verdict).await;
+    remote.create(&path("approvals"), &verdict).await;
     for state in ["approved", "active"] {
-        remote.make(&path("transition"), &json!({ "to_state": state })).await;
+        remote.create(&path("transition"), &json!({ "to_state": state })).await;
     }
-    Workload { id, slug }
+    ActiveWorkload { id, slug }
 }
 
 /// A guardrail whose schema has thousands of failing branches for each item of an array.
@@ -230,7 +230,7 @@ fn policy_with_obligation(obligation: &str) -> Value {
 }
 
 /// A policy that allows every request and has `count` patterns, each near the maximum compiled size.
-pub(super) fn patterns(count: usize, word: &str) -> Value {
+pub(super) fn policy_with_patterns(count: usize, word: &str) -> Value {
     let rule = |number: usize| {
         json!({
             "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{word}{number}[a-z]{{1,200}}$')"),
@@ -245,12 +245,12 @@ pub(super) fn patterns(count: usize, word: &str) -> Value {
 }
 
 /// Creates an agent with many tools. Each has a schema of many members with descriptions.
-async fn create_many_tools_agent(remote: &Remote) -> Workload {
+async fn create_many_tools_agent(remote: &ApiClient) -> ActiveWorkload {
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
-    let mut bound = vec![("model_policy", remote.version("model_policy", models).await)];
+    let mut bound = vec![("model_policy", remote.create_version("model_policy", models).await)];
     for number in 0..TOOL_COUNT {
         let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
         let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
@@ -258,17 +258,17 @@ async fn create_many_tools_agent(remote: &Remote) -> Workload {
             "name": format!("search_{number}"), "input_schema": { "type": "object", "properties": members },
             "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
         });
-        bound.push(("tool_definition", remote.version("tool_definition", tool).await));
+        bound.push(("tool_definition", remote.create_version("tool_definition", tool).await));
     }
     create_active_workload(remote, AGENT_FLOW, &bound).await
 }
 
 /// Adds a document to a knowledge base, and creates an agent that searches it.
-async fn create_search_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> Workload {
+async fn create_search_agent(remote: &ApiClient, knowledge_base: Uuid, version: Uuid) -> ActiveWorkload {
     let text = "Everybody has thirty days of leave. ".repeat(500);
     let documents = json!({ "documents": [{ "document_id": "leave", "text": text }] });
     let path = format!("/v1/assets/{knowledge_base}/documents?workspace_id={WORKSPACE}");
-    remote.make(&path, &documents).await;
+    remote.create(&path, &documents).await;
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
@@ -278,20 +278,20 @@ async fn create_search_agent(remote: &Remote, knowledge_base: Uuid, version: Uui
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
     let bound = [
-        ("model_policy", remote.version("model_policy", models).await),
-        ("tool_definition", remote.version("tool_definition", tool).await),
+        ("model_policy", remote.create_version("model_policy", models).await),
+        ("tool_definition", remote.create_version("tool_definition", tool).await),
         ("knowledge_base", version),
     ];
     create_active_workload(remote, AGENT_FLOW, &bound).await
 }
 
 /// Creates a knowledge base. Returns its asset, slug and version.
-async fn knowledge_base(remote: &Remote, strategy: &str) -> (Uuid, String, Uuid) {
+async fn create_knowledge_base(remote: &ApiClient, strategy: &str) -> (Uuid, String, Uuid) {
     let slug = format!("k{}", Uuid::now_v7().simple());
     let body = json!({
         "slug": slug, "asset_kind": "knowledge_base", "owner_ref": "team:x", "workspace_id": WORKSPACE,
     });
-    let asset = remote.make("/v1/assets", &body).await.id("asset_id");
+    let asset = remote.create("/v1/assets", &body).await.required_id("asset_id");
     // Small chunks give many embeddings.
     let tokens = if strategy == "vector" { 64 } else { 512 };
     let content = json!({
@@ -302,6 +302,6 @@ async fn knowledge_base(remote: &Remote, strategy: &str) -> (Uuid, String, Uuid)
             "allowed_access_modes": ["retrieve"],
         },
     });
-    let made = remote.make(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
-    (asset, slug, made.id("asset_version_id"))
+    let made = remote.create(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
+    (asset, slug, made.required_id("asset_version_id"))
 }

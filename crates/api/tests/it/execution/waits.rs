@@ -1,6 +1,6 @@
 //! Waiting for runs: the wait budget, deadlines, disconnected clients, and graceful shutdown.
 
-use super::{ended, facts, run};
+use super::{wait_until_ended, fact_count, run};
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -11,23 +11,23 @@ async fn inline_dispatch_refuses_asynchronous_runs() {
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let path = workload.execute_path();
-    app.post(format!("{path}?mode=async"), body.clone()).await.refused(409, "async_dispatch_unavailable");
+    app.post(format!("{path}?mode=async"), body.clone()).await.expect_refusal(409, "async_dispatch_unavailable");
     for preference in ["respond-async", "respond-async, wait=10", "handling=lenient, Respond-Async"] {
         let answer = app.post(&path, body.clone()).header("Prefer", preference).await;
-        answer.refused(409, "async_dispatch_unavailable");
+        answer.expect_refusal(409, "async_dispatch_unavailable");
     }
-    app.post(format!("{path}?mode=later"), body.clone()).await.refused(422, "validation_error");
+    app.post(format!("{path}?mode=later"), body.clone()).await.expect_refusal(422, "validation_error");
     app.post(&path, body).header("Prefer", "return=minimal").await.expect(200);
-    assert_eq!(facts(&app, "execution.%").await, 1, "a refused request creates no run");
+    assert_eq!(fact_count(&app, "execution.%").await, 1, "a refused request creates no run");
 }
 
 #[tokio::test]
 async fn run_continues_after_the_wait_budget() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
     let workload = app.active_workload("main").await;
-    let accepted = run(&app, &workload).key("k").await;
+    let accepted = run(&app, &workload).idempotency_key("k").await;
     let body = accepted.expect(202);
     let id = body["execution_id"].clone();
     assert_eq!(body, json!({ "execution_id": id, "state": "queued" }));
@@ -36,38 +36,38 @@ async fn run_continues_after_the_wait_budget() {
     let read = app.get(location).await.expect(200);
     assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
     assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
-    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     // The evidence of a running run is readable.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
-    let read = ended(&app, &id).await;
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
-    let replay = run(&app, &workload).key("k").await;
+    let replay = run(&app, &workload).idempotency_key("k").await;
     assert_eq!(replay.expect(200)["output"], "billing");
     assert_eq!(provider.count(), 1);
 }
 
 #[tokio::test]
 async fn run_fails_at_its_deadline() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
     let workload = app.active_workload("main").await;
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
     assert_eq!(answer["error"]["code"], "deadline_exceeded");
-    let read = ended(&app, &answer["execution_id"]).await;
+    let read = wait_until_ended(&app, &answer["execution_id"]).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
     // A response after the deadline changes nothing.
-    provider.becomes(Behaviour::Answers("late".to_owned()));
-    assert_eq!(ended(&app, &answer["execution_id"]).await, read);
-    assert_eq!(facts(&app, "execution.%").await, 1);
+    provider.set_behaviour(Behaviour::Answers("late".to_owned()));
+    assert_eq!(wait_until_ended(&app, &answer["execution_id"]).await, read);
+    assert_eq!(fact_count(&app, "execution.%").await, 1);
 }
 
 #[tokio::test]
 async fn disconnected_client_does_not_end_its_run() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
@@ -81,15 +81,15 @@ async fn disconnected_client_does_not_end_its_run() {
     stream.write_all(request.as_bytes()).await.unwrap();
     provider.asked(1).await;
     drop(stream);
-    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let finished = async {
         loop {
-            let again = run(&app, &workload).key("k").await;
+            let again = run(&app, &workload).idempotency_key("k").await;
             if again.status == 200 {
                 return again;
             }
-            again.refused(409, "request_in_progress");
+            again.expect_refusal(409, "request_in_progress");
         }
     };
     let finished = tokio::time::timeout(std::time::Duration::from_secs(20), finished).await.unwrap();
@@ -100,17 +100,17 @@ async fn disconnected_client_does_not_end_its_run() {
 
 #[tokio::test]
 async fn shutdown_waits_for_running_runs() {
-    let provider = StubProvider::new(Behaviour::Holds);
+    let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
-    let other = TestApp::builder().beside(&app).start().await;
+    let other = TestApp::builder().sharing_storage_of(&app).start().await;
     let waiting = tokio::spawn(run(&app, &workload).into_future());
     provider.asked(1).await;
     let stopped = tokio::spawn(app.drain());
-    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let answer = waiting.await.unwrap().expect(200);
     assert_eq!(answer["output"], "billing");
     stopped.await.unwrap();
-    let read = ended(&other, &answer["execution_id"]).await;
+    let read = wait_until_ended(&other, &answer["execution_id"]).await;
     assert_eq!(read["outcome"], "success");
 }

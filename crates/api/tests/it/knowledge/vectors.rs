@@ -1,13 +1,13 @@
 //! Vector search over documents.
 
-use super::{documents, names, retrieve, text};
-use crate::stage::{WORKSPACE, knowledge};
+use super::{documents_path, document_ids, retrieve, text_document};
+use crate::fixture::{WORKSPACE, knowledge_content};
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
         Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
-    search::counted,
+    search::count_words,
 };
 use fairway_testkit::TestApp;
 use serde_json::json;
@@ -32,7 +32,7 @@ impl Provider for KeywordEmbedder {
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         self.asked.fetch_add(call.texts.len(), Ordering::Relaxed);
         let meaning = |text: &String| {
-            let words = counted([text.as_str()]);
+            let words = count_words([text.as_str()]);
             let of = |all: &[&str]| if all.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
             vec![of(&["holiday", "leave", "vacation"]), of(&["train", "railway", "journey"])]
         };
@@ -53,23 +53,23 @@ async fn vector_search_finds_documents_without_common_words() {
     let meanings = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "local" });
     let app = TestApp::builder().provider(meanings.clone()).start().await;
     for strategy in ["vector", "hybrid"] {
-        let mut content = knowledge(strategy);
+        let mut content = knowledge_content(strategy);
         content["retrieval"] = json!({ "strategy": strategy, "top_k": 1 });
-        let base = app.given().version("knowledge_base", strategy, content.clone()).await;
+        let base = app.fixtures().version("knowledge_base", strategy, content.clone()).await;
         let body = json!({ "documents": [
             { "document_id": "leave", "text": "Thirty days of leave." },
             { "document_id": "travel", "text": "Go by train." },
         ] });
-        app.post(documents(&base), body).await.expect(201);
+        app.post(documents_path(&base), body).await.expect(201);
         let found = retrieve(&app, &base, &content, "railway").await.unwrap();
-        assert_eq!(names(&found), ["travel"], "{strategy}");
+        assert_eq!(document_ids(&found), ["travel"], "{strategy}");
         let embedded = found.embedded.unwrap();
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let embedded_before = meanings.asked.load(Ordering::Relaxed);
         // A server with another account only refuses the search and calls no provider.
         let elsewhere = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "elsewhere" });
-        let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
+        let beside = TestApp::builder().sharing_storage_of(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
         let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
@@ -104,14 +104,14 @@ impl Provider for BlockingEmbedder {
 async fn contract_revoked_during_embedding_refuses_retrieval() {
     let held = Arc::new(BlockingEmbedder { asked: Notify::new(), go: Notify::new() });
     let app = TestApp::builder().provider(held.clone()).start().await;
-    let mut content = knowledge("handbook");
+    let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
     held.go.notify_one();
-    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
     held.asked.notified().await;
     held.go.notify_one();
-    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
+    assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
     held.asked.notified().await;
     let revoked = async {
         held.asked.notified().await;
@@ -125,13 +125,13 @@ async fn contract_revoked_during_embedding_refuses_retrieval() {
 
 #[tokio::test]
 async fn ingest_without_vectors_adds_no_documents() {
-    let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Holds);
+    let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Blocks);
     let app = TestApp::builder().provider(provider).start().await;
-    let mut content = knowledge("handbook");
+    let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = app.given().version("knowledge_base", "handbook", content).await;
-    let answer = app.post(documents(&base), text("leave", "x")).await;
-    answer.refused(503, "embedding_unavailable");
+    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
+    let answer = app.post(documents_path(&base), text_document("leave", "x")).await;
+    answer.expect_refusal(503, "embedding_unavailable");
     assert!(answer.header("retry-after").is_some());
-    assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
+    assert_eq!(app.get(documents_path(&base)).await.expect(200), json!([]));
 }

@@ -1,7 +1,7 @@
 //! Erasure of conversations: by retention, by their owner, and by callers with `execution.kill`.
 
-use super::{desk, memory_path, remembering, says, turns, turns_of, words};
-use crate::{execution::ended, share_link::number, stage::WORKSPACE};
+use super::{start_with_provider, memory_path, active_with_memory, message_request, own_turns, turns_of_actor, last_message_texts};
+use crate::{execution::wait_until_ended, share_link::query_number, fixture::WORKSPACE};
 use fairway_testkit::Behaviour;
 use serde_json::json;
 
@@ -9,77 +9,77 @@ const DAY: i64 = 24 * 60 * 60;
 
 #[tokio::test]
 async fn deletes_turns_after_their_retention() {
-    let (provider, app) = desk().await;
-    let given = app.given();
-    let short = remembering(&given, "short", json!({ "ttl_days": 2 })).await;
-    let long = remembering(&given, "long", json!({})).await;
+    let (provider, app) = start_with_provider().await;
+    let given = app.fixtures();
+    let short = active_with_memory(&given, "short", json!({ "ttl_days": 2 })).await;
+    let long = active_with_memory(&given, "long", json!({})).await;
     for workload in [&short, &long] {
-        says(&app, workload, "s", "first").await.expect(200);
+        message_request(&app, workload, "s", "first").await.expect(200);
     }
     app.database().move_clock(2 * DAY - 60).await.unwrap();
-    assert_eq!(turns(&app, &short, "s").await, json!([["first", "one"]]));
+    assert_eq!(own_turns(&app, &short, "s").await, json!([["first", "one"]]));
     app.database().move_clock(2 * DAY + 60).await.unwrap();
-    assert_eq!((turns(&app, &short, "s").await, turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
-    says(&app, &short, "s", "second").await.expect(200);
-    assert_eq!(words(&provider), ["second"], "expired turns are not replayed, also before the sweep");
+    assert_eq!((own_turns(&app, &short, "s").await, own_turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
+    message_request(&app, &short, "s", "second").await.expect(200);
+    assert_eq!(last_message_texts(&provider), ["second"], "expired turns are not replayed, also before the sweep");
     assert_eq!(app.services().delete_expired_turns().await.unwrap(), 1);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 2);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 2);
     app.database().move_clock(40 * DAY).await.unwrap();
     assert_eq!(app.services().delete_expired_turns().await.unwrap(), 2);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 0);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_session").await, 0);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM memory_turn").await, 0);
+    assert_eq!(query_number(&app, "SELECT count(*) FROM memory_session").await, 0);
 }
 
 #[tokio::test]
 async fn runs_in_flight_do_not_restore_erased_turns() {
-    let (provider, app) = desk().await;
-    let given = app.given();
+    let (provider, app) = start_with_provider().await;
+    let given = app.fixtures();
     for (slug, scope) in [("session", "session"), ("user", "user")] {
-        let workload = remembering(&given, slug, json!({ "scope": scope })).await;
-        says(&app, &workload, "s", "first").await.expect(200);
-        provider.becomes(Behaviour::Holds);
+        let workload = active_with_memory(&given, slug, json!({ "scope": scope })).await;
+        message_request(&app, &workload, "s", "first").await.expect(200);
+        provider.set_behaviour(Behaviour::Blocks);
         let before = provider.count();
-        let held = says(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+        let held = message_request(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
         provider.asked(before + 1).await;
         app.delete(memory_path(&workload, "s")).await.expect(204);
-        assert_eq!(turns(&app, &workload, "s").await, json!([]));
-        provider.becomes(Behaviour::Answers("one".to_owned()));
-        assert_eq!(ended(&app, &held["execution_id"]).await["status"], "completed");
+        assert_eq!(own_turns(&app, &workload, "s").await, json!([]));
+        provider.set_behaviour(Behaviour::Answers("one".to_owned()));
+        assert_eq!(wait_until_ended(&app, &held["execution_id"]).await["status"], "completed");
         assert_eq!(
-            turns(&app, &workload, "s").await,
+            own_turns(&app, &workload, "s").await,
             json!([]),
             "{slug}: the run replayed erased turns, so it writes none"
         );
         // A run that starts after the erasure writes its turn.
-        says(&app, &workload, "s", "third").await.expect(200);
-        assert_eq!(words(&provider), ["third"]);
-        assert_eq!(turns(&app, &workload, "s").await, json!([["third", "one"]]));
+        message_request(&app, &workload, "s", "third").await.expect(200);
+        assert_eq!(last_message_texts(&provider), ["third"]);
+        assert_eq!(own_turns(&app, &workload, "s").await, json!([["third", "one"]]));
     }
     let facts = "SELECT count(*) FROM fact WHERE kind = 'memory.erased'
         AND convert_from(body, 'UTF8') LIKE '%\"turns\":1%' AND convert_from(body, 'UTF8') LIKE '%\"owner\":\"user:local\"%'";
-    assert_eq!(number(&app, facts).await, 2);
+    assert_eq!(query_number(&app, facts).await, 2);
 }
 
 #[tokio::test]
 async fn erasing_another_owners_session_requires_execution_kill() {
-    let (_, app) = desk().await;
-    let given = app.given();
-    let workload = remembering(&given, "main", json!({})).await;
+    let (_, app) = start_with_provider().await;
+    let given = app.fixtures();
+    let workload = active_with_memory(&given, "main", json!({})).await;
     for actor in ["user:ada", "user:local"] {
-        says(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
+        message_request(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
     }
-    given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
     let erase =
         |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
-    assert_eq!(erase("user:runner", "user:ada").await.refused(403, "forbidden")["permission"], "execution.kill");
-    erase("user:op", "nobody at all").await.refused(422, "validation_error");
-    erase("user:op", "anonymous").await.refused(404, "not_found");
-    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await.as_array().unwrap().len(), 1);
+    assert_eq!(erase("user:runner", "user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.kill");
+    erase("user:op", "nobody at all").await.expect_refusal(422, "validation_error");
+    erase("user:op", "anonymous").await.expect_refusal(404, "not_found");
+    assert_eq!(turns_of_actor(&app, &workload, "s", "user:ada").await.as_array().unwrap().len(), 1);
     erase("user:op", "user:ada").await.expect(204);
-    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await, json!([]));
+    assert_eq!(turns_of_actor(&app, &workload, "s", "user:ada").await, json!([]));
     assert_eq!(
-        turns(&app, &workload, "s").await.as_array().unwrap().len(),
+        own_turns(&app, &workload, "s").await.as_array().unwrap().len(),
         1,
         "the owner's session with the same name remains"
     );

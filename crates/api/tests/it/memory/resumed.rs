@@ -1,7 +1,7 @@
 //! The memory of runs that another worker resumes.
 
-use super::{asked, memory, memory_path, parts, says, told, turns, words};
-use crate::execution::ended;
+use super::{messages_of, memory_content, memory_path, release_versions, message_request, memory_evidence, own_turns, last_message_texts};
+use crate::execution::wait_until_ended;
 use fairway_domain::execution::provider::MessageRole;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::json;
@@ -26,10 +26,10 @@ steps:
 /// Starts a server without a worker, and a workload with memory and two model calls.
 async fn start_without_worker() -> (TestApp, ActiveWorkload) {
     let server = TestApp::builder().without_worker().start().await;
-    let given = server.given();
-    let mut versions = parts(&given, "main").await;
+    let given = server.fixtures();
+    let mut versions = release_versions(&given, "main").await;
     versions.push(given.flow("flow", TWO_CALLS_FLOW).await);
-    versions.push(given.version("memory", "memory", memory(&json!({}))).await);
+    versions.push(given.version("memory", "memory", memory_content(&json!({}))).await);
     let workload = given.active_workload_with("main", versions).await;
     (server, workload)
 }
@@ -39,27 +39,27 @@ async fn start_without_worker() -> (TestApp, ActiveWorkload) {
 async fn resumed_run_writes_one_turn() {
     let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
-        (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
-    let first = TestApp::builder().beside(&server).provider(first_provider.clone()).start().await;
-    let held = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &held["execution_id"]).await["status"], "completed");
+        (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Blocks));
+    let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
+    let held = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(wait_until_ended(&server, &held["execution_id"]).await["status"], "completed");
     // The second run waits for its model when its worker dies.
-    first_provider.becomes(Behaviour::Holds);
-    let run = says(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+    first_provider.set_behaviour(Behaviour::Blocks);
+    let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.asked(3).await;
     let owner = server.database().owner().await.unwrap();
     drop(first);
-    let other = TestApp::builder().beside(&server).provider(second_provider.clone()).start().await;
+    let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.asked(1).await;
-    second_provider.becomes(Behaviour::Answers("two".to_owned()));
-    assert_eq!(ended(&other, &run["execution_id"]).await["status"], "completed");
+    second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
+    assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
     let earlier = [(MessageRole::User, "first"), (MessageRole::Assistant, "one")];
     let calls = second_provider.calls();
-    assert_eq!(asked(&calls[0])[..2], earlier);
-    assert_eq!(asked(&calls[0])[2..], [(MessageRole::User, "second")]);
-    assert_eq!(asked(&calls[1])[..2], earlier, "each call of the run replays the same turns");
-    assert_eq!(turns(&server, &workload, "s").await, json!([["first", "one"], ["second", "two"]]));
+    assert_eq!(messages_of(&calls[0])[..2], earlier);
+    assert_eq!(messages_of(&calls[0])[2..], [(MessageRole::User, "second")]);
+    assert_eq!(messages_of(&calls[1])[..2], earlier, "each call of the run replays the same turns");
+    assert_eq!(own_turns(&server, &workload, "s").await, json!([["first", "one"], ["second", "two"]]));
 }
 
 /// Checkpointed answers may contain turns that an earlier worker replayed. A worker that resumes from them after an
@@ -68,28 +68,28 @@ async fn resumed_run_writes_one_turn() {
 async fn resumed_run_does_not_restore_erased_turns() {
     let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
-        (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Holds));
-    let first = TestApp::builder().beside(&server).provider(first_provider.clone()).start().await;
-    let accepted = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &accepted["execution_id"]).await["status"], "completed");
+        (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Blocks));
+    let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
+    let accepted = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
     // The worker has checkpointed the first answer and waits for the second one.
-    first_provider.becomes(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
-    let run = says(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+    first_provider.set_behaviour(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
+    let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.asked(4).await;
     let owner = server.database().owner().await.unwrap();
     drop(first);
     server.delete(memory_path(&workload, "s")).await.expect(204);
-    let other = TestApp::builder().beside(&server).provider(second_provider.clone()).start().await;
+    let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.asked(1).await;
-    second_provider.becomes(Behaviour::Answers("two".to_owned()));
-    assert_eq!(ended(&other, &run["execution_id"]).await["status"], "completed");
-    assert_eq!(words(&second_provider), ["again the secret"], "checkpointed calls are not repeated");
-    assert_eq!(turns(&server, &workload, "s").await, json!([]));
-    assert_eq!(told(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
-    assert_eq!(told(&server, &run, "writeback").await, None);
+    second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
+    assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
+    assert_eq!(last_message_texts(&second_provider), ["again the secret"], "checkpointed calls are not repeated");
+    assert_eq!(own_turns(&server, &workload, "s").await, json!([]));
+    assert_eq!(memory_evidence(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
+    assert_eq!(memory_evidence(&server, &run, "writeback").await, None);
     // A new run writes its turn.
-    let accepted = says(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &accepted["execution_id"]).await["status"], "completed");
-    assert_eq!(turns(&server, &workload, "s").await, json!([["third", "two"]]));
+    let accepted = message_request(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
+    assert_eq!(own_turns(&server, &workload, "s").await, json!([["third", "two"]]));
 }

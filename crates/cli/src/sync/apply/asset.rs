@@ -3,15 +3,15 @@
 use super::{
     super::{
         directory::WantedAsset,
-        estate::{RemoteState, word},
-        plan::{AssetAction, AssetStep, stale},
+        remote_state::{RemoteState, string_or_empty},
+        plan::{AssetAction, AssetStep, stale_plan},
     },
-    CONFLICT_OUTCOME, gone,
+    CONFLICT_OUTCOME, missing,
 };
 use crate::{
     failure::Failure,
-    output::tell,
-    server::{Server, text},
+    output::eprint,
+    server::{Server, required_string},
 };
 use serde_json::{Value, json};
 
@@ -25,14 +25,14 @@ pub(super) struct Version {
 impl Version {
     pub(super) fn of(version: &Value) -> Result<Self, Failure> {
         Ok(Self {
-            asset_id: text(version, "asset_id")?.to_owned(),
-            asset_version_id: text(version, "asset_version_id")?.to_owned(),
-            label: text(version, "version_label")?.to_owned(),
+            asset_id: required_string(version, "asset_id")?.to_owned(),
+            asset_version_id: required_string(version, "asset_version_id")?.to_owned(),
+            label: required_string(version, "version_label")?.to_owned(),
         })
     }
 }
 
-pub(super) fn ensure(
+pub(super) fn ensure_version(
     server: &Server,
     estate: &RemoteState,
     (asset, step): (&WantedAsset, &AssetStep),
@@ -40,16 +40,16 @@ pub(super) fn ensure(
     match step.action {
         AssetAction::Create => create(server, asset, &step.owner_ref),
         AssetAction::Version => {
-            let found = estate.assets.get(&asset.slug).ok_or_else(gone)?;
+            let found = estate.assets.get(&asset.slug).ok_or_else(missing)?;
             let known = estate.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
-            add_version(server, asset, text(found, "asset_id")?, known)
+            add_version(server, asset, required_string(found, "asset_id")?, known)
         }
-        AssetAction::Reuse => Version::of(estate.usable(&asset.slug, &asset.checksum).ok_or_else(gone)?),
+        AssetAction::Reuse => Version::of(estate.reusable_version(&asset.slug, &asset.checksum).ok_or_else(missing)?),
     }
 }
 
 fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Version, Failure> {
-    let workspace = server.workspace()?;
+    let workspace = server.workspace_id()?;
     let (path, body) = match &asset.flow_yaml {
         Some(yaml) => {
             let body = json!({
@@ -69,36 +69,36 @@ fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Versi
         made => made?,
     };
     if asset.flow_yaml.is_none() {
-        return add_version(server, asset, text(&made, "asset_id")?, &[]);
+        return add_version(server, asset, required_string(&made, "asset_id")?, &[]);
     }
     let version = Version::of(made.get("version").unwrap_or(&Value::Null))?;
-    tell(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
+    eprint(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
     Ok(version)
 }
 
 /// Handles an asset that another client created after the plan.
 fn adopt_asset(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
-    let list = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
+    let list = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
     // An asset that is not visible belongs to another workspace; the server's refusal is returned.
-    let found = list.into_iter().find(|listed| word(listed, "slug") == asset.slug).ok_or(refused)?;
-    if word(&found, "asset_kind") != asset.kind.as_str() {
-        return Err(stale(&format!("asset {}", asset.slug), CONFLICT_OUTCOME));
+    let found = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
+    if string_or_empty(&found, "asset_kind") != asset.kind.as_str() {
+        return Err(stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME));
     }
-    add_version(server, asset, text(&found, "asset_id")?, &[])
+    add_version(server, asset, required_string(&found, "asset_id")?, &[])
 }
 
 /// Adds a version after the known ones, under the label that the server would assign. A concurrent client uses the
 /// same label, so two attempts never create two equal versions. A version with a custom label takes no such label:
 /// checks before and after the request detect it.
 fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
-    let (workspace, label) = (server.workspace()?, next_label(known));
-    let moved = || stale(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
+    let (workspace, label) = (server.workspace_id()?, next_label(known));
+    let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
     let newest = |most| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);
     let same = |found: Option<Value>| {
-        let same = found.filter(|found| word(found, "checksum") == asset.checksum);
+        let same = found.filter(|found| string_or_empty(found, "checksum") == asset.checksum);
         Version::of(&same.ok_or_else(moved)?)
     };
-    let id = |version: Option<&Value>| version.map(|version| word(version, "asset_version_id").to_owned());
+    let id = |version: Option<&Value>| version.map(|version| string_or_empty(version, "asset_version_id").to_owned());
     let seen = newest(1)?.into_iter().next();
     if id(seen.as_ref()) != id(known.first()) {
         return same(seen);
@@ -114,7 +114,7 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
         made => made?,
     };
     let version = Version::of(&made)?;
-    tell(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
+    eprint(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
     let now = newest(2)?;
     if id(now.first()) != id(Some(&made)) || id(now.get(1)) != id(known.first()) {
         return Err(moved());
@@ -124,7 +124,7 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
 
 /// The label that the server assigns to the next version.
 pub(in super::super) fn next_label(known: &[Value]) -> String {
-    let counted = known.iter().filter_map(|version| word(version, "version_label").strip_prefix('v')?.parse().ok());
+    let counted = known.iter().filter_map(|version| string_or_empty(version, "version_label").strip_prefix('v')?.parse().ok());
     format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
 }
 

@@ -1,39 +1,39 @@
 //! Drafts with the wanted bindings.
 
-mod begin;
+mod create_draft;
 
 use super::{
     super::{
         directory::Directory,
-        estate::{RemoteState, word},
+        remote_state::{RemoteState, string_or_empty},
         manifest::BindingManifest,
-        plan::{ReleaseAction, ReleaseStep, bound_in, stale},
+        plan::{ReleaseAction, ReleaseStep, bound_versions, stale_plan},
     },
     CONFLICT_OUTCOME,
     asset::Version,
-    gone,
+    missing,
 };
 use crate::{
     failure::Failure,
     release,
-    server::{Method, Server, text},
-    text::plain,
+    server::{Method, Server, required_string},
+    text::sanitize,
 };
-use begin::DraftCreation;
+use create_draft::DraftCreation;
 use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The version that a binding uses, and the versions with the same content.
-struct Choice<'c> {
+struct ChosenVersion<'c> {
     role: &'static str,
     asset_id: &'c str,
     version: &'c str,
-    same: BTreeSet<&'c str>,
+    equivalent: BTreeSet<&'c str>,
 }
 
 /// Ensures that a release with these versions exists; creates a draft if there is none.
-pub(super) fn draft(
+pub(super) fn ensure_release(
     server: &Server,
     (wanted, estate): (&Directory, &RemoteState),
     step: &ReleaseStep,
@@ -44,16 +44,16 @@ pub(super) fn draft(
             "workload": step.workload,
             "environment": step.environment,
             "action": step.action,
-            "release_id": text(release, "release_id")?,
-            "state": text(release, "state")?,
+            "release_id": required_string(release, "release_id")?,
+            "state": required_string(release, "state")?,
         }))
     };
-    let moved = |id: &str| stale(&format!("the draft {}", plain(id)), CONFLICT_OUTCOME);
-    let is_draft = |found: &Value| word(found, "state") == StateName::Draft.as_str();
+    let moved = |id: &str| stale_plan(&format!("the draft {}", sanitize(id)), CONFLICT_OUTCOME);
+    let is_draft = |found: &Value| string_or_empty(found, "state") == StateName::Draft.as_str();
     let chosen = step
         .bindings
         .iter()
-        .map(|binding| choice(binding, (wanted, estate), versions).ok_or_else(gone))
+        .map(|binding| choose_version(binding, (wanted, estate), versions).ok_or_else(missing))
         .collect::<Result<Vec<_>, _>>()?;
     let mut begun = None;
     let release = match (&step.release_id, step.action) {
@@ -67,14 +67,14 @@ pub(super) fn draft(
             found
         }
         (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => {
-            let beginning = DraftCreation::of(server, step, &chosen)?;
-            let found = beginning.begin()?;
+            let beginning = DraftCreation::new(server, step, &chosen)?;
+            let found = beginning.find_or_create()?;
             begun = Some(beginning);
             found
         }
     };
-    let (id, bound) = (text(&release, "release_id")?, bound_in(&release));
-    let lacks = |choice: &&Choice<'_>| !choice.same.iter().any(|version| bound.contains(*version));
+    let (id, bound) = (required_string(&release, "release_id")?, bound_versions(&release));
+    let lacks = |choice: &&ChosenVersion<'_>| !choice.equivalent.iter().any(|version| bound.contains(*version));
     if !is_draft(&release) {
         return Err(moved(id));
     }
@@ -92,11 +92,11 @@ pub(super) fn draft(
     if !repeated.is_empty() {
         made = server.get(&["releases", id], &[])?;
     }
-    if !is_whole(&bound_in(&made), &chosen) {
+    if !is_complete(&bound_versions(&made), &chosen) {
         return Err(moved(id));
     }
     if let Some(beginning) = begun {
-        beginning.settle(&made)?;
+        beginning.verify_priority(&made)?;
     }
     answer(&made)
 }
@@ -104,7 +104,7 @@ pub(super) fn draft(
 /// Removes bindings from a draft.
 fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Failure> {
     for binding in bindings {
-        match server.change(&Method::DELETE, &["releases", release, "bindings", binding], &Value::Null) {
+        match server.update(&Method::DELETE, &["releases", release, "bindings", binding], &Value::Null) {
             // A concurrent client removes the same duplicates.
             Err(refused) if refused.is_refusal("not_found") => {}
             removed => drop(removed?),
@@ -117,43 +117,43 @@ fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Fai
 fn duplicate_bindings(release: &Value) -> Vec<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
     let mut bindings: Vec<&Value> = bindings.collect();
-    bindings.sort_by_key(|binding| word(binding, "binding_id"));
+    bindings.sort_by_key(|binding| string_or_empty(binding, "binding_id"));
     let mut seen = BTreeSet::new();
-    bindings.retain(|binding| !seen.insert(word(binding, "asset_version_id")));
-    bindings.into_iter().map(|binding| word(binding, "binding_id").to_owned()).collect()
+    bindings.retain(|binding| !seen.insert(string_or_empty(binding, "asset_version_id")));
+    bindings.into_iter().map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect()
 }
 
 /// Whether exactly the wanted versions are bound.
-fn is_whole(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
-    let is_bound = |choice: &Choice<'_>| choice.same.iter().any(|version| bound.contains(*version));
-    chosen.iter().all(is_bound) && are_of(bound, chosen)
+fn is_complete(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
+    let is_bound = |choice: &ChosenVersion<'_>| choice.equivalent.iter().any(|version| bound.contains(*version));
+    chosen.iter().all(is_bound) && has_only(bound, chosen)
 }
 
 /// Whether no other version is bound.
-fn are_of(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
-    bound.iter().all(|version| chosen.iter().any(|choice| choice.same.contains(version.as_str())))
+fn has_only(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
+    bound.iter().all(|version| chosen.iter().any(|choice| choice.equivalent.contains(version.as_str())))
 }
 
-fn choice<'c>(
+fn choose_version<'c>(
     binding: &'c BindingManifest,
     (wanted, estate): (&'c Directory, &'c RemoteState),
     versions: &'c BTreeMap<&str, Version>,
-) -> Option<Choice<'c>> {
+) -> Option<ChosenVersion<'c>> {
     let role = binding.role.as_str();
     if let Some(label) = &binding.version {
-        let found = estate.labelled(&binding.asset, Some(label))?;
-        let version = word(found, "asset_version_id");
-        return Some(Choice { role, asset_id: word(found, "asset_id"), version, same: BTreeSet::from([version]) });
+        let found = estate.version_labelled(&binding.asset, Some(label))?;
+        let version = string_or_empty(found, "asset_version_id");
+        return Some(ChosenVersion { role, asset_id: string_or_empty(found, "asset_id"), version, equivalent: BTreeSet::from([version]) });
     }
     let made = versions.get(binding.asset.as_str())?;
     let asset = wanted.assets.iter().find(|asset| asset.slug == binding.asset)?;
-    let same = estate.versions_with_checksum(&asset.slug, &asset.checksum).map(|version| word(version, "asset_version_id"));
+    let same = estate.versions_with_checksum(&asset.slug, &asset.checksum).map(|version| string_or_empty(version, "asset_version_id"));
     let version = made.asset_version_id.as_str();
-    Some(Choice { role, asset_id: &made.asset_id, version, same: same.chain([version]).collect() })
+    Some(ChosenVersion { role, asset_id: &made.asset_id, version, equivalent: same.chain([version]).collect() })
 }
 
 /// Binds a version, idempotently for all attempts of one actor.
-fn bind(server: &Server, release: &str, choice: &Choice<'_>) -> Result<(), Failure> {
+fn bind(server: &Server, release: &str, choice: &ChosenVersion<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
     match server.post_with_key(&["releases", release, "bindings"], &body, &key) {

@@ -2,7 +2,7 @@
 
 use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
-    Reading, WantedAsset, stem, typed,
+    DirectoryReader, WantedAsset, stem, deserialize_manifest,
 };
 use crate::file::LocatedValue;
 use fairway_domain::{
@@ -11,12 +11,12 @@ use fairway_domain::{
 };
 use std::{collections::BTreeSet, path::Path};
 
-impl Reading<'_> {
-    pub(super) fn release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, LocatedValue)> {
-        let located = self.parsed(path)?;
-        let manifest: ReleaseManifest = self.noted(typed(&located))?;
-        self.slug(&located, "/workload", &manifest.workload);
-        self.slug(&located, "/environment", &manifest.environment);
+impl DirectoryReader<'_> {
+    pub(super) fn read_release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, LocatedValue)> {
+        let located = self.parse(path)?;
+        let manifest: ReleaseManifest = self.record(deserialize_manifest(&located))?;
+        self.check_slug(&located, "/workload", &manifest.workload);
+        self.check_slug(&located, "/environment", &manifest.environment);
         if stem(path) != format!("{}.{}", manifest.workload, manifest.environment) {
             let message = "the file must be named WORKLOAD.ENVIRONMENT.yaml";
             self.findings.push(located.finding("/workload", "misnamed_file", message));
@@ -28,7 +28,7 @@ impl Reading<'_> {
         let (mut roles, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for (index, binding) in manifest.bindings.iter().enumerate() {
             let pointer = format!("/bindings/{index}");
-            self.binding((&located, &pointer), binding, assets);
+            self.check_binding((&located, &pointer), binding, assets);
             if !roles.insert(binding.role.as_str()) && !binding.role.allows_many_bindings() {
                 let message = format!("a release can bind only one {}", binding.role);
                 let code = ReleaseRefusal::DuplicateRole.code();
@@ -41,10 +41,10 @@ impl Reading<'_> {
         Some((manifest, located))
     }
 
-    fn binding(&mut self, (located, pointer): (&LocatedValue, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
+    fn check_binding(&mut self, (located, pointer): (&LocatedValue, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {
-            let is_missing = found.is_none() && !self.broken.contains(&binding.asset);
+            let is_missing = found.is_none() && !self.invalid_slugs.contains(&binding.asset);
             if is_missing || found.is_some_and(|asset| asset.kind != binding.role) {
                 let message = format!("the directory has no {} with this slug", binding.role);
                 self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));

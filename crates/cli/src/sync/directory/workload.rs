@@ -1,30 +1,30 @@
 //! Reads the workload manifests of a directory.
 
-use super::{super::manifest::WorkloadManifest, Reading, typed};
+use super::{super::manifest::WorkloadManifest, DirectoryReader, deserialize_manifest};
 use crate::file::LocatedValue;
-use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, refused_texts};
+use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, text_refusals};
 use std::{collections::BTreeSet, path::Path};
 
-impl Reading<'_> {
-    pub(super) fn workload(&mut self, path: &Path) -> Option<(WorkloadManifest, LocatedValue)> {
-        let located = self.parsed(path)?;
-        let manifest: WorkloadManifest = self.noted(typed(&located))?;
-        self.named(&located, path, &manifest.slug, "/slug");
-        self.owned(&located, &manifest.owner_ref);
+impl DirectoryReader<'_> {
+    pub(super) fn read_workload(&mut self, path: &Path) -> Option<(WorkloadManifest, LocatedValue)> {
+        let located = self.parse(path)?;
+        let manifest: WorkloadManifest = self.record(deserialize_manifest(&located))?;
+        self.check_name(&located, path, &manifest.slug, "/slug");
+        self.check_owner(&located, &manifest.owner_ref);
         if InvocationMode::parse(&manifest.invocation_mode).is_none() {
             let modes: Vec<&str> = InvocationMode::ALL.iter().map(|mode| mode.as_str()).collect();
             let message = format!("the mode must be one of {}", modes.join(", "));
             self.findings.push(located.finding("/invocation_mode", "invalid_manifest", message));
         }
-        for refusal in refused_texts(manifest.name.as_deref(), manifest.description.as_deref()) {
+        for refusal in text_refusals(manifest.name.as_deref(), manifest.description.as_deref()) {
             let pointer = refusal.field().map_or_else(String::new, |field| format!("/{field}"));
             self.findings.push(located.finding(&pointer, refusal.code(), refusal.to_string()));
         }
-        if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::read) {
+        if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::parse) {
             for fault in faults {
                 // Converts `input_fields[0].type` to a JSON pointer.
                 let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
-                let finding = located.finding(&pointer, "invalid_interface", fault.fault.to_string());
+                let finding = located.finding(&pointer, "invalid_interface", fault.kind.to_string());
                 self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));
             }
         }

@@ -3,14 +3,14 @@
 use super::{
     super::{
         directory::{Directory, WantedAsset},
-        estate::{RemoteState, word},
+        remote_state::{RemoteState, string_or_empty},
     },
     AssetAction, AssetStep, reference,
 };
 use crate::failure::Finding;
 use fairway_domain::{
     asset::{Lifecycle, canonical::Checksum, kind::AssetKind},
-    prompt::{MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, composition::Body},
+    prompt::{MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, composition::IncludedBody},
 };
 use serde_json::Value;
 use similar::TextDiff;
@@ -20,18 +20,18 @@ use similar::TextDiff;
 const MAX_DIFF_LINES: usize = 4_000;
 
 /// Collects the conflicts between an asset and the server's state.
-pub(super) fn ruled_out(
+pub(super) fn find_conflicts(
     asset: &WantedAsset,
     (wanted, estate): (&Directory, &RemoteState),
     steps: &[AssetStep],
     findings: &mut Vec<Finding>,
 ) {
     if let Some(live) = estate.assets.get(&asset.slug) {
-        if word(live, "asset_kind") != asset.kind.as_str() {
+        if string_or_empty(live, "asset_kind") != asset.kind.as_str() {
             let message = "the server has an asset with this slug and another kind";
             findings.push(asset.located.finding("/kind", "kind_mismatch", message));
         }
-        let advice = match Lifecycle::parse(word(live, "lifecycle_state")) {
+        let advice = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {
             Some(Lifecycle::Active | Lifecycle::Draft) | None => None,
             Some(Lifecycle::Retired) => {
                 Some("the asset is retired on the server: activate it there or use another slug")
@@ -46,7 +46,7 @@ pub(super) fn ruled_out(
     }
     let known = findings.len();
     let wrong =
-        asset.references.iter().filter_map(|named| reference::ruled_out((asset, named), (wanted, estate), steps));
+        asset.references.iter().filter_map(|named| reference::find_conflict((asset, named), (wanted, estate), steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
         findings.extend(check_inclusions(asset, wanted, estate));
@@ -61,22 +61,22 @@ fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteStat
     };
     let prompt = PromptTemplate::parse(&asset.content).ok()?;
     let mut bytes = 0_usize;
-    for (reference, offset) in prompt.included() {
+    for (reference, offset) in prompt.distinct_references() {
         let slug = reference.slug.as_str();
         let body = match (wanted.assets.iter().find(|other| other.slug == slug), &reference.label) {
-            (Some(other), None) => Body::of(other.kind, &other.content),
+            (Some(other), None) => IncludedBody::of(other.kind, &other.content),
             (_, label) => {
-                let version = estate.labelled(slug, label.as_deref());
-                let kind = estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
+                let version = estate.version_labelled(slug, label.as_deref());
+                let kind = estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
                 let Some((version, kind)) = version.zip(kind) else {
                     return Some(at(PromptRefusal::UnknownAsset { offset }));
                 };
-                Body::of(kind, version.get("content").unwrap_or(&Value::Null))
+                IncludedBody::of(kind, version.get("content").unwrap_or(&Value::Null))
             }
         };
         match body {
             Ok(body) => bytes = bytes.saturating_add(body.bytes()),
-            Err(refusal) => return Some(at(refusal.at(offset))),
+            Err(refusal) => return Some(at(refusal.to_prompt_refusal(offset))),
         }
         if bytes > MAX_RENDERED_BYTES {
             return Some(at(PromptRefusal::TooLarge { offset }));
@@ -87,15 +87,15 @@ fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteStat
 
 pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) -> AssetStep {
     let live = estate.assets.get(&asset.slug);
-    let newest = estate.labelled(&asset.slug, None);
-    let same = estate.usable(&asset.slug, &asset.checksum);
+    let newest = estate.version_labelled(&asset.slug, None);
+    let same = estate.reusable_version(&asset.slug, &asset.checksum);
     let action = match (live, same) {
         (None, _) => AssetAction::Create,
         (Some(_), None) => AssetAction::Version,
         (Some(_), Some(_)) => AssetAction::Reuse,
     };
-    let label = |version: &Value| word(version, "version_label").to_owned();
-    let note = live.filter(|live| word(live, "owner_ref") != asset.owner_ref);
+    let label = |version: &Value| string_or_empty(version, "version_label").to_owned();
+    let note = live.filter(|live| string_or_empty(live, "owner_ref") != asset.owner_ref);
     let is_said_earlier = same.is_none() && estate.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
@@ -116,7 +116,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) ->
 
 /// The content diff of an asset that gets a version.
 pub(super) fn asset_diff(asset: &WantedAsset, estate: &RemoteState) -> String {
-    let before = estate.labelled(&asset.slug, None).and_then(|version| version.get("content"));
+    let before = estate.version_labelled(&asset.slug, None).and_then(|version| version.get("content"));
     content_diff(before.unwrap_or(&Value::Null), &asset.content)
 }
 

@@ -4,7 +4,7 @@ use super::{
     super::{
         apply::next_label,
         directory::{Directory, WantedAsset},
-        estate::{RemoteState, word},
+        remote_state::{RemoteState, string_or_empty},
         manifest::ReleaseManifest,
     },
     AssetAction, AssetStep,
@@ -14,7 +14,7 @@ use fairway_domain::{
     asset::{
         Lifecycle,
         kind::AssetKind,
-        reference::{AssetReference, references},
+        reference::{AssetReference, find_references},
     },
     release::ReleaseRefusal,
 };
@@ -24,18 +24,18 @@ use std::collections::BTreeSet;
 type FindingLocation<'p> = (&'p LocatedValue, String);
 
 /// A traversal of references, from new versions and from releases that will be submitted.
-pub(super) struct Looking<'p> {
+pub(super) struct ReferenceValidator<'p> {
     wanted: &'p Directory,
     estate: &'p RemoteState,
     /// Slugs and labels of the visited contents.
-    seen: BTreeSet<(String, Option<String>)>,
+    visited: BTreeSet<(String, Option<String>)>,
     /// Contents to visit, each with the location for its findings.
-    waiting: Vec<(&'p str, Option<String>, FindingLocation<'p>)>,
+    queue: Vec<(&'p str, Option<String>, FindingLocation<'p>)>,
 }
 
-impl<'p> Looking<'p> {
+impl<'p> ReferenceValidator<'p> {
     pub(super) const fn new(wanted: &'p Directory, estate: &'p RemoteState) -> Self {
-        Self { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new() }
+        Self { wanted, estate, visited: BTreeSet::new(), queue: Vec::new() }
     }
 
     /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
@@ -44,7 +44,7 @@ impl<'p> Looking<'p> {
             AssetAction::Create | AssetAction::Version => {
                 findings.extend(asset.references.iter().filter_map(|reference| {
                     let at = (&asset.located, format!("/content{}", reference.pointer));
-                    self.inactive(reference, &at)
+                    self.inactive_reference(reference, &at)
                 }));
             }
             AssetAction::Reuse => {}
@@ -52,24 +52,24 @@ impl<'p> Looking<'p> {
     }
 
     /// Checks everything that a release includes, at any depth. The server resolves it only at submission.
-    pub(super) fn within(
+    pub(super) fn check_release(
         &mut self,
         (release, located): (&'p ReleaseManifest, &'p LocatedValue),
         findings: &mut Vec<Finding>,
     ) {
         for (index, binding) in release.bindings.iter().enumerate() {
-            self.waiting.push((&binding.asset, binding.version.clone(), (located, format!("/bindings/{index}/asset"))));
+            self.queue.push((&binding.asset, binding.version.clone(), (located, format!("/bindings/{index}/asset"))));
         }
-        while let Some((slug, label, at)) = self.waiting.pop() {
-            if !self.seen.insert((slug.to_owned(), label.clone())) {
+        while let Some((slug, label, at)) = self.queue.pop() {
+            if !self.visited.insert((slug.to_owned(), label.clone())) {
                 continue;
             }
             match local_asset(self.wanted, slug).filter(|_| label.is_none()) {
                 Some(asset) => {
                     for reference in &asset.references {
                         let at = (&asset.located, format!("/content{}", reference.pointer));
-                        findings.extend(self.inactive(reference, &at));
-                        self.follow(reference, at);
+                        findings.extend(self.inactive_reference(reference, &at));
+                        self.enqueue(reference, at);
                     }
                 }
                 None => self.visit_remote((slug, label.as_deref()), &at, findings),
@@ -79,29 +79,29 @@ impl<'p> Looking<'p> {
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
     fn visit_remote(&mut self, (slug, label): (&str, Option<&str>), at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
-        let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
-        let content = self.estate.labelled(slug, label).and_then(|version| version.get("content"));
+        let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+        let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
-        for reference in references(kind, content) {
-            findings.extend(self.inactive(&reference, at));
-            self.follow(&reference, at.clone());
+        for reference in find_references(kind, content) {
+            findings.extend(self.inactive_reference(&reference, at));
+            self.enqueue(&reference, at.clone());
         }
     }
 
-    fn follow(&mut self, reference: &AssetReference, at: FindingLocation<'p>) {
+    fn enqueue(&mut self, reference: &AssetReference, at: FindingLocation<'p>) {
         let slug = reference.slug.as_str();
         let named = local_asset(self.wanted, slug).map(|asset| asset.slug.as_str());
         let named = named.or_else(|| self.estate.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
         let label = reference.version.as_ref().map(|label| label.as_str().to_owned());
-        self.waiting.extend(named.map(|slug| (slug, label, at)));
+        self.queue.extend(named.map(|slug| (slug, label, at)));
     }
 
     /// A finding when a server asset accepts no new bindings. The directory's own assets have findings in their
     /// files.
-    fn inactive(&self, reference: &AssetReference, (located, pointer): &FindingLocation<'p>) -> Option<Finding> {
+    fn inactive_reference(&self, reference: &AssetReference, (located, pointer): &FindingLocation<'p>) -> Option<Finding> {
         let slug = reference.slug.as_str();
         let live = self.estate.assets.get(slug).filter(|_| local_asset(self.wanted, slug).is_none())?;
-        let state = match Lifecycle::parse(word(live, "lifecycle_state")) {
+        let state = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {
             Some(Lifecycle::Active) | None => return None,
             Some(Lifecycle::Draft) => "has no version on the server",
             Some(Lifecycle::Retired) => "is retired on the server: activate it there or reference another asset",
@@ -114,7 +114,7 @@ impl<'p> Looking<'p> {
 
 /// Checks what no later change can fix: a wrong kind, and a version that neither exists nor is planned. Inclusions of
 /// prompts have their own codes and checks.
-pub(super) fn ruled_out(
+pub(super) fn find_conflict(
     (asset, reference): (&WantedAsset, &AssetReference),
     (wanted, estate): (&Directory, &RemoteState),
     steps: &[AssetStep],
@@ -123,7 +123,7 @@ pub(super) fn ruled_out(
     let found = |member: &str, code: &str, message: &str| {
         asset.located.finding(&format!("/content{}{member}", reference.pointer), code, message)
     };
-    let live = || estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
+    let live = || estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
     let Some(kind) = local_asset(wanted, slug).map(|other| other.kind).or_else(live) else {
         let message = "the referenced asset exists neither in the directory nor on the server";
         return Some(found("", "unknown_asset", message));
@@ -140,7 +140,7 @@ pub(super) fn ruled_out(
         let known = estate.versions.get(slug).map_or(&[][..], Vec::as_slice);
         step.slug == slug && step.action != AssetAction::Reuse && next_label(known) == label
     });
-    if is_made || estate.labelled(slug, Some(label)).is_some() {
+    if is_made || estate.version_labelled(slug, Some(label)).is_some() {
         return None;
     }
     Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        estate::{RemoteState, word},
+        remote_state::{RemoteState, string_or_empty},
         manifest::ReleaseManifest,
     },
     AssetStep, ReleaseAction, ReleaseStep,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     failure::{Failure, Finding},
     file::LocatedValue,
-    server::{Server, text},
+    server::{Server, required_string},
 };
 use fairway_domain::{
     asset::{Lifecycle, kind::AssetKind},
@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Collects the conflicts between a release and the server's state.
-pub(super) fn ruled_out(
+pub(super) fn find_conflicts(
     (release, located): (&ReleaseManifest, &LocatedValue),
     estate: &RemoteState,
     findings: &mut Vec<Finding>,
@@ -30,14 +30,14 @@ pub(super) fn ruled_out(
             findings.push(located.finding(&format!("/bindings/{index}/{member}"), code, message));
         };
         let live = estate.assets.get(&binding.asset);
-        if binding.version.is_some() && estate.labelled(&binding.asset, binding.version.as_deref()).is_none() {
+        if binding.version.is_some() && estate.version_labelled(&binding.asset, binding.version.as_deref()).is_none() {
             found("version", "unknown_version", "the server has no such version of this asset");
         }
         let Some(live) = live else { continue };
-        if binding.version.is_some() && word(live, "asset_kind") != binding.role.as_str() {
+        if binding.version.is_some() && string_or_empty(live, "asset_kind") != binding.role.as_str() {
             found("role", ReleaseRefusal::RoleKindMismatch.code(), "the asset is of another kind on the server");
         }
-        if word(live, "lifecycle_state") != Lifecycle::Active.as_str() {
+        if string_or_empty(live, "lifecycle_state") != Lifecycle::Active.as_str() {
             found("asset", ReleaseRefusal::AssetNotActive.code(), "the asset accepts no new bindings on the server");
         }
     }
@@ -63,14 +63,14 @@ pub(in super::super) fn release_step(
     };
     let Some(workload) = estate.workloads.get(&release.workload) else { return Ok(step) };
     let wanting = ReleaseRequirements::of(release, estate, assets);
-    match find_existing(server, release, text(workload, "workload_id")?, &wanting)? {
+    match find_existing(server, release, required_string(workload, "workload_id")?, &wanting)? {
         ExistingRelease::None { newest, because } => (step.newest, step.because) = (newest, because),
         ExistingRelease::Found(action, found) => {
             step.action = action;
-            step.release_id = Some(text(&found, "release_id")?.to_owned());
-            step.state = Some(text(&found, "state")?.to_owned());
+            step.release_id = Some(required_string(&found, "release_id")?.to_owned());
+            step.state = Some(required_string(&found, "state")?.to_owned());
             if action == ReleaseAction::Complete {
-                step.updated_at = Some(text(&found, "updated_at")?.to_owned());
+                step.updated_at = Some(required_string(&found, "updated_at")?.to_owned());
             }
         }
     }
@@ -92,22 +92,22 @@ impl<'p> ReleaseRequirements<'p> {
             let fitting: BTreeSet<&str> = match &binding.version {
                 None => matching_versions(estate, assets, &binding.asset),
                 Some(label) => {
-                    let version = estate.labelled(&binding.asset, Some(label));
-                    version.map(|version| word(version, "asset_version_id")).into_iter().collect()
+                    let version = estate.version_labelled(&binding.asset, Some(label));
+                    version.map(|version| string_or_empty(version, "asset_version_id")).into_iter().collect()
                 }
             };
             (binding.asset.as_str(), fitting)
         });
         let bindings = bindings.collect();
         let policy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::PolicyBundle);
-        let policy = policy.and_then(|binding| estate.assets.get(&binding.asset)).map(|asset| word(asset, "asset_id"));
+        let policy = policy.and_then(|binding| estate.assets.get(&binding.asset)).map(|asset| string_or_empty(asset, "asset_id"));
         Self { bindings, policy, assets, estate }
     }
 
     /// The differences of a release from the requirements. Compares the bindings, and included assets that the
     /// directory contains. Ignores pinned references, and assets outside the directory.
     fn differences(&self, found: &Value) -> Vec<String> {
-        let bound = bound_in(found);
+        let bound = bound_versions(found);
         let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
         let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
         let mut lines: Vec<String> =
@@ -117,10 +117,10 @@ impl<'p> ReleaseRequirements<'p> {
         }
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
-            let slug = word(reference, "asset_slug");
+            let slug = string_or_empty(reference, "asset_slug");
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
-            if is_ours && !matching_versions(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
-                let label = word(reference, "version_label");
+            if is_ours && !matching_versions(self.estate, self.assets, slug).contains(string_or_empty(reference, "asset_version_id")) {
+                let label = string_or_empty(reference, "version_label");
                 lines.push(format!("includes {slug} {label}, which differs from the directory"));
             }
         }
@@ -139,7 +139,7 @@ impl<'p> ReleaseRequirements<'p> {
 fn matching_versions<'p>(estate: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
     let step = assets.iter().find(|step| step.slug == slug);
     let versions = step.into_iter().flat_map(|step| estate.versions_with_checksum(&step.slug, &step.checksum));
-    versions.map(|version| word(version, "asset_version_id")).collect()
+    versions.map(|version| string_or_empty(version, "asset_version_id")).collect()
 }
 
 /// The search result for an existing release.
@@ -165,11 +165,11 @@ fn find_existing(
     }
     // A release for all lanes also covers this lane.
     let covers =
-        |release: &Value| [TargetLane::All.as_str(), &wanted.target_lane].contains(&word(release, "target_lane"));
+        |release: &Value| [TargetLane::All.as_str(), &wanted.target_lane].contains(&string_or_empty(release, "target_lane"));
     let mut because = Vec::new();
     let mut differs = |found: &Value, differences: Vec<String>| {
         if because.is_empty() {
-            let named = format!("the {} release {}", word(found, "state"), word(found, "release_id"));
+            let named = format!("the {} release {}", string_or_empty(found, "state"), string_or_empty(found, "release_id"));
             because.extend(differences.iter().map(|difference| format!("{named} {difference}")));
         }
     };
@@ -182,19 +182,19 @@ fn find_existing(
     }
     let mut draft = None;
     let all = server.list(&["releases"], &[("workload_id", workload), ("environment", &wanted.environment)])?;
-    let newest = all.first().map(|newest| word(newest, "release_id").to_owned());
+    let newest = all.first().map(|newest| string_or_empty(newest, "release_id").to_owned());
     for listed in all {
-        let is_draft = match StateName::parse(word(&listed, "state")) {
+        let is_draft = match StateName::parse(string_or_empty(&listed, "state")) {
             Some(StateName::Draft) => true,
             // An active release that does not serve here belongs to a paused or running rollout, which operators
             // control.
             Some(StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
             Some(StateName::Superseded | StateName::Retired) | None => continue,
         };
-        if word(&listed, "target_lane") != wanted.target_lane {
+        if string_or_empty(&listed, "target_lane") != wanted.target_lane {
             continue;
         }
-        let found = server.get(&["releases", text(&listed, "release_id")?], &[])?;
+        let found = server.get(&["releases", required_string(&listed, "release_id")?], &[])?;
         let differences = wanting.differences(&found);
         if differences.is_empty() {
             return Ok(ExistingRelease::Found(ReleaseAction::Keep, found));
@@ -202,7 +202,7 @@ fn find_existing(
         let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == wanting.policy;
         if !is_draft {
             differs(&found, differences);
-        } else if draft.is_none() && same_policy && wanting.has_no_extra_bindings(&bound_in(&found)) {
+        } else if draft.is_none() && same_policy && wanting.has_no_extra_bindings(&bound_versions(&found)) {
             draft = Some(found);
         }
     }
@@ -211,7 +211,7 @@ fn find_existing(
 }
 
 /// The versions that a release binds.
-pub(in super::super) fn bound_in(release: &Value) -> BTreeSet<String> {
+pub(in super::super) fn bound_versions(release: &Value) -> BTreeSet<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
     bindings.filter_map(|binding| binding.get("asset_version_id")?.as_str()).map(str::to_owned).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        estate::{RemoteState, word},
+        remote_state::{RemoteState, string_or_empty},
         manifest::WorkloadManifest,
     },
     WorkloadAction, WorkloadStep,
@@ -16,12 +16,12 @@ use serde_json::{Map, Value, json};
 
 /// Collects the conflicts between a workload and the server's state. Built-in workloads can be changed, but not
 /// created.
-pub(super) fn ruled_out(
+pub(super) fn find_conflicts(
     (wanted, located): (&WorkloadManifest, &LocatedValue),
     estate: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
-    let is_kept = wanted.slug.starts_with(ASSISTANT_PREFIX) || generator::keeps(&wanted.slug);
+    let is_kept = wanted.slug.starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(&wanted.slug);
     if is_kept && !estate.workloads.contains_key(&wanted.slug) {
         let refusal = WorkloadRefusal::ReservedSlug;
         findings.push(located.finding("/slug", refusal.code(), refusal.to_string()));
@@ -36,7 +36,7 @@ pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Remote
         Some(_) if fields.is_empty() => WorkloadAction::Keep,
         Some(_) => WorkloadAction::Change,
     };
-    let updated_at = live.map(|live| word(live, "updated_at").to_owned());
+    let updated_at = live.map(|live| string_or_empty(live, "updated_at").to_owned());
     WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
 }
 
@@ -70,6 +70,6 @@ fn is_equal_field(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
     if name != "interface_config" {
         return live == wanted;
     }
-    let meant = |document: &Value| InterfaceConfig::read(document).ok().map(|read| read.with_defaults().to_document());
+    let meant = |document: &Value| InterfaceConfig::parse(document).ok().map(|read| read.with_defaults().to_document());
     live == wanted || meant(live).is_some_and(|live| meant(wanted) == Some(live))
 }

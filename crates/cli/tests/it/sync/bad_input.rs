@@ -1,7 +1,7 @@
 //! Each invalid file is one line, reported before the first request. No server listens at the configured address, so
 //! a request would end with exit code 3.
 
-use crate::{Came, Terminal, directory, shown};
+use crate::{CommandOutput, Terminal, make_directory, path_text};
 use std::{
     fs::{self, File},
     os::unix::{fs::symlink, net::UnixListener},
@@ -25,7 +25,7 @@ fn unreachable_server() -> Terminal {
 fn single_finding(files: &TempDir) -> String {
     let mut lines: Vec<String> = Vec::new();
     for command in ["plan", "apply", "status"] {
-        let Came { code, out, err } = unreachable_server().run(&["sync", command, shown(files.path())]);
+        let CommandOutput { code, out, err } = unreachable_server().run(&["sync", command, path_text(files.path())]);
         assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{command}: {err}");
         lines.push(err.trim_end().to_owned());
     }
@@ -67,15 +67,15 @@ fn reports_each_hostile_file_in_one_line() {
         ("assets/b.yaml", b"kind: !!skill x\n".to_vec(), "1:7: yaml_tag"),
         ("flows/b.yaml", b"steps: *nothing\n".to_vec(), "1:1: flow_metadata_missing"),
     ] {
-        let files = directory(&[("assets/good.yaml", GOOD)]);
+        let files = make_directory(&[("assets/good.yaml", GOOD)]);
         let path = files.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, bytes).unwrap();
         assert_finding(&files, name, place);
     }
     // A byte order mark is skipped, so the command reaches the request.
-    let files = directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
-    assert_eq!(unreachable_server().run(&["sync", "plan", shown(files.path())]).code, 3);
+    let files = make_directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
+    assert_eq!(unreachable_server().run(&["sync", "plan", path_text(files.path())]).code, 3);
 }
 
 #[test]
@@ -95,25 +95,25 @@ fn refuses_special_files_and_links_without_opening() {
         ("flows", &|path| symlink("assets", path).unwrap(), "1:1: link_leads_out"),
     ];
     for (name, make, place) in made {
-        let files = directory(&[("assets/good.yaml", GOOD)]);
+        let files = make_directory(&[("assets/good.yaml", GOOD)]);
         make(&files.path().join(name));
         assert_finding(&files, name, place);
     }
     // A sidecar text must be a regular file, too.
     let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
-    let files = directory(&[("assets/b.yaml", prompt)]);
+    let files = make_directory(&[("assets/b.yaml", prompt)]);
     pipe(&files.path().join("assets/b.md"));
     assert_finding(&files, "assets/b.md", "1:1: file_not_regular");
 }
 
 #[test]
 fn refuses_directories_beyond_the_limits() {
-    let files = directory(&[("assets/good.yaml", GOOD)]);
+    let files = make_directory(&[("assets/good.yaml", GOOD)]);
     for number in 0..100_000 {
         File::create(files.path().join(format!("assets/{number}.txt"))).unwrap();
     }
     assert_finding(&files, "", "1:1: directory_too_large");
-    let files = directory(&[("assets/good.yaml", GOOD)]);
+    let files = make_directory(&[("assets/good.yaml", GOOD)]);
     // Each file is within its limit, and sparse on disk.
     for number in 0..14 {
         let file = File::create(files.path().join(format!("assets/b{number}.json"))).unwrap();
@@ -131,13 +131,13 @@ fn bounds_memory_for_long_nested_keys() {
     }
     text.push_str(&format!("{}a: [{}]\n", " ".repeat(50), vec!["1"; 40_000].join(",")));
     assert!(text.len() < 140_000, "{}", text.len());
-    let files = directory(&[("skill.yaml", &text)]);
+    let files = make_directory(&[("skill.yaml", &text)]);
     let check = format!(
         "ulimit -v 1000000 && exec {} asset check --kind skill {}",
         env!("CARGO_BIN_EXE_fairway"),
-        shown(&files.path().join("skill.yaml"))
+        path_text(&files.path().join("skill.yaml"))
     );
-    let output = Came::of(Command::new("bash").args(["-c", &check]).output().unwrap());
+    let output = CommandOutput::of(Command::new("bash").args(["-c", &check]).output().unwrap());
     assert!(output.code == 1 && output.err.contains("skill.yaml:1:1: "), "{} {}", output.code, output.err);
 }
 
@@ -223,12 +223,12 @@ fn detects_server_refusals_before_any_request() {
     for (wrong, name, place) in cases {
         let mut all = vec![("assets/good.yaml", GOOD)];
         all.extend(wrong.iter().map(|(name, text)| (*name, text.as_str())));
-        assert_finding(&directory(&all), name, place);
+        assert_finding(&make_directory(&all), name, place);
     }
     // All errors of a file are reported together.
     let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
-    let files = directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
-    let output = unreachable_server().run(&["sync", "plan", shown(files.path())]);
+    let files = make_directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
+    let output = unreachable_server().run(&["sync", "plan", path_text(files.path())]);
     assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
 
@@ -247,7 +247,7 @@ fn reports_an_invalid_file_once_despite_references() {
         ("flows/f.yaml", "entry_step: [".to_owned(), "2:1: yaml_syntax"),
         ("flows/f.meta.yaml", "owner_ref: {}".to_owned(), "1:12: invalid_manifest"),
     ] {
-        let files = directory(&[
+        let files = make_directory(&[
             ("assets/b.yaml", &skill),
             ("flows/f.yaml", flow),
             ("flows/f.meta.yaml", owner),
@@ -259,7 +259,7 @@ fn reports_an_invalid_file_once_despite_references() {
         assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
     }
     // A missing file is reported at the reference.
-    let files = directory(&[
+    let files = make_directory(&[
         ("workloads/w.yaml", workload),
         ("releases/w.dev.yaml", &release.replace(", {role: orchestration_flow, asset: f}", "")),
     ]);
@@ -277,10 +277,10 @@ fn shortens_messages_with_huge_keys() {
         ("assets/good.yaml", format!("{inside}  ? {key}\n  : 1\n"), "unknown_field: "),
         ("assets/good.json", format!("{{\"{key}\": 1}}"), "invalid_manifest: unknown field `kkk"),
     ] {
-        let files = directory(&[(name, &text)]);
+        let files = make_directory(&[(name, &text)]);
         let line = single_finding(&files);
         assert!(line.len() < 1_500 && line.contains(code), "{} {line:.300}", line.len());
-        let output = unreachable_server().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
+        let output = unreachable_server().run(&["asset", "check", "--output", "json", path_text(&files.path().join(name))]);
         assert!(output.out.len() < 3_000 && output.err.len() < 1_500, "{} {}", output.out.len(), output.err.len());
     }
 }

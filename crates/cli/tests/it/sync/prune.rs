@@ -1,6 +1,6 @@
 //! `--prune` archives no asset that anything depends on.
 
-use crate::{Terminal, directory, shown};
+use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
 use serde_json::json;
 use std::fs;
@@ -29,74 +29,74 @@ fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
         "{}",
         output.err
     );
-    assert_eq!(terminal.json(&["assets", "list", "--state", "archived"]), json!([]));
+    assert_eq!(terminal.run_json(&["assets", "list", "--state", "archived"]), json!([]));
 }
 
 #[tokio::test]
 async fn keeps_assets_that_remaining_contents_reference() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = directory(&[
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = make_directory(&[
         ("assets/tone.yaml", &skill("tone")),
         ("assets/letter.yaml", &prompt("letter", "@asset-ref:tone Hello.")),
     ]);
-    let folder = shown(files.path());
-    terminal.done(&["sync", "apply", folder]);
+    let folder = path_text(files.path());
+    terminal.run_ok(&["sync", "apply", folder]);
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
     // The directory's current content no longer references it; earlier versions do not count.
     fs::write(files.path().join("assets/letter.yaml"), prompt("letter", "Hello.")).unwrap();
-    terminal.done(&["sync", "apply", folder, "--prune"]);
-    let archived = terminal.json(&["assets", "list", "--state", "archived"]);
+    terminal.run_ok(&["sync", "apply", folder, "--prune"]);
+    let archived = terminal.run_json(&["assets", "list", "--state", "archived"]);
     assert_eq!((archived.as_array().unwrap().len(), &archived[0]["slug"]), (1, &json!("tone")), "{archived}");
 }
 
 #[tokio::test]
 async fn prunes_assets_that_reference_one_another() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = directory(&[
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = make_directory(&[
         ("assets/tone.yaml", &skill("tone")),
         ("assets/letter.yaml", &prompt("letter", "@asset-ref:tone Hello.")),
         ("assets/stays.yaml", &skill("stays")),
     ]);
-    terminal.done(&["sync", "apply", shown(files.path())]);
+    terminal.run_ok(&["sync", "apply", path_text(files.path())]);
     for name in ["tone", "letter"] {
         fs::remove_file(files.path().join(format!("assets/{name}.yaml"))).unwrap();
     }
-    terminal.done(&["sync", "apply", shown(files.path()), "--prune"]);
-    assert_eq!(terminal.json(&["assets", "list", "--state", "archived"]).as_array().unwrap().len(), 2);
+    terminal.run_ok(&["sync", "apply", path_text(files.path()), "--prune"]);
+    assert_eq!(terminal.run_json(&["assets", "list", "--state", "archived"]).as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn keeps_assets_that_a_release_pins_by_label() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
     let release = "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n";
-    let files = directory(&[
+    let files = make_directory(&[
         ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n"),
         ("assets/tone.yaml", &skill("tone")),
     ]);
-    terminal.done(&["sync", "apply", shown(files.path())]);
-    let files = directory(&[
+    terminal.run_ok(&["sync", "apply", path_text(files.path())]);
+    let files = make_directory(&[
         ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n"),
         ("releases/w.dev.yaml", release),
     ]);
-    assert_in_use(&terminal, shown(files.path()), "tone");
+    assert_in_use(&terminal, path_text(files.path()), "tone");
 }
 
 #[tokio::test]
 async fn keeps_assets_that_another_workspace_references() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = directory(&[("assets/tone.yaml", &skill("tone")), ("assets/other.yaml", &skill("other"))]);
-    let folder = shown(files.path());
-    terminal.done(&["sync", "apply", folder]);
-    let neighbour = app.given().workspace("neighbour", "default").await;
-    let given = app.given().in_workspace(&neighbour);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = make_directory(&[("assets/tone.yaml", &skill("tone")), ("assets/other.yaml", &skill("other"))]);
+    let folder = path_text(files.path());
+    terminal.run_ok(&["sync", "apply", folder]);
+    let neighbour = app.fixtures().workspace("neighbour", "default").await;
+    let given = app.fixtures().in_workspace(&neighbour);
     let theirs = given.version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
     given.next_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;
-    terminal.done(&["sync", "apply", folder, "--prune"]);
+    terminal.run_ok(&["sync", "apply", folder, "--prune"]);
 }

@@ -1,7 +1,7 @@
 //! `sync pull`: the files that it writes, keeps and refuses to write.
 
-use super::{bytes, copy};
-use crate::{Terminal, directory, shown};
+use super::{file_contents, copy_directory};
+use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::symlink, path::Path};
@@ -10,13 +10,13 @@ const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 /// Applies and activates `examples/sync`.
 fn apply_and_activate(app: &TestApp) -> Terminal {
-    let terminal = Terminal::at(app).acting_as("user:ada");
-    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    let terminal = Terminal::connected(app).acting_as("user:ada");
+    let applied = terminal.run_json(&["sync", "apply", "examples/sync"]);
     let release = applied["releases"][0]["release_id"].as_str().unwrap();
-    terminal.done(&["releases", "submit", release]);
-    let approver = Terminal::at(app).acting_as("user:grace");
-    approver.done(&["releases", "approve", release]);
-    approver.done(&["releases", "activate", release]);
+    terminal.run_ok(&["releases", "submit", release]);
+    let approver = Terminal::connected(app).acting_as("user:grace");
+    approver.run_ok(&["releases", "approve", release]);
+    approver.run_ok(&["releases", "activate", release]);
     terminal
 }
 
@@ -32,7 +32,7 @@ fn convert_to_json(folder: &Path, name: &str) {
 async fn keeps_files_that_are_in_sync() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
-    let mine = copy("examples/sync");
+    let mine = copy_directory("examples/sync");
     let (assets, workloads) = (mine.path().join("assets"), mine.path().join("workloads"));
     convert_to_json(&assets, "house-style");
     for (folder, name) in [
@@ -49,12 +49,12 @@ async fn keeps_files_that_are_in_sync() {
     fs::write(workloads.join("letters.yaml"), workload.replace("name: Letters\n", "")).unwrap();
     let model = fs::read_to_string(assets.join("letters-model.yaml")).unwrap();
     fs::write(assets.join("letters-model.yaml"), model.replace("team:platform", "team:other")).unwrap();
-    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in sync\n");
-    let before = bytes(mine.path());
+    assert_eq!(terminal.run_ok(&["sync", "status", path_text(mine.path())]), "in sync\n");
+    let before = file_contents(mine.path());
     for _ in 0..2 {
-        let printed = terminal.done(&["sync", "pull", shown(mine.path())]);
+        let printed = terminal.run_ok(&["sync", "pull", path_text(mine.path())]);
         assert_eq!(printed, "0 files written, 8 unchanged\n");
-        assert_eq!(bytes(mine.path()), before);
+        assert_eq!(file_contents(mine.path()), before);
     }
 }
 
@@ -62,8 +62,8 @@ async fn keeps_files_that_are_in_sync() {
 async fn rewrites_differing_files_in_place() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
-    let mine = copy("examples/sync");
-    let folder = shown(mine.path());
+    let mine = copy_directory("examples/sync");
+    let folder = path_text(mine.path());
     let assets = mine.path().join("assets");
     convert_to_json(&assets, "house-style");
     let style = assets.join("house-style.json");
@@ -77,17 +77,17 @@ async fn rewrites_differing_files_in_place() {
     let release = mine.path().join("releases/letters.dev.yaml");
     let text_of_release = fs::read_to_string(&release).unwrap();
     fs::write(&release, text_of_release.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
-    assert_eq!(terminal.done(&["sync", "pull", folder]), "4 files written, 5 unchanged\n");
+    assert_eq!(terminal.run_ok(&["sync", "pull", folder]), "4 files written, 5 unchanged\n");
     assert_eq!((fs::read(&manifest).unwrap(), fs::read(&text).unwrap()), (manifest_before, text_before));
     let style: Value = serde_json::from_slice(&fs::read(&style).unwrap()).unwrap();
     assert_eq!(style["content"]["body"], "Be brief and kind.");
     assert!(!assets.join("house-style.yaml").exists(), "an asset has one file");
     let release = fs::read_to_string(&release).unwrap();
     assert!(release.contains("letters-flow") && release.contains("It came late"), "examples stay: {release}");
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
-    let before = bytes(mine.path());
-    terminal.done(&["sync", "pull", folder]);
-    assert_eq!(bytes(mine.path()), before);
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
+    let before = file_contents(mine.path());
+    terminal.run_ok(&["sync", "pull", folder]);
+    assert_eq!(file_contents(mine.path()), before);
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn writes_the_exact_text_of_a_flow() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
     let pulled = terminal.home.path().join("pulled");
-    terminal.done(&["sync", "pull", shown(&pulled)]);
+    terminal.run_ok(&["sync", "pull", path_text(&pulled)]);
     let flow = "flows/letters-flow.yaml";
     let given = fs::read_to_string(crate::root().join("examples/sync").join(flow)).unwrap();
     assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), given);
@@ -106,22 +106,22 @@ async fn writes_the_exact_text_of_a_flow() {
 #[tokio::test]
 async fn keeps_and_reports_content_of_an_earlier_version() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
     let style = |body: &str| {
         format!("kind: skill\nslug: style\nowner_ref: team:x\ncontent: {{name: s, description: d, body: {body}}}\n")
     };
-    let files = directory(&[("assets/style.yaml", &style("kind"))]);
-    let (folder, file) = (shown(files.path()), files.path().join("assets/style.yaml"));
-    terminal.done(&["sync", "apply", folder]);
+    let files = make_directory(&[("assets/style.yaml", &style("kind"))]);
+    let (folder, file) = (path_text(files.path()), files.path().join("assets/style.yaml"));
+    terminal.run_ok(&["sync", "apply", folder]);
     fs::write(&file, style("stern")).unwrap();
-    terminal.done(&["sync", "apply", folder]);
+    terminal.run_ok(&["sync", "apply", folder]);
     fs::write(&file, style("kind")).unwrap();
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
     let output = terminal.run(&["sync", "pull", folder]);
     assert!(output.code == 0 && output.err.contains("style.yaml has the content of v1 and was kept"), "{}", output.err);
     assert_eq!(fs::read_to_string(&file).unwrap(), style("kind"));
     fs::remove_file(&file).unwrap();
-    terminal.done(&["sync", "pull", folder]);
+    terminal.run_ok(&["sync", "pull", folder]);
     assert!(fs::read_to_string(&file).unwrap().contains("stern"));
 }
 
@@ -135,13 +135,13 @@ async fn refuses_links_before_the_first_write() {
         fs::create_dir_all(&elsewhere).unwrap();
         fs::create_dir_all(pulled.join(name).parent().unwrap()).unwrap();
         symlink(home.path().join(target), pulled.join(name)).unwrap();
-        let output = terminal.run(&["sync", "pull", shown(&pulled)]);
+        let output = terminal.run(&["sync", "pull", path_text(&pulled)]);
         assert!(output.code == 1 && output.err.contains("link_leads_out"), "{name}: {}", output.err);
-        assert!(bytes(&elsewhere).is_empty() && !pulled.join("assets").exists(), "nothing was written");
+        assert!(file_contents(&elsewhere).is_empty() && !pulled.join("assets").exists(), "nothing was written");
     }
     let pulled = tempfile::tempdir().unwrap();
     fs::create_dir_all(pulled.path().join("workloads/letters.yaml")).unwrap();
-    let output = terminal.run(&["sync", "pull", shown(pulled.path())]);
+    let output = terminal.run(&["sync", "pull", path_text(pulled.path())]);
     assert!(output.code == 1 && output.err.contains("not a file, so it was not replaced"), "{}", output.err);
     assert!(!pulled.path().join("assets").exists(), "nothing was written");
 }
@@ -164,10 +164,10 @@ async fn rejects_server_names_that_leave_the_directory() {
             let home = tempfile::tempdir().unwrap();
             let pulled = home.path().join("a/b/pulled");
             let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
-            let output = terminal.run(&["sync", "pull", shown(&pulled), "--workspace", WORKSPACE]);
+            let output = terminal.run(&["sync", "pull", path_text(&pulled), "--workspace", WORKSPACE]);
             assert!(output.code == 1 && output.err.contains("invalid_slug"), "{slug}: {} {}", output.out, output.err);
             assert!(slug.is_empty() || !output.err.contains(slug), "the server's text is not repeated: {}", output.err);
-            assert_eq!(bytes(home.path()).len(), 0, "{slug}");
+            assert_eq!(file_contents(home.path()).len(), 0, "{slug}");
         }
     }
 }
@@ -178,14 +178,14 @@ async fn removes_generated_files_of_archived_assets() {
     let app = TestApp::start().await;
     let terminal = apply_and_activate(&app);
     let pulled = terminal.home.path().join("pulled");
-    let (folder, mine) = (shown(&pulled), copy("examples/sync"));
-    terminal.done(&["sync", "pull", folder]);
-    let all = bytes(&pulled).len();
-    let releases = terminal.json(&["releases", "list", "--workload", "letters"]);
+    let (folder, mine) = (path_text(&pulled), copy_directory("examples/sync"));
+    terminal.run_ok(&["sync", "pull", folder]);
+    let all = file_contents(&pulled).len();
+    let releases = terminal.run_json(&["releases", "list", "--workload", "letters"]);
     let release = releases[0]["release_id"].as_str().unwrap();
-    terminal.done(&["releases", "retire", release]);
+    terminal.run_ok(&["releases", "retire", release]);
     for slug in ["letters-flow", "letters-policy"] {
-        terminal.done(&["assets", "archive", slug]);
+        terminal.run_ok(&["assets", "archive", slug]);
     }
     let planned = terminal.run(&["sync", "plan", folder]);
     assert!(
@@ -193,10 +193,10 @@ async fn removes_generated_files_of_archived_assets() {
         "{}",
         planned.err
     );
-    let printed = terminal.done(&["sync", "pull", folder]);
+    let printed = terminal.run_ok(&["sync", "pull", folder]);
     // The policy, the flow with its metadata, and the release that bound both.
     assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
-    let left: Vec<String> = bytes(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
+    let left: Vec<String> = file_contents(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
     let expected = [
         "assets/house-style.yaml",
         "assets/letters-model.yaml",
@@ -204,23 +204,23 @@ async fn removes_generated_files_of_archived_assets() {
         "workloads/letters.yaml",
     ];
     assert_eq!(left, expected);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
     // Edited files with comments and examples stay. The flow equals the server's text.
     let policy = mine.path().join("assets/letters-policy.yaml");
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
-    let mut before = bytes(mine.path());
-    let output = terminal.run(&["sync", "pull", shown(mine.path())]);
+    let mut before = file_contents(mine.path());
+    let output = terminal.run(&["sync", "pull", path_text(mine.path())]);
     let of = |what: &str| output.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     let kept = of("refers to an archived asset and was kept");
     assert!(output.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", output.err);
     assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", output.err);
     before.retain(|path, _| !path.contains("letters-flow"));
-    assert_eq!(bytes(mine.path()), before);
+    assert_eq!(file_contents(mine.path()), before);
     // Following the advice in the messages succeeds.
     for name in ["assets/letters-policy.yaml", "releases/letters.dev.yaml"] {
         fs::remove_file(mine.path().join(name)).unwrap();
     }
-    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in sync\n");
+    assert_eq!(terminal.run_ok(&["sync", "status", path_text(mine.path())]), "in sync\n");
 }

@@ -1,7 +1,7 @@
 //! Existing releases, and the permissions that a plan needs.
 
-use super::copy;
-use crate::{Terminal, directory, shown};
+use super::copy_directory;
+use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
 use serde_json::json;
 use std::fs;
@@ -9,65 +9,65 @@ use std::fs;
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 fn approve(app: &TestApp, release: &str) -> Terminal {
-    Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
-    let approver = Terminal::at(app).acting_as("user:grace");
-    approver.done(&["releases", "approve", release]);
+    Terminal::connected(app).acting_as("user:ada").run_ok(&["releases", "submit", release]);
+    let approver = Terminal::connected(app).acting_as("user:grace");
+    approver.run_ok(&["releases", "approve", release]);
     approver
 }
 
 #[tokio::test]
 async fn running_rollout_satisfies_the_manifest() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = copy("examples/sync");
-    let folder = shown(files.path());
-    let first = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    approve(&app, &first).done(&["releases", "activate", &first]);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let folder = path_text(files.path());
+    let first = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    approve(&app, &first).run_ok(&["releases", "activate", &first]);
     let prompt = files.path().join("assets/letters-prompt.md");
     let text = fs::read_to_string(&prompt).unwrap();
     fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
-    let next = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    let next = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
     assert_ne!(next, first);
     let rollout = ["releases", "activate", &next, "--rollout", "restricted,standard", "--soak", "60"];
-    approve(&app, &next).done(&rollout);
+    approve(&app, &next).run_ok(&rollout);
     assert_eq!(
-        terminal.done(&["sync", "status", folder]),
+        terminal.run_ok(&["sync", "status", folder]),
         "in sync\n",
         "the running rollout counts as the wanted release"
     );
-    let again = terminal.json(&["sync", "apply", folder]);
+    let again = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!((&again["releases"][0]["release_id"], &again["releases"][0]["state"]), (&json!(next), &json!("active")));
-    assert_eq!(terminal.json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
+    assert_eq!(terminal.run_json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
 }
 
 /// A release for one lane does not satisfy a manifest for all lanes.
 #[tokio::test]
 async fn one_lane_release_does_not_satisfy_all_lanes() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let files = copy("examples/sync");
-    let (folder, path) = (shown(files.path()), files.path().join("releases/letters.dev.yaml"));
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let (folder, path) = (path_text(files.path()), files.path().join("releases/letters.dev.yaml"));
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
-    let narrow = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
-    approve(&app, &narrow).done(&["releases", "activate", &narrow]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
+    let narrow = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    approve(&app, &narrow).run_ok(&["releases", "activate", &narrow]);
+    assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
     fs::write(&path, text).unwrap();
-    assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "draft");
+    assert_eq!(terminal.run_json(&["sync", "plan", folder])["releases"][0]["action"], "draft");
 }
 
 #[tokio::test]
 async fn reports_server_conflicts_before_any_change() {
     let app = TestApp::start().await;
-    let terminal = Terminal::at(&app).acting_as("user:ada");
-    let tone = app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let tone = app.fixtures().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
     let refused = |binding: &str, finding: &str| {
         let release = format!("workload: w\nenvironment: dev\nbindings:\n  - {binding}\n");
         let files =
-            directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
-        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+            make_directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
+        let output = terminal.run(&["sync", "apply", path_text(files.path())]);
         assert!(output.code == 1 && output.err.contains(&format!("releases/w.dev.yaml:4:{finding}")), "{}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was created");
     };
@@ -76,8 +76,8 @@ async fn reports_server_conflicts_before_any_change() {
     app.post(format!("/v1/assets/{}/retire", tone.asset_id), json!({ "workspace_id": WORKSPACE })).await.expect(200);
     refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
     let kept = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
-    let files = directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
-    let output = terminal.run(&["sync", "apply", shown(files.path())]);
+    let files = make_directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
+    let output = terminal.run(&["sync", "apply", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("knowledge-assistant-x.yaml:3:7: reserved_slug"), "{}", output.err);
     let prompt = |slug: &str, text: &str| {
         format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
@@ -85,12 +85,12 @@ async fn reports_server_conflicts_before_any_change() {
     for (text, code) in
         [("@asset-ref:nested", "prompt_nested_reference"), ("@asset-ref:tone@v7", "prompt_unknown_asset")]
     {
-        let files = directory(&[
+        let files = make_directory(&[
             ("assets/good.yaml", good),
             ("assets/nested.yaml", &prompt("nested", "@asset-ref:good")),
             ("assets/outer.yaml", &prompt("outer", text)),
         ]);
-        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+        let output = terminal.run(&["sync", "apply", path_text(files.path())]);
         assert!(output.code == 1 && output.err.contains(&format!("outer.yaml:4:26: {code}")), "{}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was created");
     }
@@ -100,19 +100,19 @@ async fn reports_server_conflicts_before_any_change() {
 #[tokio::test]
 async fn plan_needs_only_viewer_permissions() {
     let app = TestApp::start().await;
-    let author = Terminal::at(&app).acting_as("user:ada");
-    author.done(&["sync", "apply", "examples/sync"]);
-    app.given().prompt("forgotten").await;
-    app.given().role("service:ci", "viewer", ("workspace", Some(WORKSPACE))).await;
-    let viewer = Terminal::at(&app).acting_as("service:ci");
+    let author = Terminal::connected(&app).acting_as("user:ada");
+    author.run_ok(&["sync", "apply", "examples/sync"]);
+    app.fixtures().prompt("forgotten").await;
+    app.fixtures().bind_role("service:ci", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let viewer = Terminal::connected(&app).acting_as("service:ci");
     for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
-        assert_eq!(viewer.done(&words), author.done(&words));
+        assert_eq!(viewer.run_ok(&words), author.run_ok(&words));
     }
-    assert_eq!(viewer.done(&["sync", "status", "examples/sync"]), "in sync\n");
+    assert_eq!(viewer.run_ok(&["sync", "status", "examples/sync"]), "in sync\n");
     let pulled = viewer.home.path().join("pulled");
-    viewer.done(&["sync", "pull", shown(&pulled)]);
-    let fresh = directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
-    viewer.done(&["sync", "plan", shown(fresh.path())]);
-    let output = viewer.run(&["sync", "apply", shown(fresh.path())]);
+    viewer.run_ok(&["sync", "pull", path_text(&pulled)]);
+    let fresh = make_directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
+    viewer.run_ok(&["sync", "plan", path_text(fresh.path())]);
+    let output = viewer.run(&["sync", "apply", path_text(fresh.path())]);
     assert!(output.code == 1 && output.err.contains("forbidden"), "{}", output.err);
 }

@@ -37,7 +37,7 @@ const BRIEF_TEXT_BYTES: usize = 16 << 10;
 pub struct EmbeddedSchema {
     validator: Arc<Validator>,
     bytes: u64,
-    check: Evaluations,
+    check_cost: Evaluations,
 }
 
 /// Why an embedded schema is refused.
@@ -45,10 +45,10 @@ pub struct EmbeddedSchema {
 pub enum EmbeddedRefusal {
     /// The schema is not a JSON object.
     #[error("a schema must be an object")]
-    NoObject,
+    NotAnObject,
     /// The schema refers to an external resource, or rebinds its references.
     #[error("a schema may refer only to its own definitions, as `#/...`")]
-    Outside,
+    ExternalReference,
     /// The schema refers to itself.
     #[error("a schema must not refer to itself")]
     Recursive,
@@ -65,8 +65,8 @@ impl EmbeddedRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::NoObject => "schema_no_object",
-            Self::Outside => "schema_outside_reference",
+            Self::NotAnObject => "schema_no_object",
+            Self::ExternalReference => "schema_outside_reference",
             Self::Recursive => "schema_recursive",
             Self::TooLarge => "schema_too_large",
             Self::Invalid => "schema_invalid",
@@ -103,7 +103,7 @@ impl EmbeddedSchema {
     /// Returns an error when the schema is not self-contained, is recursive, exceeds a bound, or does not compile.
     pub fn compile(carried: &Value) -> Result<Self, EmbeddedRefusal> {
         if !carried.is_object() {
-            return Err(EmbeddedRefusal::NoObject);
+            return Err(EmbeddedRefusal::NotAnObject);
         }
         if carried.to_string().len() > MAX_SCHEMA_BYTES {
             return Err(EmbeddedRefusal::TooLarge);
@@ -113,7 +113,7 @@ impl EmbeddedSchema {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;
-        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check: whole.check })
+        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check_cost: whole.check })
     }
 
     /// Estimated memory of the compiled schema, in bytes; 0 for a refused schema.
@@ -125,21 +125,21 @@ impl EmbeddedSchema {
 
     /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of its text.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn compiled_bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
     /// Upper bound of the evaluations that a check of this value takes.
     #[must_use]
-    pub fn evaluations(&self, value: &Value) -> u64 {
-        ValueSize::of(value).evaluations(self.check)
+    pub fn max_evaluations(&self, value: &Value) -> u64 {
+        ValueSize::of(value).evaluations(self.check_cost)
     }
 
     /// Whether a check of this value is short enough for a request thread. A check beyond the budget returns at once,
     /// so it counts as brief.
     #[must_use]
     pub fn is_brief(&self, value: &Value) -> bool {
-        let evaluations = self.evaluations(value);
+        let evaluations = self.max_evaluations(value);
         evaluations <= BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
     }
 
@@ -154,7 +154,7 @@ impl EmbeddedSchema {
     /// # Errors
     /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
     pub fn check(&self, value: &Value) -> Result<(), SchemaRejection> {
-        if self.evaluations(value) > MAX_EVALUATIONS {
+        if self.max_evaluations(value) > MAX_EVALUATIONS {
             return Err(SchemaRejection::BudgetExceeded);
         }
         if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
@@ -177,7 +177,7 @@ impl EmbeddedSchema {
 #[cfg(test)]
 mod tests {
     use super::{
-        cost::{MAX_DEPTH, MAX_PATTERN},
+        cost::{MAX_DEPTH, MAX_PATTERN_BYTES},
         *,
     };
     use serde_json::json;
@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn refuses_schemas_without_bounds() {
         for reference in ["https://example.org/s.json", "file:///etc/passwd", "other.json", "#/$defs/gone", "#anchor"] {
-            assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedRefusal::Outside), "{reference}");
+            assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedRefusal::ExternalReference), "{reference}");
         }
-        assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedRefusal::Outside));
+        assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedRefusal::ExternalReference));
         assert_eq!(refusal(json!({"$ref": "#"})), Some(EmbeddedRefusal::Recursive));
         let through = json!({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}});
         assert_eq!(refusal(through), Some(EmbeddedRefusal::Recursive));
@@ -238,14 +238,14 @@ mod tests {
         for pattern in ["(?=a)b", "(a)\\1", "a{1000}{1000}", "("] {
             assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedRefusal::Invalid), "{pattern}");
         }
-        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN + 1)})), Some(EmbeddedRefusal::TooLarge));
+        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})), Some(EmbeddedRefusal::TooLarge));
         let many = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
         assert_eq!(refusal(many(50)), None);
         assert_eq!(refusal(many(51)), Some(EmbeddedRefusal::TooLarge));
         let named: serde_json::Map<_, _> = (0..51).map(|index| (format!("a{index}"), json!(true))).collect();
         assert_eq!(refusal(json!({"patternProperties": named})), Some(EmbeddedRefusal::TooLarge));
         assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedRefusal::Invalid));
-        assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NoObject));
+        assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NotAnObject));
     }
 
     /// Nine thousand branches, each of which fails for every item.
@@ -287,7 +287,7 @@ mod tests {
         let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
         let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
         let text = |bytes: usize| json!("01".repeat(bytes / 2));
-        assert_eq!(schema.evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
+        assert_eq!(schema.max_evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
         assert_eq!(schema.check(&text(4_000)), Err(SchemaRejection::Mismatch));
         assert_eq!(schema.check(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
         let plain = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();

@@ -4,7 +4,7 @@
 //! fields that it only stores. Warnings list the recorded ones, so a version does not look stricter than it is.
 
 use super::{
-    position::{self, VisitFlow},
+    schema_walk::{self, VisitFlow},
     schema,
 };
 use crate::asset::kind::AssetKind;
@@ -23,7 +23,7 @@ pub struct RecordedField {
 pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();
     if let Some(root) = schema::parsed(kind) {
-        position::visit(root, content, &mut |visited| {
+        schema_walk::visit(root, content, &mut |visited| {
             if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
                 found.insert(RecordedField { pointer: visited.pointer.to_owned() });
                 return VisitFlow::Past;

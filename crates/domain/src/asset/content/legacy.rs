@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// Converts a model configuration to the content of an equivalent model policy; `None` for every other kind. The route
 /// is `pending`, because a conversion approves nothing.
-pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
+pub(super) fn convert(kind: AssetKind, content: &Value) -> Option<Value> {
     if !kind.is_legacy() {
         return None;
     }
@@ -30,8 +30,8 @@ pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
 
 /// Reads a model configuration as a policy with one route, for a release that binds it in place of a policy.
 /// Configurations do not record route approvals, so approving the release approves the route.
-pub(super) fn policy(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>> {
-    let mut converted = successor(AssetKind::ModelConfig, content).unwrap_or_default();
+pub(super) fn parse_model_config(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>> {
+    let mut converted = convert(AssetKind::ModelConfig, content).unwrap_or_default();
     if let Some(state) = converted.pointer_mut("/provider_route/state") {
         *state = json!("approved");
     }

@@ -1,7 +1,7 @@
 //! MCP servers (Model Context Protocol): address, credentials, permitted tools, and the reviewed digest of each tool.
 
 use super::ContentProblem;
-use crate::{asset::canonical::Canonical, execution::outward::LONGEST, secret::SecretRef};
+use crate::{asset::canonical::Canonical, execution::http_call::MAX_DURATION, secret::SecretRef};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -12,13 +12,13 @@ use std::{
 };
 
 /// Protocol revisions that this client speaks: the last one with a handshake, and the current one.
-pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+pub const PROTOCOL_REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// An MCP server definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpServer {
     /// Connection settings; `None` when this client cannot reach the server.
-    pub way: Option<McpConnection>,
+    pub connection: Option<McpConnection>,
     /// Reaction to a changed tool.
     pub on_drift: OnDrift,
     allowed: Option<BTreeSet<String>>,
@@ -90,7 +90,7 @@ impl ToolPin {
 
     /// Reads a digest from content, with or without the `sha256:` prefix.
     #[must_use]
-    pub fn spelled(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
     }
 
@@ -151,8 +151,8 @@ impl McpServer {
             on_drift: definition.on_drift,
             allowed: definition.allowed_tools.take(),
             denied: std::mem::take(&mut definition.denied_tools),
-            pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::spelled(&pin))).collect(),
-            way: definition.way().ok_or_else(refused)?,
+            pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::parse(&pin))).collect(),
+            connection: definition.connection().ok_or_else(refused)?,
         })
     }
 
@@ -161,12 +161,12 @@ impl McpServer {
     pub fn heap_bytes(&self) -> usize {
         let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
         let pins = self.pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
-        let texts = self.way.iter().flat_map(|connection| {
+        let texts = self.connection.iter().flat_map(|connection| {
             let lists = connection.hosts.iter().flatten().chain(connection.revisions.iter().flatten());
             let headers = connection.headers.iter().map(|(name, _)| name);
             [&connection.address].into_iter().chain(lists).chain(headers).map(String::as_str)
         });
-        let secrets = self.way.as_ref().map_or(0, |connection| connection.headers.len().saturating_add(1));
+        let secrets = self.connection.as_ref().map_or(0, |connection| connection.headers.len().saturating_add(1));
         let texts = tools.chain(pins).chain(texts).map(|text| text.len().saturating_add(TEXT_OVERHEAD_BYTES));
         texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
@@ -179,7 +179,7 @@ impl McpServer {
 
     /// The digest that a tool must have: the reviewed pin, or else the digest of the release's tool definition.
     #[must_use]
-    pub fn pin<'p>(&'p self, tool: &str, defined: &'p ToolPin) -> &'p ToolPin {
+    pub fn expected_pin<'p>(&'p self, tool: &str, defined: &'p ToolPin) -> &'p ToolPin {
         self.pins.get(tool).unwrap_or(defined)
     }
 }
@@ -187,14 +187,14 @@ impl McpServer {
 impl Definition {
     /// `Some(None)` for a server that this client cannot reach; `None` for content that it cannot read.
     #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
-    fn way(self) -> Option<Option<McpConnection>> {
+    fn connection(self) -> Option<Option<McpConnection>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
         let bearer = match self.auth.r#type.as_deref() {
             None | Some("none") => None,
             Some("bearer") => Some(self.auth.secret_ref.as_ref().and_then(secret)?),
             Some(_) => return Some(None),
         };
-        let speaks = |revision: &String| REVISIONS.contains(&revision.as_str());
+        let speaks = |revision: &String| PROTOCOL_REVISIONS.contains(&revision.as_str());
         let supported = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(speaks));
         let (Some(address), "streamable-http", true) = (self.transport.url, self.transport.r#type.as_str(), supported)
         else {
@@ -202,7 +202,7 @@ impl Definition {
         };
         let headers = self.transport.headers.into_iter();
         let headers = headers.map(|header| Some((header.name, secret(&header.secret_ref)?)));
-        let [handshake, _] = REVISIONS;
+        let [handshake, _] = PROTOCOL_REVISIONS;
         let handshakes = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
         let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
         Some(Some(McpConnection {
@@ -212,7 +212,7 @@ impl Definition {
             hosts: self.egress_hosts,
             time: time
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
-                .map_or(LONGEST, |time| time.min(LONGEST)),
+                .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
             opening: if handshakes { SessionStart::Handshake } else { SessionStart::Discovery },
             revisions: self.protocol_versions,
         }))
@@ -260,11 +260,11 @@ mod tests {
             (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(SessionStart::Handshake)),
             (json!({"protocol_versions": ["2024-11-05"]}), None),
         ] {
-            assert_eq!(server(changes.clone()).way.map(|connection| connection.opening), opening, "{changes}");
+            assert_eq!(server(changes.clone()).connection.map(|connection| connection.opening), opening, "{changes}");
         }
-        let connection = server(json!({"timeout_ms": 3_600_000})).way.unwrap();
-        assert_eq!((connection.time, connection.bearer), (LONGEST, None));
-        assert_eq!(server(json!({"timeout_ms": 250})).way.unwrap().time, Duration::from_millis(250));
+        let connection = server(json!({"timeout_ms": 3_600_000})).connection.unwrap();
+        assert_eq!((connection.time, connection.bearer), (MAX_DURATION, None));
+        assert_eq!(server(json!({"timeout_ms": 250})).connection.unwrap().time, Duration::from_millis(250));
     }
 
     #[test]
@@ -324,9 +324,9 @@ mod tests {
         let (a, b) = (json!({"a": 1, "b": 2}), json!({"b": 2, "a": 1}));
         assert_eq!(ToolPin::of("find", "", &a), ToolPin::of("find", "", &b));
         assert_eq!(ToolPin::of("find", "\0", &a), None);
-        let other = ToolPin::spelled("00");
-        assert_eq!(server(json!({})).pin("find", &pin), &pin);
-        assert_eq!(server(json!({"tool_pins": {"find": "sha256:00"}})).pin("find", &pin), &other);
-        assert_eq!(server(json!({"tool_pins": {"lose": "00"}})).pin("find", &pin), &pin);
+        let other = ToolPin::parse("00");
+        assert_eq!(server(json!({})).expected_pin("find", &pin), &pin);
+        assert_eq!(server(json!({"tool_pins": {"find": "sha256:00"}})).expected_pin("find", &pin), &other);
+        assert_eq!(server(json!({"tool_pins": {"lose": "00"}})).expected_pin("find", &pin), &pin);
     }
 }

@@ -74,7 +74,7 @@ pub enum RouteState {
 impl RouteState {
     /// Whether the state withdraws an approval of an earlier version.
     #[must_use]
-    pub const fn withdraws(self) -> bool {
+    pub const fn is_withdrawal(self) -> bool {
         match self {
             Self::Suspended | Self::Retired => true,
             Self::Approved | Self::Active | Self::Pending => false,

@@ -23,7 +23,7 @@ const MAX_WEIGHT: u64 = 4_096;
 /// Evaluations of a search with this pattern for one byte of text, at least 1.
 pub(crate) fn weight(pattern: &str) -> u64 {
     let Ok(parsed) = regex_syntax::parse(pattern) else { return MAX_WEIGHT };
-    let states = states(&parsed);
+    let states = count_states(&parsed);
     if states <= MAX_CACHED_STATES || (states <= MAX_ONE_PASS_STATES && is_one_pass(pattern)) {
         return 1;
     }
@@ -37,19 +37,19 @@ pub(crate) fn max_match_len(pattern: &str) -> Option<usize> {
 
 /// Number of states of a pattern with its repetitions expanded. A class counts once, because at most one of its bytes
 /// is active.
-fn states(pattern: &Hir) -> u64 {
+fn count_states(pattern: &Hir) -> u64 {
     match pattern.kind() {
         HirKind::Empty => 0,
         HirKind::Literal(literal) => u64::try_from(literal.0.len()).unwrap_or(u64::MAX),
         HirKind::Class(_) | HirKind::Look(_) => 1,
         HirKind::Repetition(repetition) => {
             let copies = repetition.max.unwrap_or(repetition.min.max(1));
-            states(&repetition.sub).saturating_add(1).saturating_mul(u64::from(copies))
+            count_states(&repetition.sub).saturating_add(1).saturating_mul(u64::from(copies))
         }
-        HirKind::Capture(capture) => states(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().map(states).fold(0, u64::saturating_add),
+        HirKind::Capture(capture) => count_states(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(count_states).fold(0, u64::saturating_add),
         HirKind::Alternation(branches) => {
-            branches.iter().map(|branch| states(branch).saturating_add(1)).fold(0, u64::saturating_add)
+            branches.iter().map(|branch| count_states(branch).saturating_add(1)).fold(0, u64::saturating_add)
         }
     }
 }

@@ -6,15 +6,15 @@
 
 use super::{
     ContentProblem,
-    position::member_pointer,
-    schema::{MAX_PROBLEMS, compile, stated},
+    schema_walk::member_pointer,
+    schema::{MAX_PROBLEMS, compile, to_problems},
 };
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, sync::OnceLock};
 
 /// Keywords that a part validates itself: they concern the value itself, or a few branches without lists.
-const OWN: [&str; 17] = [
+const OWN_KEYWORDS: [&str; 17] = [
     "type",
     "enum",
     "const",
@@ -47,7 +47,7 @@ pub(crate) struct PublishedSchema {
 
 impl PublishedSchema {
     /// Parses and compiles a schema; `None` when it does not compile.
-    pub(crate) fn of(text: &str) -> Option<Self> {
+    pub(crate) fn compile(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let validator = compile(&value).ok()?;
         Some(Self { value, validator, parts: OnceLock::new() })
@@ -59,13 +59,13 @@ impl PublishedSchema {
     }
 
     /// Problems of a value, outermost first, at most [`MAX_PROBLEMS`].
-    pub(crate) fn problems(&self, value: &Value) -> Vec<ContentProblem> {
+    pub(crate) fn find_problems(&self, value: &Value) -> Vec<ContentProblem> {
         if self.validator.is_valid(value) {
             return Vec::new();
         }
         let mut found = Vec::new();
         if let Some(parts) = self.parts.get_or_init(|| SchemaParts::of(&self.value).ok()) {
-            parts.explain(parts.root, value, "", &mut found);
+            parts.collect_problems(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
             // Unreachable: a test shows that the parts find every problem of the whole.
@@ -97,21 +97,21 @@ impl SchemaParts {
         Ok(Self { parts: builder.parts, root })
     }
 
-    fn explain(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
+    fn collect_problems(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
         let Some(part) = self.parts.get(part).filter(|_| found.len() < MAX_PROBLEMS) else { return };
-        found.extend(part.own.iter_errors(value).flat_map(|error| stated(&error, pointer)));
+        found.extend(part.own.iter_errors(value).flat_map(|error| to_problems(&error, pointer)));
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
                     if let Some(inside) = part.members.get(name).copied().or(part.others) {
-                        self.explain(inside, member, &member_pointer(pointer, name), found);
+                        self.collect_problems(inside, member, &member_pointer(pointer, name), found);
                     }
                 }
             }
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     let Some(inside) = part.items.filter(|_| found.len() < MAX_PROBLEMS) else { break };
-                    self.explain(inside, item, &format!("{pointer}/{index}"), found);
+                    self.collect_problems(inside, item, &format!("{pointer}/{index}"), found);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -129,18 +129,18 @@ struct SchemaSplitter<'s> {
 
 impl<'s> SchemaSplitter<'s> {
     fn part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
-        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return self.written(schema) };
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return self.add_part(schema) };
         if let Some(known) = self.targets.get(reference) {
             return Ok(*known);
         }
         let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema);
-        let part = self.written(target)?;
+        let part = self.add_part(target)?;
         self.targets.insert(reference, part);
         Ok(part)
     }
 
-    fn written(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
-        let own = compile(&self.own(schema))?;
+    fn add_part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
+        let own = compile(&self.own_keywords(schema))?;
         let mut members = BTreeMap::new();
         for (name, member) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             members.insert(name.clone(), self.part(member)?);
@@ -154,9 +154,9 @@ impl<'s> SchemaSplitter<'s> {
     }
 
     /// A schema without the subschemas of members and items.
-    fn own(&self, schema: &Value) -> Value {
+    fn own_keywords(&self, schema: &Value) -> Value {
         let mut own = Map::new();
-        for keyword in OWN {
+        for keyword in OWN_KEYWORDS {
             own.extend(schema.get(keyword).map(|operand| (keyword.to_owned(), operand.clone())));
         }
         if schema.get("additionalProperties") == Some(&Value::Bool(false)) {

@@ -5,19 +5,19 @@
 //! values.
 
 mod agent;
-mod breach;
-mod carried;
+mod violation;
+mod annotations;
 mod evaluation;
 mod guardrail;
 mod knowledge_base;
-mod outward;
+mod external;
 mod route;
 mod sandbox;
 
-use super::{ContentProblem, position, schema};
+use super::{ContentProblem, schema_walk, schema};
 use crate::asset::kind::AssetKind;
-use breach::Violation;
-use carried::Carried;
+use violation::Violation;
+use annotations::AnnotationRules;
 use serde_json::Value;
 
 /// Whether the patterns and schemas of the content are compiled.
@@ -31,32 +31,32 @@ enum CompileMode {
 /// Violations of the rules of the kind. Patterns and schemas can take seconds to compile, so content beyond its bounds
 /// is not compiled. `is_within_bounds` is the result for the bounds of the schema; a first pass checks those of the
 /// rules.
-pub(super) fn problems(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
-    let counted = judged(kind, content, CompileMode::No);
+pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
+    let counted = check_rules(kind, content, CompileMode::No);
     let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyCarried.code();
     if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
         return counted;
     }
-    judged(kind, content, CompileMode::Yes)
+    check_rules(kind, content, CompileMode::Yes)
 }
 
-fn judged(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
-    let mut findings = Findings::default();
+fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
+    let mut findings = Violations::default();
     if let Some(root) = schema::parsed(kind) {
-        let mut carried = Carried::new(compile);
-        position::visit(root, content, &mut |visited| carried.look(visited, &mut findings));
+        let mut carried = AnnotationRules::new(compile);
+        schema_walk::visit(root, content, &mut |visited| carried.check_value(visited, &mut findings));
     }
     match kind {
         AssetKind::ModelPolicy => route::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
-        AssetKind::ToolDefinition => outward::tool(content, &mut findings),
-        AssetKind::HookDefinition => outward::hook(content, &mut findings),
-        AssetKind::McpServer => outward::mcp_server(content, &mut findings),
-        AssetKind::ConnectorDefinition => outward::connector(content, &mut findings),
-        AssetKind::Skill => agent::skill(content, &mut findings),
-        AssetKind::Agent => agent::agent(content, &mut findings),
-        AssetKind::Memory => agent::memory(content, &mut findings),
-        AssetKind::WorkloadHarness => agent::harness(content, &mut findings),
+        AssetKind::ToolDefinition => external::check_tool(content, &mut findings),
+        AssetKind::HookDefinition => external::check_hook(content, &mut findings),
+        AssetKind::McpServer => external::check_mcp_server(content, &mut findings),
+        AssetKind::ConnectorDefinition => external::check_connector(content, &mut findings),
+        AssetKind::Skill => agent::check_skill(content, &mut findings),
+        AssetKind::Agent => agent::check_agent(content, &mut findings),
+        AssetKind::Memory => agent::check_memory(content, &mut findings),
+        AssetKind::WorkloadHarness => agent::check_harness(content, &mut findings),
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
         AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
@@ -73,23 +73,23 @@ fn judged(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Content
 
 /// Violations found so far.
 #[derive(Default)]
-struct Findings {
+struct Violations {
     problems: Vec<ContentProblem>,
 }
 
-impl Findings {
+impl Violations {
     fn add(&mut self, pointer: impl Into<String>, breach: Violation) {
-        self.tell(pointer, breach.code(), breach.message());
+        self.add_problem(pointer, breach.code(), breach.message());
     }
 
-    fn tell(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
+    fn add_problem(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
         if self.problems.len() < schema::MAX_PROBLEMS {
             self.problems.push(ContentProblem::new(pointer, code, message));
         }
     }
 
     /// Requires `field`.
-    fn need(&mut self, object: &Value, pointer: &str, field: &str) {
+    fn require(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_none() {
             self.add(format!("{pointer}/{field}"), Violation::MissingField);
         }
@@ -103,7 +103,7 @@ impl Findings {
     }
 
     /// Requires exactly one of the two fields.
-    fn one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
+    fn require_one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
         match (object.get(first).is_some(), object.get(second).is_some()) {
             (true, true) => self.add(format!("{pointer}/{second}"), Violation::NotAllowedHere),
             (false, false) => self.add(format!("{pointer}/{first}"), Violation::MissingField),
@@ -113,16 +113,16 @@ impl Findings {
 }
 
 /// The text of a field.
-fn text<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
+fn text_field<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
     object.get(field)?.as_str()
 }
 
 /// Whether a field is `true`.
-fn truth(object: &Value, field: &str) -> bool {
+fn is_true(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// The items of a list field with their indexes.
-fn items<'c>(object: &'c Value, field: &str) -> impl Iterator<Item = (usize, &'c Value)> {
+fn list_items<'c>(object: &'c Value, field: &str) -> impl Iterator<Item = (usize, &'c Value)> {
     object.get(field).and_then(Value::as_array).into_iter().flatten().enumerate()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     ContentProblem,
-    position::{self, VisitFlow, member_pointer},
+    schema_walk::{self, VisitFlow, member_pointer},
     published::PublishedSchema,
 };
 use crate::asset::kind::AssetKind;
@@ -40,7 +40,7 @@ static COMPILED_SCHEMAS: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedS
 
 /// The JSON Schema (2020-12) of a kind, as published.
 #[must_use]
-pub const fn schema(kind: AssetKind) -> &'static str {
+pub const fn schema_text(kind: AssetKind) -> &'static str {
     match kind {
         AssetKind::PromptTemplate => include_str!("../schemas/prompt_template.json"),
         AssetKind::KnowledgeBase => include_str!("../schemas/knowledge_base.json"),
@@ -66,7 +66,7 @@ pub const fn schema(kind: AssetKind) -> &'static str {
 
 /// The compiled schema of a kind.
 pub(super) fn compiled(kind: AssetKind) -> Option<&'static PublishedSchema> {
-    COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::of(schema(kind))).as_ref()
+    COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::compile(schema_text(kind))).as_ref()
 }
 
 /// The schema of a kind as a JSON value.
@@ -81,7 +81,7 @@ pub(super) fn is_linear(pattern: &str) -> bool {
 }
 
 /// Compiles a regular expression with linear time and bounded memory ([`PATTERN_BYTES`]); `None` for an invalid one.
-pub(crate) fn linear(pattern: &str) -> Option<Regex> {
+pub(crate) fn compile_linear(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE).build().ok()
 }
 
@@ -95,10 +95,10 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
 }
 
 /// Lists and maps that exceed their limit and [`OVERSIZED_FROM`] entries; the validator would report each entry.
-pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = parsed(kind) else { return found };
-    position::visit(root, content, &mut |visited| {
+    schema_walk::visit(root, content, &mut |visited| {
         let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),
@@ -122,7 +122,7 @@ pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
 }
 
 /// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
-pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
+pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
     let pointer = format!("{above}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {

@@ -58,7 +58,7 @@ impl SovereigntyProfile {
 /// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
 /// The country is not looked up, because the lists change.
 #[must_use]
-pub fn can_be_jurisdiction(jurisdiction: &str) -> bool {
+pub fn is_jurisdiction_code(jurisdiction: &str) -> bool {
     let (country, part) =
         jurisdiction.split_once('-').map_or((jurisdiction, None), |(country, part)| (country, Some(part)));
     let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn accepts_only_jurisdiction_codes() {
         for jurisdiction in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
-            assert!(can_be_jurisdiction(jurisdiction), "{jurisdiction}");
+            assert!(is_jurisdiction_code(jurisdiction), "{jurisdiction}");
         }
         for jurisdiction in ["", "europe", "D", "D1", "DE-", "DE-BAYERN", "DE-B-Y", "d\u{e9}", " de"] {
-            assert!(!can_be_jurisdiction(jurisdiction), "{jurisdiction}");
+            assert!(!is_jurisdiction_code(jurisdiction), "{jurisdiction}");
         }
     }
 

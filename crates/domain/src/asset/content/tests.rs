@@ -3,7 +3,7 @@ mod spelling;
 
 use super::*;
 use serde_json::json;
-use spelling::numbered;
+use spelling::example_with_numbers;
 
 /// The problems of a refusal, as pointers and codes.
 fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
@@ -16,7 +16,7 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
     }
 }
 
-fn one(pointer: &str, code: &'static str) -> Vec<(String, &'static str)> {
+fn one_problem(pointer: &str, code: &'static str) -> Vec<(String, &'static str)> {
     vec![(pointer.to_owned(), code)]
 }
 
@@ -38,7 +38,7 @@ fn model_policy() -> Value {
 fn published_schemas_compile_and_mark_enforcement() {
     for kind in AssetKind::ALL {
         assert!(schema::compiled(kind).is_some(), "{kind}");
-        let parsed: Value = serde_json::from_str(schema(kind)).unwrap();
+        let parsed: Value = serde_json::from_str(schema_text(kind)).unwrap();
         assert!(parsed["title"].is_string() && parsed["description"].is_string(), "{kind}");
         for field in ["description", "labels"] {
             assert!(parsed["properties"].get(field).is_some(), "{kind} may carry {field}");
@@ -89,7 +89,7 @@ fn reads_model_policy() {
     let mut silent = model_policy();
     silent["provider_route"].as_object_mut().unwrap().remove("state");
     let policy = ModelPolicy::parse(&silent).unwrap();
-    assert!(!policy.provider_route.is_approved() && !policy.provider_route.state.withdraws());
+    assert!(!policy.provider_route.is_approved() && !policy.provider_route.state.is_withdrawal());
 }
 
 #[test]
@@ -100,16 +100,16 @@ fn reports_every_problem_of_a_model_policy() {
         *content.pointer_mut(pointer).unwrap() = value;
         problems(kind, &content)
     };
-    assert_eq!(problems(kind, &json!({})), one("/provider_route", "missing_field"));
-    assert_eq!(problems(kind, &json!([])), one("", "wrong_type"));
-    assert_eq!(changed("/temperature", json!(2.1)), one("/temperature", "out_of_bounds"));
-    assert_eq!(changed("/max_tokens", json!(0)), one("/max_tokens", "out_of_bounds"));
-    assert_eq!(changed("/max_tokens", json!(1.5)), one("/max_tokens", "wrong_type"));
-    assert_eq!(changed("/provider_route/state", json!("ok")), one("/provider_route/state", "not_one_of"));
-    assert_eq!(changed("/provider_route/logging", json!({})), one("/provider_route/logging", "wrong_type"));
-    assert_eq!(changed("/provider_route/model", json!("")), one("/provider_route/model", "wrong_form"));
+    assert_eq!(problems(kind, &json!({})), one_problem("/provider_route", "missing_field"));
+    assert_eq!(problems(kind, &json!([])), one_problem("", "wrong_type"));
+    assert_eq!(changed("/temperature", json!(2.1)), one_problem("/temperature", "out_of_bounds"));
+    assert_eq!(changed("/max_tokens", json!(0)), one_problem("/max_tokens", "out_of_bounds"));
+    assert_eq!(changed("/max_tokens", json!(1.5)), one_problem("/max_tokens", "wrong_type"));
+    assert_eq!(changed("/provider_route/state", json!("ok")), one_problem("/provider_route/state", "not_one_of"));
+    assert_eq!(changed("/provider_route/logging", json!({})), one_problem("/provider_route/logging", "wrong_type"));
+    assert_eq!(changed("/provider_route/model", json!("")), one_problem("/provider_route/model", "wrong_form"));
     let twice = changed("/fallback_routes/0/route_id", json!("primary"));
-    assert_eq!(twice, one("/fallback_routes/0/route_id", "duplicate_route_id"));
+    assert_eq!(twice, one_problem("/fallback_routes/0/route_id", "duplicate_route_id"));
     let mut content = model_policy();
     content["workspace_id"] = json!("x");
     content["provider_route"] = json!({"route_id": "a", "api_key": "secret"});
@@ -130,7 +130,7 @@ fn rejects_skill_paths_that_some_platform_cannot_create() {
         assert_eq!(problems_of(good), [], "{good}");
     }
     for bad in ["a ", "a.", "a /b", "a./b", "CON", "a/con.txt", "nul.tar.gz", "a/Com1", "lpt9.md/b", "aux .txt"] {
-        assert_eq!(problems_of(bad), one("/files/0/path", "wrong_form"), "{bad}");
+        assert_eq!(problems_of(bad), one_problem("/files/0/path", "wrong_form"), "{bad}");
     }
 }
 
@@ -154,7 +154,7 @@ fn validates_prompt_templates() {
         "allowed_commands": ["summarize"], "output_schema": {"type": "object"}, "description": "x",
     });
     assert!(matches!(check(kind, &good), Ok(CheckedContent::PromptTemplate(_))));
-    assert_eq!(problems(kind, &json!({"system_prompt": 1})), one("/system_prompt", "wrong_type"));
+    assert_eq!(problems(kind, &json!({"system_prompt": 1})), one_problem("/system_prompt", "wrong_type"));
     let repeated = json!({
         "system_prompt": "x", "variables": [{"name": "a"}, {"name": "a"}], "output_schema": {"$ref": "#"},
     });
@@ -164,7 +164,7 @@ fn validates_prompt_templates() {
     let refusal = check(kind, &json!({"system_prompt": "Hi $arg:nobody"})).unwrap_err();
     assert_eq!(refusal.code(), "prompt_malformed_token");
     let unknown_type = json!({"system_prompt": "x", "variables": [{"name": "a", "type": "date"}]});
-    assert_eq!(problems(kind, &unknown_type), one("/variables/0/type", "not_one_of"));
+    assert_eq!(problems(kind, &unknown_type), one_problem("/variables/0/type", "not_one_of"));
 }
 
 #[test]
@@ -172,16 +172,16 @@ fn validates_policy_bundles() {
     let kind = AssetKind::PolicyBundle;
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "open"});
     assert!(matches!(check(kind, &json!({"rules": [rule]})), Ok(CheckedContent::PolicyBundle(_))));
-    assert_eq!(problems(kind, &json!({"rules": []})), one("/rules", "out_of_bounds"));
+    assert_eq!(problems(kind, &json!({"rules": []})), one_problem("/rules", "out_of_bounds"));
     let mut unknown = rule.clone();
     unknown["outcome"] = json!("maybe");
-    assert_eq!(problems(kind, &json!({"rules": [unknown]})), one("/rules/0/outcome", "not_one_of"));
+    assert_eq!(problems(kind, &json!({"rules": [unknown]})), one_problem("/rules/0/outcome", "not_one_of"));
     let mut broken = rule.clone();
     broken["condition"] = json!("actor.ref ==");
-    assert_eq!(problems(kind, &json!({"rules": [broken]})), one("/rules/0/condition", "policy_syntax"));
+    assert_eq!(problems(kind, &json!({"rules": [broken]})), one_problem("/rules/0/condition", "policy_syntax"));
     let test = json!({"name": "t", "input": {"user": {}}, "expect": {"outcome": "allow"}});
     let tested = json!({"rules": [rule], "tests": [test]});
-    assert_eq!(problems(kind, &tested), one("/tests/0/input/user", "unknown_field"));
+    assert_eq!(problems(kind, &tested), one_problem("/tests/0/input/user", "unknown_field"));
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn validates_flows() {
     assert_eq!(check(kind, &implicit), Ok(CheckedContent::Flow(Flow::implicit())));
     let mut open = implicit.clone();
     open["steps"][0]["on_failure"] = json!("gone");
-    assert_eq!(problems(kind, &open), one("/steps/0/on_failure", "unknown_step"));
+    assert_eq!(problems(kind, &open), one_problem("/steps/0/on_failure", "unknown_step"));
     let mut odd = implicit;
     odd["steps"][0]["retries"] = json!(3);
-    assert_eq!(problems(kind, &odd), one("/steps/0/retries", "unknown_field"));
+    assert_eq!(problems(kind, &odd), one_problem("/steps/0/retries", "unknown_field"));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn rejects_non_boolean_conditions_in_new_bundles() {
         "timestamp('2026-01-01T00:00:00Z')",
     ] {
         let kind = AssetKind::PolicyBundle;
-        assert_eq!(problems(kind, &bundle(condition)), one("/rules/0/condition", "policy_not_boolean"), "{condition}");
+        assert_eq!(problems(kind, &bundle(condition)), one_problem("/rules/0/condition", "policy_not_boolean"), "{condition}");
         assert!(read(kind, &bundle(condition)).is_ok(), "existing versions stay readable: {condition}");
     }
     for condition in [
@@ -340,12 +340,12 @@ fn rejects_duplicate_policy_test_names() {
     let test = json!({"name": "t", "expect": {"outcome": "allow"}});
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
     let twice = json!({"rules": [rule], "tests": [test, test]});
-    assert_eq!(problems(AssetKind::PolicyBundle, &twice), one("/tests/1/name", "duplicate_name"));
+    assert_eq!(problems(AssetKind::PolicyBundle, &twice), one_problem("/tests/1/name", "duplicate_name"));
 }
 
 #[test]
 fn accepts_lower_case_timestamps() {
-    let mut base = numbered(AssetKind::KnowledgeBase);
+    let mut base = example_with_numbers(AssetKind::KnowledgeBase);
     base["access_contract"]["revoked"] = json!(true);
     for (moment, good) in [
         ("2026-11-21T10:00:00Z", true),
@@ -402,15 +402,15 @@ fn schema_problems_do_not_hide_rule_problems_elsewhere() {
 #[test]
 fn rejects_content_with_too_many_values() {
     let content = json!({"guardrails": vec![json!(0); MAX_VALUES]});
-    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("", "too_many_values"));
+    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one_problem("", "too_many_values"));
     let content = json!({"guardrails": vec![json!(0); 2_000], "extra": 1});
-    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("/guardrails", "out_of_bounds"));
+    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one_problem("/guardrails", "out_of_bounds"));
 }
 
 #[test]
 fn lists_unenforced_fail_closed_controls() {
     let promises = |kind, content: Value| unenforced_controls(kind, &content, Reach::Bound);
-    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, Reach::Meant);
+    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, Reach::Referenced);
     let guardrail = |more: Value| {
         let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
         one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -429,7 +429,7 @@ fn lists_unenforced_fail_closed_controls() {
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
     let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
-    let referenced = unenforced_controls(AssetKind::McpServer, &strict, Reach::Meant);
+    let referenced = unenforced_controls(AssetKind::McpServer, &strict, Reach::Referenced);
     assert!(referenced.is_empty(), "runs enforce a referenced server");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
@@ -461,7 +461,7 @@ fn reads_existing_versions_despite_stricter_rules() {
     assert!(matches!(read(AssetKind::PolicyBundle, &bundle), Ok(CheckedContent::PolicyBundle(_))));
     let mut untested = bundle;
     untested.as_object_mut().unwrap().remove("extra");
-    assert_eq!(problems(AssetKind::PolicyBundle, &untested), one("/tests/0", "policy_test_failed"));
+    assert_eq!(problems(AssetKind::PolicyBundle, &untested), one_problem("/tests/0", "policy_test_failed"));
     // Content that cannot run is not read either.
     assert!(read(AssetKind::ModelPolicy, &json!({})).is_err());
     assert!(read(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());

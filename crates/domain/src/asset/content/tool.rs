@@ -2,7 +2,7 @@
 
 use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
-    execution::outward::{LONGEST, Method},
+    execution::http_call::{MAX_DURATION, HttpMethod},
     secret::SecretRef,
 };
 use serde::Deserialize;
@@ -21,9 +21,9 @@ pub struct Tool {
     /// Backend.
     pub binding: ToolBinding,
     /// Effect of a repeated call with the same arguments.
-    pub repeat: RepeatSafety,
+    pub repeat_safety: RepeatSafety,
     /// Timeout of a call.
-    pub time: Duration,
+    pub timeout: Duration,
     input: EmbeddedSchema,
     output: Option<EmbeddedSchema>,
     is_destructive: bool,
@@ -38,7 +38,7 @@ pub enum ToolBinding {
     /// Tool of an MCP server. The release has frozen the reference to the server.
     Mcp(McpBinding),
     /// Tool of this service.
-    Builtin(Builtin),
+    Builtin(BuiltinBinding),
     /// Backend that runs cannot call.
     Unavailable,
 }
@@ -47,15 +47,15 @@ pub enum ToolBinding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpBinding {
     /// Base URL.
-    pub address: String,
+    pub url: String,
     /// Path below the base URL.
     pub path: String,
     /// Method.
-    pub method: Method,
+    pub method: HttpMethod,
     /// Secret that authorizes the calls.
     pub secret: Option<SecretRef>,
     /// Permitted hosts; `None` permits every host.
-    pub hosts: Option<Vec<String>>,
+    pub allowed_hosts: Option<Vec<String>>,
 }
 
 /// Tool of an MCP server, under the same name.
@@ -66,12 +66,12 @@ pub struct McpBinding {
     /// Secret that authorizes calls of this tool; `None` uses the server's own.
     pub secret: Option<SecretRef>,
     /// Permitted hosts of the server; `None` permits every host.
-    pub hosts: Option<Vec<String>>,
+    pub allowed_hosts: Option<Vec<String>>,
 }
 
 /// Tool of this service that runs may call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Builtin {
+pub enum BuiltinBinding {
     /// Searches a knowledge base that the release binds.
     QueryKnowledgeBase,
 }
@@ -143,33 +143,33 @@ impl Tool {
         let hosts = definition.egress_hosts;
         let described = definition.description.as_deref().unwrap_or_default();
         let pin = || ToolPin::of(&definition.name, described, &definition.input_schema);
-        let binding = definition.binding.read(hosts, pin).ok_or_else(refused)?;
+        let binding = definition.binding.parse(hosts, pin).ok_or_else(refused)?;
         Ok(Self {
             description: definition.description.or(definition.title).unwrap_or_default(),
             input: schema(&definition.input_schema)?,
             output: definition.output_schema.as_ref().map(schema).transpose()?,
             input_schema: Arc::new(definition.input_schema),
             binding,
-            repeat: if is_repeatable { RepeatSafety::Harmless } else { RepeatSafety::Unsafe },
+            repeat_safety: if is_repeatable { RepeatSafety::Harmless } else { RepeatSafety::Unsafe },
             // A tool that writes and declares nothing counts as destructive (MCP: `destructiveHint`).
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
-            time: time
+            timeout: time
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
-                .map_or(LONGEST, |time| time.min(LONGEST)),
+                .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
             name: definition.name,
         })
     }
 
     /// Compiled `input_schema`; arguments must satisfy it.
     #[must_use]
-    pub const fn input(&self) -> &EmbeddedSchema {
+    pub const fn arguments_schema(&self) -> &EmbeddedSchema {
         &self.input
     }
 
     /// Compiled `output_schema`, if any; results must satisfy it.
     #[must_use]
-    pub const fn output(&self) -> Option<&EmbeddedSchema> {
+    pub const fn result_schema(&self) -> Option<&EmbeddedSchema> {
         self.output.as_ref()
     }
 
@@ -186,7 +186,7 @@ impl Tool {
     /// Estimated memory of the compiled schemas, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
-        self.input.bytes().saturating_add(self.output.as_ref().map_or(0, EmbeddedSchema::bytes))
+        self.input.compiled_bytes().saturating_add(self.output.as_ref().map_or(0, EmbeddedSchema::compiled_bytes))
     }
 }
 
@@ -198,18 +198,18 @@ impl PartialEq for Tool {
 }
 
 impl Binding {
-    fn read(self, hosts: Option<Vec<String>>, pin: impl FnOnce() -> Option<ToolPin>) -> Option<ToolBinding> {
+    fn parse(self, hosts: Option<Vec<String>>, pin: impl FnOnce() -> Option<ToolPin>) -> Option<ToolBinding> {
         let secret = self.secret_ref.map(|text| SecretRef::parse(&text)).transpose().ok()?;
         Some(match (self.kind.as_str(), self.target.as_str()) {
             ("http", Some(address)) => ToolBinding::Http(HttpBinding {
-                address: address.to_owned(),
+                url: address.to_owned(),
                 path: self.path.unwrap_or_default(),
-                method: self.method.map_or(Some(Method::Post), |method| Method::parse(&method))?,
+                method: self.method.map_or(Some(HttpMethod::Post), |method| HttpMethod::parse(&method))?,
                 secret,
-                hosts,
+                allowed_hosts: hosts,
             }),
-            ("mcp", None) => ToolBinding::Mcp(McpBinding { pin: pin()?, secret, hosts }),
-            ("builtin", Some("query_knowledge_base")) => ToolBinding::Builtin(Builtin::QueryKnowledgeBase),
+            ("mcp", None) => ToolBinding::Mcp(McpBinding { pin: pin()?, secret, allowed_hosts: hosts }),
+            ("builtin", Some("query_knowledge_base")) => ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase),
             _ => ToolBinding::Unavailable,
         })
     }
@@ -235,12 +235,12 @@ mod tests {
     #[test]
     fn checks_arguments_and_results_against_their_schemas() {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
-        assert_eq!(tool.input().check(&json!({"city": "Bonn"})), Ok(()));
+        assert_eq!(tool.arguments_schema().check(&json!({"city": "Bonn"})), Ok(()));
         for wrong in [json!({}), json!("Bonn")] {
-            assert_eq!(tool.input().check(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
+            assert_eq!(tool.arguments_schema().check(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
         }
-        assert_eq!(tool.output().unwrap().check(&json!("sunny")), Ok(()));
-        assert_eq!(tool.output().unwrap().check(&json!(1)), Err(SchemaRejection::Mismatch));
+        assert_eq!(tool.result_schema().unwrap().check(&json!("sunny")), Ok(()));
+        assert_eq!(tool.result_schema().unwrap().check(&json!(1)), Err(SchemaRejection::Mismatch));
         assert_eq!(tool.description, "Weather");
     }
 
@@ -262,16 +262,16 @@ mod tests {
 
     #[test]
     fn repeats_only_read_only_or_idempotent_tools() {
-        assert_eq!(tool(&json!({})).repeat, RepeatSafety::Unsafe);
-        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat, RepeatSafety::Harmless);
-        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat, RepeatSafety::Harmless);
+        assert_eq!(tool(&json!({})).repeat_safety, RepeatSafety::Unsafe);
+        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat_safety, RepeatSafety::Harmless);
+        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat_safety, RepeatSafety::Harmless);
     }
 
     #[test]
     fn caps_timeout_at_the_request_limit() {
-        assert_eq!(tool(&json!({"timeout_ms": 250})).time, Duration::from_millis(250));
-        assert_eq!(tool(&json!({"timeout_ms": 3_600_000})).time, LONGEST);
-        assert_eq!(tool(&json!({})).time, LONGEST);
+        assert_eq!(tool(&json!({"timeout_ms": 250})).timeout, Duration::from_millis(250));
+        assert_eq!(tool(&json!({"timeout_ms": 3_600_000})).timeout, MAX_DURATION);
+        assert_eq!(tool(&json!({})).timeout, MAX_DURATION);
     }
 
     #[test]

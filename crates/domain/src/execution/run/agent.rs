@@ -5,23 +5,23 @@
 //! each call.
 
 use super::{
-    Run, StepFailure, Turn,
-    call::Asked,
-    check::{Resume, SchemaResult},
-    passage::{Continuation, ActiveStep},
-    turn::{AwaitedResponse, Reached, Waiting},
+    Run, StepFailure, RunEffect,
+    model_call::PendingRequest,
+    schema_check::{ResumePoint, SchemaResult},
+    interceptors::{Continuation, ActiveStep},
+    effects::{AwaitedResponse, StepProgress, PendingStep},
 };
 use crate::{
     asset::content::{
         mcp_server::{McpConnection, OnDrift, ToolPin},
-        tool::{Builtin, HttpBinding, McpBinding, ToolBinding},
+        tool::{BuiltinBinding, HttpBinding, McpBinding, ToolBinding},
     },
     execution::{
         Payload,
-        outward::OutwardCall,
+        http_call::HttpCall,
         plan::{BoundServer, BoundTool},
         provider::{Message, MessageRole, ToolCall, ToolDefinition},
-        routing::Answer,
+        routing::ModelResponse,
         tool::{McpCall, ToolTarget, ToolFailure, ToolRequest, ToolResult},
     },
     flow::{Step, ToolChoice},
@@ -43,12 +43,12 @@ pub(super) struct Agent<'a> {
     system_prompt: String,
     messages: Vec<Message>,
     /// The number of messages already in the transcript.
-    told: usize,
+    transcribed: usize,
     tools: Vec<&'a BoundTool>,
     turns_left: u64,
     /// The requested calls that remain.
-    wanted: VecDeque<ToolCall>,
-    under_way: Option<ActiveCall<'a>>,
+    pending_calls: VecDeque<ToolCall>,
+    active_call: Option<ActiveCall<'a>>,
 }
 
 /// A call in progress.
@@ -72,14 +72,14 @@ struct Drift {
 
 impl<'a> Run<'a> {
     /// Starts an agent with its first request.
-    pub(super) fn engage(
+    pub(super) fn start_agent(
         &mut self,
         step: &'a Step,
         inputs: &Map<String, Value>,
         (choice, most): (&'a ToolChoice, Option<u64>),
-    ) -> Result<Reached, StepFailure> {
-        let plan = self.subject.plan;
-        let (system_prompt, messages) = self.words(step, inputs)?;
+    ) -> Result<StepProgress, StepFailure> {
+        let plan = self.run_input.plan;
+        let (system_prompt, messages) = self.prepare_messages(step, inputs)?;
         let bound = plan.tools.iter();
         let tools: Vec<&BoundTool> = match choice {
             ToolChoice::All => bound.collect(),
@@ -87,25 +87,25 @@ impl<'a> Run<'a> {
         };
         if !tools.is_empty() && !plan.model_policy.as_ref().is_some_and(|policy| policy.supports_tool_use) {
             let message = "the model policy does not declare that its routes support tools";
-            return Err(StepFailure::of("tool_use_unsupported", message));
+            return Err(StepFailure::failed("tool_use_unsupported", message));
         }
         let agent = Agent {
             system_prompt,
             messages,
-            told: 0,
+            transcribed: 0,
             tools,
             turns_left: most.unwrap_or(DEFAULT_TURNS),
-            wanted: VecDeque::new(),
-            under_way: None,
+            pending_calls: VecDeque::new(),
+            active_call: None,
         };
         self.next_agent_request(step, agent)
     }
 
     /// The agent's next request, if it has a turn left.
-    fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<Reached, StepFailure> {
+    fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<StepProgress, StepFailure> {
         let Some(left) = agent.turns_left.checked_sub(1) else {
             let message = "the agent reached its turn limit without an answer";
-            return Err(StepFailure::of("agent_step_limit", message));
+            return Err(StepFailure::failed("agent_step_limit", message));
         };
         agent.turns_left = left;
         let offer = |bound: &&BoundTool| ToolDefinition {
@@ -115,8 +115,8 @@ impl<'a> Run<'a> {
         };
         let words = (agent.system_prompt.clone(), agent.messages.clone());
         let tools = agent.tools.iter().map(offer).collect();
-        let reached = self.put(step, words, tools, agent.told)?;
-        agent.told = agent.messages.len();
+        let reached = self.build_request(step, words, tools, agent.transcribed)?;
+        agent.transcribed = agent.messages.len();
         self.agent = Some(Box::new(agent));
         Ok(reached)
     }
@@ -125,14 +125,14 @@ impl<'a> Run<'a> {
     pub(super) fn on_agent_response(
         &mut self,
         walking: ActiveStep<'a>,
-        asked: Asked,
-        (answer, verdict): (Answer, Option<SchemaResult>),
-    ) -> Turn {
+        asked: PendingRequest,
+        (answer, verdict): (ModelResponse, Option<SchemaResult>),
+    ) -> RunEffect {
         let ActiveStep { step, began } = walking;
-        let was_told = answer.was_told;
-        let completion = match self.heard(step, asked, answer) {
+        let was_told = answer.was_streamed;
+        let completion = match self.record_response(step, asked, answer) {
             Ok(completion) => completion,
-            Err(failure) => return self.go_on(step, began, Err(failure)),
+            Err(failure) => return self.end_step_and_continue(step, began, Err(failure)),
         };
         let mut calls = completion.tool_calls.clone();
         // Each call becomes an evidence artifact, so their number is bounded.
@@ -147,22 +147,22 @@ impl<'a> Run<'a> {
         }
         let text = match self.validate_answer(step, completion, verdict) {
             Ok(text) => text,
-            Err(failure) => return self.go_on(step, began, Err(failure)),
+            Err(failure) => return self.end_step_and_continue(step, began, Err(failure)),
         };
         if let Some(agent) = &mut self.agent
             && !calls.is_empty()
         {
             let content = text.as_str().unwrap_or_default().to_owned();
-            let message = Message { tool_calls: calls.clone(), ..Message::of(MessageRole::Assistant, content) };
+            let message = Message { tool_calls: calls.clone(), ..Message::text(MessageRole::Assistant, content) };
             agent.messages.push(message);
-            agent.wanted = calls.into();
+            agent.pending_calls = calls.into();
         }
         self.intercept_value(text, Continuation::Answered(walking))
     }
 
     /// Whether the agent has pending tool calls.
     pub(super) fn agent_has_pending_calls(&self) -> bool {
-        self.agent.as_ref().is_some_and(|agent| !agent.wanted.is_empty())
+        self.agent.as_ref().is_some_and(|agent| !agent.pending_calls.is_empty())
     }
 
     /// Replaces the model's last message with the text that a hook returned.
@@ -174,102 +174,102 @@ impl<'a> Run<'a> {
     }
 
     /// Executes the pending calls in order, then sends the agent's next request.
-    pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> Turn {
+    pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> RunEffect {
         let ActiveStep { step, began } = walking;
         loop {
             let verdict = match self.check_arguments(walking) {
                 Ok(verdict) => verdict,
                 Err(turn) => return turn,
             };
-            let Some(mut agent) = self.agent.take() else { return Turn::Ended };
-            let Some(wanted) = agent.wanted.pop_front() else {
+            let Some(mut agent) = self.agent.take() else { return RunEffect::Ended };
+            let Some(wanted) = agent.pending_calls.pop_front() else {
                 return match self.next_agent_request(step, *agent) {
-                    Ok(Reached::Asks(question, asked)) => self.pass(Continuation::Ask(walking, question, asked)),
-                    Ok(Reached::LooksUp(_) | Reached::Done(_)) => Turn::Ended,
-                    Err(failure) => self.go_on(step, began, Err(failure)),
+                    Ok(StepProgress::NeedsModel(question, asked)) => self.intercept(Continuation::Ask(walking, question, asked)),
+                    Ok(StepProgress::NeedsDocuments(_) | StepProgress::Done(_)) => RunEffect::Ended,
+                    Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
                 };
             };
             self.tool_calls = self.tool_calls.saturating_add(1);
             let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied();
-            let arguments = arguments(&wanted.arguments);
-            let refusal = refusal(tool, arguments.as_ref(), verdict);
+            let arguments = parse_arguments(&wanted.arguments);
+            let refusal = call_refusal(tool, arguments.as_ref(), verdict);
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
-            let room = self.allowance.charge(&said);
-            let at = self.outside.clock.now();
-            agent.under_way = Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
+            let room = self.budget.charge(&said);
+            let at = self.env.clock.now();
+            agent.active_call = Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
             self.agent = Some(agent);
             if room.is_err() {
-                return self.go_on(step, began, Err(StepFailure::NoRoom));
+                return self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge));
             }
             let Some(code) = refusal else { return self.intercept_value(said, Continuation::UseTool(walking)) };
             if let Err(failure) = self.send_tool_result(step, Err(code)) {
-                return self.go_on(step, began, Err(failure));
+                return self.end_step_and_continue(step, began, Err(failure));
             }
         }
     }
 
     /// Checks the arguments of the next call against its tool's schema, if a tool accepts them.
-    fn check_arguments(&mut self, walking: ActiveStep<'a>) -> Result<SchemaResult, Turn> {
+    fn check_arguments(&mut self, walking: ActiveStep<'a>) -> Result<SchemaResult, RunEffect> {
         let wanted = self.agent.as_ref().and_then(|agent| {
-            let wanted = agent.wanted.front()?;
+            let wanted = agent.pending_calls.front()?;
             let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied()?;
-            if tool.tool.needs_approval() { None } else { Some((tool, arguments(&wanted.arguments)?)) }
+            if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&wanted.arguments)?)) }
         });
         let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
-        self.check_schema(walking, Some(tool.tool.input()), (Value::Object(arguments), |_| Resume::Works))
+        self.check_schema(walking, Some(tool.tool.arguments_schema()), (Value::Object(arguments), |_| ResumePoint::PendingCalls))
     }
 
     /// The name of the tool that is being called.
     pub(super) fn active_tool_name(&self) -> Option<&str> {
-        Some(self.under_way()?.tool?.tool.name.as_str())
+        Some(self.active_call()?.tool?.tool.name.as_str())
     }
 
-    fn under_way(&self) -> Option<&ActiveCall<'a>> {
-        self.agent.as_ref()?.under_way.as_ref()
+    fn active_call(&self) -> Option<&ActiveCall<'a>> {
+        self.agent.as_ref()?.active_call.as_ref()
     }
 
     /// Calls the active tool with these arguments.
-    pub(super) fn use_tool(&mut self, walking: ActiveStep<'a>, arguments: Value) -> Turn {
+    pub(super) fn call_tool(&mut self, walking: ActiveStep<'a>, arguments: Value) -> RunEffect {
         let ActiveStep { step, began } = walking;
-        let execution = self.subject.execution_id;
-        let Some(agent) = &mut self.agent else { return Turn::Ended };
-        let Some(under_way) = &mut agent.under_way else { return Turn::Ended };
+        let execution = self.run_input.execution_id;
+        let Some(agent) = &mut self.agent else { return RunEffect::Ended };
+        let Some(under_way) = &mut agent.active_call else { return RunEffect::Ended };
         let call_id = format!("{execution}.tool.{}", self.tool_calls);
         under_way.arguments.clone_from(&arguments);
-        let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
+        let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return RunEffect::Ended };
         // A hook may have made the arguments invalid, so they are checked again.
         let again = Value::Object(said.clone());
-        match self.check_schema(walking, Some(bound.tool.input()), (again, Resume::UseTool)) {
+        match self.check_schema(walking, Some(bound.tool.arguments_schema()), (again, ResumePoint::ToolArguments)) {
             Ok(Ok(())) => {}
             Ok(Err(rejection)) => return self.fail_tool_call(walking, rejection.code(ARGUMENTS_INVALID)),
             Err(turn) => return turn,
         }
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
-                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Tool });
-                let call = ToolTarget::Address(build_http_call(http, said, call_id, bound.tool.time));
-                Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
+                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
+                let call = ToolTarget::Address(build_http_call(http, said, call_id, bound.tool.timeout));
+                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
             }
             ToolBinding::Mcp(binding) => {
-                let way = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.way.as_ref()?)));
+                let way = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.connection.as_ref()?)));
                 let Some((server, way)) = way else { return self.fail_tool_call(walking, "tool_unavailable") };
                 if !server.server.allows(&bound.tool.name) {
                     return self.fail_tool_call(walking, "tool_not_allowed");
                 }
-                if self.set_apart.contains(&server.asset) {
+                if self.quarantined_servers.contains(&server.asset) {
                     return self.fail_tool_call(walking, "tool_quarantined");
                 }
-                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Tool });
+                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
                 let call = ToolTarget::Server(build_mcp_call((bound, binding), (server, way), said, call_id));
-                Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
+                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
             }
-            ToolBinding::Builtin(Builtin::QueryKnowledgeBase) => {
+            ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase) => {
                 let mut inputs = said;
                 if let Some(name) = inputs.remove("knowledge_base_slug") {
                     inputs.insert("knowledge_base".to_owned(), name);
                 }
                 match self.build_query(&inputs) {
-                    Ok(lookup) => self.pass(Continuation::LookUp(walking, Box::new(lookup))),
+                    Ok(lookup) => self.intercept(Continuation::LookUp(walking, Box::new(lookup))),
                     Err(failure) => self.on_tool_failure(walking, failure),
                 }
             }
@@ -278,12 +278,12 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with a tool result. A result without a call has no effect.
-    pub fn called(&mut self, result: ToolResult) -> Turn {
-        let Some(Waiting { step, began, awaits: AwaitedResponse::Tool }) = self.waiting.take() else { return Turn::Ended };
+    pub fn on_tool(&mut self, result: ToolResult) -> RunEffect {
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take() else { return RunEffect::Ended };
         let walking = ActiveStep { step, began };
         match result {
-            Ok(given) if self.allowance.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
-            Ok(_) => self.go_on(step, began, Err(StepFailure::NoRoom)),
+            Ok(given) if self.budget.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
+            Ok(_) => self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge)),
             Err(failure) => {
                 let code = failure.code();
                 match failure {
@@ -297,18 +297,18 @@ impl<'a> Run<'a> {
 
     /// Records the drift of the active tool, and quarantines its server if its definition requires that.
     fn record_drift(&mut self, found: Option<ToolPin>) {
-        let call = self.agent.as_mut().and_then(|agent| agent.under_way.as_mut());
+        let call = self.agent.as_mut().and_then(|agent| agent.active_call.as_mut());
         let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
-        let Some((server, pinned)) = bound.server.as_ref().zip(pin(bound)) else { return };
+        let Some((server, pinned)) = bound.server.as_ref().zip(tool_pin(bound)) else { return };
         call.drift = Some(Drift { pinned, found });
         if server.server.on_drift == OnDrift::Quarantine {
-            self.set_apart.insert(server.asset);
+            self.quarantined_servers.insert(server.asset);
         }
     }
 
     /// Validates a result and passes it to guardrails and hooks.
-    pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> Turn {
-        match self.check_result(walking, &given, Resume::ToolAnswered) {
+    pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
+        match self.check_result(walking, &given, ResumePoint::ToolResult) {
             Ok(Ok(())) => self.intercept_value(given, Continuation::ToolGave(walking)),
             Ok(Err(code)) => self.fail_tool_call(walking, code),
             Err(turn) => turn,
@@ -316,9 +316,9 @@ impl<'a> Run<'a> {
     }
 
     /// Handles a result after guardrails and hooks.
-    pub(super) fn accept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> Turn {
+    pub(super) fn accept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
         // A hook may have made the result invalid, so it is checked again.
-        match self.check_result(walking, &given, Resume::ToolGave) {
+        match self.check_result(walking, &given, ResumePoint::InterceptedToolResult) {
             Ok(checked) => self.report_tool_result(walking, checked.map(|()| given)),
             Err(turn) => turn,
         }
@@ -329,55 +329,55 @@ impl<'a> Run<'a> {
         &mut self,
         walking: ActiveStep<'a>,
         given: &Value,
-        resume: fn(Value) -> Resume,
-    ) -> Result<Result<(), &'static str>, Turn> {
-        let Some(tool) = self.under_way().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
-        let verdict = self.check_schema(walking, tool.tool.output(), (given.clone(), resume))?;
+        resume: fn(Value) -> ResumePoint,
+    ) -> Result<Result<(), &'static str>, RunEffect> {
+        let Some(tool) = self.active_call().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
+        let verdict = self.check_schema(walking, tool.tool.result_schema(), (given.clone(), resume))?;
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
     /// Reports a failed call to the model.
-    pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> Turn {
+    pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> RunEffect {
         self.report_tool_result(walking, Err(code))
     }
 
-    fn report_tool_result(&mut self, walking: ActiveStep<'a>, result: Result<Value, &'static str>) -> Turn {
+    fn report_tool_result(&mut self, walking: ActiveStep<'a>, result: Result<Value, &'static str>) -> RunEffect {
         match self.send_tool_result(walking.step, result) {
             Ok(()) => self.run_pending_calls(walking),
-            Err(failure) => self.go_on(walking.step, walking.began, Err(failure)),
+            Err(failure) => self.end_step_and_continue(walking.step, walking.began, Err(failure)),
         }
     }
 
     /// Handles a failure inside a call: catchable ones are reported to the model, all others end the run.
-    pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> Turn {
+    pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
         match failure {
             StepFailure::Failed(_) => self.fail_tool_call(walking, "tool_failed"),
-            StepFailure::Denied | StepFailure::RefusedByContract | StepFailure::Stopped(_) | StepFailure::NoRoom => {
-                self.go_on(walking.step, walking.began, Err(failure))
+            StepFailure::Denied | StepFailure::RefusedByContract | StepFailure::Blocked(_) | StepFailure::ValueTooLarge => {
+                self.end_step_and_continue(walking.step, walking.began, Err(failure))
             }
         }
     }
 
     /// Sends the result of a call to the model, and records it.
     fn send_tool_result(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
-        let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return Ok(()) };
+        let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return Ok(()) };
         let content = match &result {
             Ok(Value::String(text)) => text.clone(),
             Ok(given) => given.to_string(),
             Err(code) => json!({ "error": code }).to_string(),
         };
-        self.allowance.charge(&Value::String(content.clone()))?;
+        self.budget.charge(&Value::String(content.clone()))?;
         self.record_tool_call(step, &call, &result);
         if let Some(agent) = &mut self.agent {
             let answers = Some(call.id);
-            agent.messages.push(Message { answers, ..Message::of(MessageRole::Tool, content) });
+            agent.messages.push(Message { tool_call_id: answers, ..Message::text(MessageRole::Tool, content) });
         }
         Ok(())
     }
 
     /// Records the call at which the run was interrupted.
     pub(super) fn record_interrupted_call(&mut self, step: &Step) {
-        let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return };
+        let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return };
         self.record_tool_call(step, &call, &Err("not_waited_for"));
     }
 
@@ -394,9 +394,9 @@ impl<'a> Run<'a> {
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
-        let latency = super::span(call.at, self.outside.clock.now());
+        let latency = super::elapsed(call.at, self.env.clock.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
-        let payload = Payload { body: texts.to_string(), salt: self.outside.ids.salt() };
+        let payload = Payload { body: texts.to_string(), salt: self.env.ids.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
@@ -404,7 +404,7 @@ impl<'a> Run<'a> {
             ("tool".to_owned(), json!(call.tool.map(|bound| bound.tool.name.as_str()))),
             ("version".to_owned(), json!(reference)),
             ("result".to_owned(), json!(result.as_ref().err().copied().unwrap_or("answered"))),
-            ("latency_us".to_owned(), json!(super::call::micros(latency))),
+            ("latency_us".to_owned(), json!(super::model_call::as_micros(latency))),
             ("digest".to_owned(), json!(crate::execution::digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
 }
 
 /// Parses arguments into an object; `None` when they are invalid. Empty text is an empty object.
-fn arguments(text: &str) -> Option<Map<String, Value>> {
+fn parse_arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
     }
@@ -432,7 +432,7 @@ fn arguments(text: &str) -> Option<Map<String, Value>> {
 }
 
 /// The reason a call is refused.
-fn refusal(
+fn call_refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
     verdict: SchemaResult,
@@ -447,24 +447,24 @@ fn refusal(
     verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
-fn build_http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {
-    OutwardCall {
-        address: http.address.clone(),
+fn build_http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> HttpCall {
+    HttpCall {
+        address: http.url.clone(),
         path: http.path.clone(),
         method: http.method,
-        said,
+        arguments: said,
         secret: http.secret.clone(),
         call_id,
-        time,
-        hosts: http.hosts.clone(),
+        timeout: time,
+        allowed_hosts: http.allowed_hosts.clone(),
     }
 }
 
 /// The pin of a tool of a server.
-fn pin(bound: &BoundTool) -> Option<ToolPin> {
+fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
     let server = bound.server.as_ref()?;
     match &bound.tool.binding {
-        ToolBinding::Mcp(binding) => Some(server.server.pin(&bound.tool.name, &binding.pin).clone()),
+        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound.tool.name, &binding.pin).clone()),
         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
     }
 }
@@ -479,11 +479,11 @@ fn build_mcp_call(
     let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        way: McpConnection { bearer, time: way.time.min(tool.time), ..way.clone() },
-        hosts: binding.hosts.clone(),
+        connection: McpConnection { bearer, time: way.time.min(tool.timeout), ..way.clone() },
+        allowed_hosts: binding.allowed_hosts.clone(),
         tool: tool.name.clone(),
-        said,
+        arguments: said,
         call_id,
-        pin: server.server.pin(&tool.name, &binding.pin).clone(),
+        pin: server.server.expected_pin(&tool.name, &binding.pin).clone(),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::RunError,
-    flow::{allowance::Exhausted, reference::ResolveError},
+    flow::{budget::BudgetExhausted, reference::ResolveError},
     knowledge::contract::ContractDecision,
     prompt::PromptRefusal,
 };
@@ -16,22 +16,22 @@ pub(super) enum StepFailure {
     /// A refusal by an access contract, which cannot be caught.
     RefusedByContract,
     /// A refusal by a guardrail or a hook. A step must not undo it, so it cannot be caught.
-    Stopped(RunError),
+    Blocked(RunError),
     /// The run's value budget is exhausted. A handler step would have no memory either, so it cannot be caught.
-    NoRoom,
+    ValueTooLarge,
 }
 
-impl From<Exhausted> for StepFailure {
-    fn from(_: Exhausted) -> Self {
-        Self::NoRoom
+impl From<BudgetExhausted> for StepFailure {
+    fn from(_: BudgetExhausted) -> Self {
+        Self::ValueTooLarge
     }
 }
 
 impl From<ResolveError> for StepFailure {
     fn from(refusal: ResolveError) -> Self {
         match refusal {
-            ResolveError::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
-            ResolveError::TooLarge(_) => Self::NoRoom,
+            ResolveError::Missing(_) => Self::failed("reference_missing", "a value that a step refers to does not exist"),
+            ResolveError::TooLarge(_) => Self::ValueTooLarge,
         }
     }
 }
@@ -44,7 +44,7 @@ impl RunError {
 }
 
 impl StepFailure {
-    pub(super) fn of(code: &str, message: &str) -> Self {
+    pub(super) fn failed(code: &str, message: &str) -> Self {
         Self::Failed(RunError::new(code, message))
     }
 
@@ -55,10 +55,10 @@ impl StepFailure {
 
     pub(super) fn code(&self) -> String {
         match self {
-            Self::Failed(error) | Self::Stopped(error) => error.code.clone(),
+            Self::Failed(error) | Self::Blocked(error) => error.code.clone(),
             Self::Denied => "policy_denied".to_owned(),
-            Self::RefusedByContract => ContractDecision::REFUSED.to_owned(),
-            Self::NoRoom => "value_too_large".to_owned(),
+            Self::RefusedByContract => ContractDecision::REFUSED_CODE.to_owned(),
+            Self::ValueTooLarge => "value_too_large".to_owned(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Records the lineage of a run's steps as they read their inputs.
 
-use super::{Run, call::uses_bound_prompt};
+use super::{Run, model_call::uses_bound_prompt};
 use crate::{
     asset::kind::AssetKind,
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
-    execution::{Payload, plan::Source},
+    execution::{Payload, plan::SourceVersion},
     flow::{
-        Action, Output, Step, StepKind,
+        Action, StepOutput, Step, StepKind,
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
@@ -21,7 +21,7 @@ pub(super) const MAX_LINEAGE: usize = 1_000;
 const TRUNCATED_REFERENCE: &str = "lineage_truncated";
 
 /// An item that a step reads.
-struct Read {
+struct LineageInput {
     origin: Origin,
     influence_role: InfluenceRole,
     reference: String,
@@ -30,9 +30,9 @@ struct Read {
     untrusted: Option<UntrustedReason>,
 }
 
-impl Read {
+impl LineageInput {
     /// A version. It was approved with its release and is therefore trusted.
-    fn version(origin: Origin, source: &Source, reference: String) -> Self {
+    fn version(origin: Origin, source: &SourceVersion, reference: String) -> Self {
         Self {
             origin,
             influence_role: InfluenceRole::Instruction,
@@ -59,37 +59,37 @@ impl Read {
 impl Run<'_> {
     /// Records the inputs of a step that decides.
     pub(super) fn record_inputs(&mut self, step: &Step) {
-        let mut read = vec![self.sent()];
+        let mut read = vec![self.run_inputs()];
         read.extend(self.referenced_outputs(step));
-        self.note(ActionClass::Read, read);
+        self.record_lineage(ActionClass::Read, read);
     }
 
     /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
     /// inputs, and referenced step outputs. The run's inputs serve as prompt arguments and conversation where the step
     /// names no others.
     pub(super) fn record_model_inputs(&mut self, step: &Step) {
-        let plan = self.subject.plan;
+        let plan = self.run_input.plan;
         let template = step.inputs.get("prompt");
         let mut read = Vec::new();
         if uses_bound_prompt(template) {
-            let bound = plan.bound(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
+            let bound = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
             let sources = bound.into_iter().chain(&plan.included);
-            read.extend(sources.map(|source| Read::version(Origin::PromptTemplate, source, source.reference.clone())));
+            read.extend(sources.map(|source| LineageInput::version(Origin::PromptTemplate, source, source.reference.clone())));
         }
         let own_words = template.is_some_and(Template::has_literals);
-        let flow = plan.bound(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());
+        let flow = plan.bound_asset(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());
         if let (true, Some(flow)) = (own_words, flow) {
             let reference = format!("{}#steps.{}", flow.reference, step.id);
-            read.push(Read::version(Origin::System, flow, reference));
+            read.push(LineageInput::version(Origin::System, flow, reference));
         }
-        read.push(self.sent());
+        read.push(self.run_inputs());
         read.extend(self.referenced_outputs(step));
-        self.note(ActionClass::Generate, read);
+        self.record_lineage(ActionClass::Generate, read);
     }
 
     /// Records the chunks that a step retrieved. They are untrusted.
     pub(super) fn record_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
-        let read = |chunk: &RetrievedChunk| Read {
+        let read = |chunk: &RetrievedChunk| LineageInput {
             origin: Origin::KnowledgeBase,
             influence_role: InfluenceRole::Evidence,
             reference: format!("{knowledge_base}#{}/{}", chunk.document_id, chunk.index),
@@ -97,12 +97,12 @@ impl Run<'_> {
             size_bytes: as_u64(chunk.text.len()),
             untrusted: Some(UntrustedReason::RetrievedDocument),
         };
-        self.note(ActionClass::Read, chunks.iter().map(read).collect());
+        self.record_lineage(ActionClass::Read, chunks.iter().map(read).collect());
     }
 
     /// Records the earlier turns of a conversation. Each holds a person's message and a model's answer.
     pub(super) fn record_history(&mut self, memory: &str, turns: &[StoredTurn]) {
-        let read = |turn: &StoredTurn| Read {
+        let read = |turn: &StoredTurn| LineageInput {
             origin: Origin::Memory,
             influence_role: InfluenceRole::Input,
             reference: format!("{memory}#{}", turn.execution_id),
@@ -110,31 +110,31 @@ impl Run<'_> {
             size_bytes: as_u64(turn.said.len().saturating_add(turn.answered.len())),
             untrusted: Some(UntrustedReason::ModelOutput),
         };
-        self.note(ActionClass::Read, turns.iter().map(read).collect());
+        self.record_lineage(ActionClass::Read, turns.iter().map(read).collect());
     }
 
     /// Records a tool result. Tool servers are untrusted.
     pub(super) fn record_tool_result(&mut self, reference: &str, given: &Value) {
         let body = given.to_string();
         let size_bytes = as_u64(body.len());
-        let read = Read {
+        let read = LineageInput {
             origin: Origin::ToolResult,
             influence_role: InfluenceRole::Evidence,
             reference: reference.to_owned(),
-            digest: Payload { body, salt: self.subject.sent.salt }.digest(),
+            digest: Payload { body, salt: self.run_input.stored_inputs.salt }.digest(),
             size_bytes,
             untrusted: Some(UntrustedReason::ToolResult),
         };
-        self.note(ActionClass::ToolCall, vec![read]);
+        self.record_lineage(ActionClass::ToolCall, vec![read]);
     }
 
-    fn sent(&self) -> Read {
-        let sent = self.subject.sent;
-        Read {
+    fn run_inputs(&self) -> LineageInput {
+        let sent = self.run_input.stored_inputs;
+        LineageInput {
             origin: Origin::UserInput,
             influence_role: InfluenceRole::Input,
             reference: "inputs".to_owned(),
-            digest: self.subject.sent_digest,
+            digest: self.run_input.input_digest,
             size_bytes: as_u64(sent.body.len()),
             untrusted: Some(UntrustedReason::UserSupplied),
         }
@@ -144,15 +144,15 @@ impl Run<'_> {
     pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
-        let mut read: Vec<Read> = reads_inputs.then(|| self.sent()).into_iter().collect();
+        let mut read: Vec<LineageInput> = reads_inputs.then(|| self.run_inputs()).into_iter().collect();
         let step_ids: BTreeSet<&str> = references.into_iter().filter_map(referenced_step).collect();
         let outputs = step_ids.into_iter().filter_map(|id| self.referenced_output(id));
         read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
-        self.note(ActionClass::Write, read);
+        self.record_lineage(ActionClass::Write, read);
     }
 
     /// The reason a step's output is untrusted. A mapped output is as untrusted as the worst value that it refers to.
-    pub(super) fn doubt(&self, step: &Step) -> Option<UntrustedReason> {
+    pub(super) fn untrusted_reason(&self, step: &Step) -> Option<UntrustedReason> {
         let own = match step.kind {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
                 Some(UntrustedReason::ModelOutput)
@@ -160,26 +160,26 @@ impl Run<'_> {
             StepKind::Task { action: Action::RetrieveDocuments } => Some(UntrustedReason::RetrievedDocument),
             StepKind::Task { action: Action::EvaluatePolicy } | StepKind::Return { .. } => None,
         };
-        let Some(Output::Mapped(template)) = &step.output else { return own };
+        let Some(StepOutput::Mapped(template)) = &step.output else { return own };
         let of = |reference: &Reference| match reference {
             Reference::Trigger { .. } => Some(UntrustedReason::UserSupplied),
             Reference::Step { step: id, .. } if *id == step.id => own,
-            Reference::Step { step: id, .. } => self.doubts.get(id.as_str()).copied(),
+            Reference::Step { step: id, .. } => self.untrusted_outputs.get(id.as_str()).copied(),
             Reference::Release { .. } => None,
         };
         template.references().into_iter().filter_map(of).max()
     }
 
     /// The referenced outputs of earlier steps, without duplicates.
-    fn referenced_outputs(&self, step: &Step) -> Vec<Read> {
+    fn referenced_outputs(&self, step: &Step) -> Vec<LineageInput> {
         let step_ids: BTreeSet<&str> =
             step.inputs.values().flat_map(|template| template.references()).filter_map(referenced_step).collect();
         step_ids.into_iter().filter_map(|id| self.referenced_output(id)).collect()
     }
 
-    fn referenced_output(&self, id: &str) -> Option<Read> {
+    fn referenced_output(&self, id: &str) -> Option<LineageInput> {
         let body = self.outputs.get(id)?.to_string();
-        let untrusted = self.doubts.get(id).copied();
+        let untrusted = self.untrusted_outputs.get(id).copied();
         let origin = match untrusted {
             Some(UntrustedReason::ModelOutput | UntrustedReason::ToolResult) => Origin::ToolResult,
             Some(UntrustedReason::RetrievedDocument) => Origin::KnowledgeBase,
@@ -187,21 +187,21 @@ impl Run<'_> {
             None => Origin::System,
         };
         let size_bytes = as_u64(body.len());
-        let digest = Payload { body, salt: self.subject.sent.salt }.digest();
+        let digest = Payload { body, salt: self.run_input.stored_inputs.salt }.digest();
         let reference = format!("steps.{id}.output");
-        Some(Read { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
+        Some(LineageInput { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
     }
 
-    fn note(&mut self, action_class: ActionClass, read: Vec<Read>) {
-        let created_at = self.outside.clock.now();
+    fn record_lineage(&mut self, action_class: ActionClass, read: Vec<LineageInput>) {
+        let created_at = self.env.clock.now();
         for read in read {
-            let recorded = self.ended.lineage.len();
+            let recorded = self.run_outcome.lineage.len();
             if recorded > MAX_LINEAGE {
                 return;
             }
-            let read = if recorded == MAX_LINEAGE { Read::truncated() } else { read };
-            self.ended.lineage.push(LineageItem {
-                lineage_id: self.outside.ids.fresh().into(),
+            let read = if recorded == MAX_LINEAGE { LineageInput::truncated() } else { read };
+            self.run_outcome.lineage.push(LineageItem {
+                lineage_id: self.env.ids.fresh().into(),
                 origin: read.origin,
                 influence_role: read.influence_role,
                 action_class,

@@ -1,19 +1,19 @@
 //! Conversation memory in a run: earlier turns precede the messages, and a completed run offers its own turn for
 //! storage.
 
-use super::{Ended, Outside, Run, Turn};
+use super::{RunOutcome, Env, Run, RunEffect};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Status, digest_text,
         provider::{Message, MessageRole},
-        retrieval::{BoundKnowledgeBase, told},
+        retrieval::{BoundKnowledgeBase, decision_members},
     },
     id::ExecutionId,
     knowledge::contract::ContractDecision,
     memory::{
-        BoundMemory, MAX_TURN_BYTES, MemoryPlace, CandidateTurn, PersonalData, RecalledTurns, WritePolicy, Writeback, said,
+        BoundMemory, MAX_TURN_BYTES, ConversationKey, CandidateTurn, PersonalDataPolicy, RecalledTurns, WritePolicy, Writeback, question_of,
     },
     redaction::{Redaction, Redactor},
 };
@@ -46,21 +46,21 @@ pub(super) enum ConversationState {
         /// The earlier messages, in order.
         earlier: Vec<Message>,
         /// The write condition of the run's turn.
-        writing: Writing,
+        writing: WriteCondition,
     },
 }
 
 /// Whether a run may store its turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Writing {
+pub(super) enum WriteCondition {
     /// It may, if this is still the latest erasure of its conversation.
-    Unless(Option<Uuid>),
+    IfLastErasure(Option<Uuid>),
     /// It may not: the run resumed from answers that may contain erased content.
     Never,
 }
 
 impl ConversationState {
-    pub(super) fn earlier(&self) -> &[Message] {
+    pub(super) fn earlier_messages(&self) -> &[Message] {
         match self {
             Self::Knows { earlier, .. } => earlier,
             Self::No | Self::Wants => &[],
@@ -72,61 +72,61 @@ impl<'a> Run<'a> {
     /// Enables the conversation if the release binds memory; otherwise it has no effect.
     #[must_use]
     pub fn with_conversation(mut self) -> Self {
-        if self.subject.plan.memory.is_some() {
-            self.conversing = ConversationState::Wants;
+        if self.run_input.plan.memory.is_some() {
+            self.conversation_state = ConversationState::Wants;
         }
         self
     }
 
     /// Resumes with the conversation history. A history without a request has no effect.
-    pub fn recalled(&mut self, recollection: History) -> Turn {
-        let (ConversationState::Wants, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
-            return Turn::Ended;
+    pub fn on_history(&mut self, recollection: History) -> RunEffect {
+        let (ConversationState::Wants, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory) else {
+            return RunEffect::Ended;
         };
         let mut body = memory_evidence(memory, "replay");
-        self.conversing = match recollection {
+        self.conversation_state = match recollection {
             History::Unavailable => {
                 body.insert("decision".to_owned(), json!("unavailable"));
                 ConversationState::No
             }
             History::Read(decisions, recalled) => {
-                let writing = Writing::Unless(recalled.erasure);
-                self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
+                let writing = WriteCondition::IfLastErasure(recalled.erasure);
+                self.load_history(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
             History::ReadAgain(decisions, recalled) => {
                 let writing = match recalled.erasure {
-                    None => Writing::Unless(None),
+                    None => WriteCondition::IfLastErasure(None),
                     Some(_) => {
                         body.insert("writeback".to_owned(), json!("erased_lately"));
-                        Writing::Never
+                        WriteCondition::Never
                     }
                 };
-                self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
+                self.load_history(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
         };
         self.record_evidence("memory", "memory.json", body);
-        self.begin()
+        self.load_history_or_start()
     }
 
     /// Takes over the earlier turns, and adds their evidence.
-    fn knows(
+    fn load_history(
         &mut self,
         body: &mut Map<String, Value>,
         (slug, decisions): (&str, &[ContractDecision]),
         recalled: RecalledTurns,
-        writing: Writing,
+        writing: WriteCondition,
     ) -> ConversationState {
         let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
         let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
-        body.extend(contract_evidence(&self.subject.plan.knowledge, decisions));
+        body.extend(contract_evidence(&self.run_input.plan.knowledge, decisions));
         body.insert("turns".to_owned(), json!(recalled.turns.len()));
         body.insert("size_bytes".to_owned(), json!(bytes));
         body.insert("digests".to_owned(), json!(digests));
         self.record_history(slug, &recalled.turns);
         let mut earlier = Vec::new();
         for turn in recalled.turns {
-            earlier.push(Message::of(MessageRole::User, turn.said));
-            earlier.push(Message::of(MessageRole::Assistant, turn.answered));
+            earlier.push(Message::text(MessageRole::User, turn.said));
+            earlier.push(Message::text(MessageRole::Assistant, turn.answered));
         }
         ConversationState::Knows { earlier, writing }
     }
@@ -134,21 +134,21 @@ impl<'a> Run<'a> {
     /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
     /// all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<CandidateTurn> {
-        let (ConversationState::Knows { writing, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
+        let (ConversationState::Knows { writing, .. }, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory) else {
             return None;
         };
-        match (memory.remembering.write_policy, *writing) {
-            (WritePolicy::Off, _) | (WritePolicy::Auto, Writing::Never) => None,
-            (WritePolicy::Auto, Writing::Unless(erasure)) => {
-                Some(CandidateTurn { memory: memory.clone(), erasure, said: said(&self.inputs), answered: String::new() })
+        match (memory.config.write_policy, *writing) {
+            (WritePolicy::Off, _) | (WritePolicy::Auto, WriteCondition::Never) => None,
+            (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => {
+                Some(CandidateTurn { memory: memory.clone(), erasure, said: question_of(&self.inputs), answered: String::new() })
             }
         }
     }
 }
 
-impl Ended {
+impl RunOutcome {
     /// Sets the answer of the offered turn. A run that fails or awaits review stores no turn.
-    pub(super) fn offer(&mut self) {
+    pub(super) fn set_turn_answer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
         let Some((answer, turn)) = answer.zip(self.turn.as_mut()) else {
             self.turn = None;
@@ -163,12 +163,12 @@ impl Ended {
     /// Evaluates whether to store the turn, by the current decisions of the bound knowledge bases' contracts in binding
     /// order; `None` when they are unavailable. The result is recorded as evidence.
     #[must_use]
-    pub fn remember(
+    pub fn evaluate_turn(
         &mut self,
-        (execution_id, place): (ExecutionId, MemoryPlace),
+        (execution_id, place): (ExecutionId, ConversationKey),
         knowledge: &[BoundKnowledgeBase],
         decisions: Option<&[ContractDecision]>,
-        outside: Outside<'_>,
+        outside: Env<'_>,
     ) -> Option<Writeback> {
         let mut turn = self.turn.take()?;
         let mut body = memory_evidence(&turn.memory, "writeback");
@@ -176,13 +176,13 @@ impl Ended {
             None => TurnDecision::Unavailable,
             Some(decisions) => {
                 body.extend(contract_evidence(knowledge, decisions));
-                decide_turn(&mut turn, allows(knowledge, decisions), outside)
+                decide_turn(&mut turn, all_allow(knowledge, decisions), outside)
             }
         };
         body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
         let written =
-            (verdict == TurnDecision::Offered).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
+            (verdict == TurnDecision::Offered).then(|| Writeback { conversation: place, turn, salt: outside.ids.salt(), contracts });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
@@ -232,7 +232,7 @@ impl TurnDecision {
 
 /// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
 /// oversized text.
-fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Outside<'_>) -> TurnDecision {
+fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Env<'_>) -> TurnDecision {
     if !allowed {
         return TurnDecision::Refused;
     }
@@ -242,13 +242,13 @@ fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Outside<'_>) ->
     if [&turn.said, &turn.answered].into_iter().any(|text| text.contains('\0')) {
         return TurnDecision::Unstorable;
     }
-    let personal_data = turn.memory.remembering.personal_data;
-    if personal_data == PersonalData::Allow {
+    let personal_data = turn.memory.config.personal_data;
+    if personal_data == PersonalDataPolicy::Allow {
         return TurnDecision::Offered;
     }
     let (message, answer) = (mask(&turn.said, outside.redactor), mask(&turn.answered, outside.redactor));
     let found = !message.found.is_empty() || !answer.found.is_empty();
-    if found && personal_data == PersonalData::Block {
+    if found && personal_data == PersonalDataPolicy::Block {
         return TurnDecision::PersonalData;
     }
     (turn.said, turn.answered) = (message.text, answer.text);
@@ -269,7 +269,7 @@ fn mask(text: &str, redactor: &Redactor) -> Redaction {
 
 /// Whether every bound knowledge base has a decision, and all allow it.
 #[must_use]
-pub fn allows(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> bool {
+pub fn all_allow(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> bool {
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)
 }
 
@@ -278,7 +278,7 @@ fn memory_evidence(memory: &BoundMemory, operation: &str) -> Map<String, Value> 
         ("operation".to_owned(), json!(operation)),
         ("memory".to_owned(), json!(memory.slug)),
         ("memory_asset_id".to_owned(), json!(memory.asset)),
-        ("scope".to_owned(), json!(memory.remembering.scope.as_str())),
+        ("scope".to_owned(), json!(memory.config.scope.as_str())),
     ])
 }
 
@@ -288,11 +288,11 @@ fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDeci
         .iter()
         .zip(decisions)
         .map(|(bound, decision)| {
-            let mut members = told(decision);
+            let mut members = decision_members(decision);
             members.insert("knowledge_base".to_owned(), json!(bound.slug));
             Value::Object(members)
         })
         .collect();
-    let verdict = if allows(knowledge, decisions) { "allow" } else { "deny" };
+    let verdict = if all_allow(knowledge, decisions) { "allow" } else { "deny" };
     Map::from_iter([("decision".to_owned(), json!(verdict)), ("contracts".to_owned(), Value::Array(contracts))])
 }

@@ -1,6 +1,6 @@
 //! Obligations, fulfilled at the end of a run.
 
-use super::{Closed, Ended, Outside};
+use super::{FinishedRun, RunOutcome, Env};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -10,19 +10,19 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-impl Closed {
+impl FinishedRun {
     /// The approximate number of bytes to process for fulfilment: the size of the run's values.
     #[must_use]
-    pub fn work(&self) -> usize {
-        if self.owed.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
+    pub fn fulfilment_bytes(&self) -> usize {
+        if self.obligations.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
     }
 
     /// The outcome without an answer or fulfilled obligations, for when fulfilment does not finish.
     #[must_use]
-    pub fn unfulfilled(&self) -> Ended {
-        let ended = &self.ended;
+    pub fn without_fulfilment(&self) -> RunOutcome {
+        let ended = &self.run_outcome;
         // The answer can be long and is not part of this outcome, so it is not copied.
-        let mut unfulfilled = Ended {
+        let mut unfulfilled = RunOutcome {
             status: ended.status,
             outcome: ended.outcome,
             error: ended.error.clone(),
@@ -46,8 +46,8 @@ impl Closed {
     /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. An obligation
     /// that cannot be fulfilled ends the run without an answer.
     #[must_use]
-    pub fn fulfil(mut self, outside: Outside<'_>) -> Ended {
-        let owed = std::mem::take(&mut self.owed);
+    pub fn fulfil(mut self, outside: Env<'_>) -> RunOutcome {
+        let owed = std::mem::take(&mut self.obligations);
         // Citations are checked before masking removes them.
         let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(outside, outside.clock.now());
         for &obligation in &owed {
@@ -62,42 +62,42 @@ impl Closed {
                 Obligation::HumanReview => false,
             };
             if fulfilled {
-                self.ended.fulfilled.push((obligation, now));
+                self.run_outcome.fulfilled.push((obligation, now));
             }
         }
-        if owed.contains(&Obligation::HumanReview) && self.ended.outcome == Outcome::Success {
-            self.ended.status = Status::AwaitingReview;
+        if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == Outcome::Success {
+            self.run_outcome.status = Status::AwaitingReview;
             // The owner is notified of the run's end, which a pending review is not.
-            self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
+            self.run_outcome.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
-        self.ended.offer();
-        self.ended
+        self.run_outcome.set_turn_answer();
+        self.run_outcome
     }
 
     /// Removes an answer that cites no retrieved document. Without an answer the obligation stays unfulfilled.
-    fn require_citation(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
-        let Some((output, _)) = &self.ended.output else { return false };
+    fn require_citation(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
+        let Some((output, _)) = &self.run_outcome.output else { return false };
         let text = match output {
             Value::String(text) => text.clone(),
             other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                 other.to_string()
             }
         };
-        let cited: Vec<&String> = self.citable.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
+        let cited: Vec<&String> = self.citable_documents.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
         let cites = !cited.is_empty();
-        let body = Map::from_iter([("retrieved".to_owned(), json!(self.citable)), ("cited".to_owned(), json!(cited))]);
-        self.keep(outside, ("citations", "citations.json"), (body, None), now);
+        let body = Map::from_iter([("retrieved".to_owned(), json!(self.citable_documents)), ("cited".to_owned(), json!(cited))]);
+        self.record_evidence(outside, ("citations", "citations.json"), (body, None), now);
         if !cites {
-            self.ended.output = None;
-            (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
+            self.run_outcome.output = None;
+            (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, Outcome::Failure);
             let message = "the answer cites no retrieved document";
-            self.ended.error = Some(RunError::new("citation_missing", message));
+            self.run_outcome.error = Some(RunError::new("citation_missing", message));
         }
         cites
     }
 
     /// Records the transcript, regardless of the outcome.
-    fn record_transcript(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
+    fn record_transcript(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
         let payload = Payload { body: payload, salt: outside.ids.salt() };
@@ -106,31 +106,31 @@ impl Closed {
             ("digest".to_owned(), json!(digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
-        self.keep(outside, ("transcript", "transcript.json"), (body, Some(payload)), now);
+        self.record_evidence(outside, ("transcript", "transcript.json"), (body, Some(payload)), now);
         true
     }
 
     /// Masks personal data in the answer and in provider metadata. Without an answer the obligation stays unfulfilled.
-    fn redact_output(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
-        let Some((output, metadata)) = &mut self.ended.output else { return false };
+    fn redact_output(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
+        let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
         let mut masked = outside.redactor.redact(output);
         for said in metadata.values_mut() {
             masked.add(&outside.redactor.redact(said));
         }
         let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
-        self.keep(outside, ("redaction", "redaction.json"), (body, None), now);
+        self.record_evidence(outside, ("redaction", "redaction.json"), (body, None), now);
         true
     }
 
-    fn keep(
+    fn record_evidence(
         &mut self,
-        outside: Outside<'_>,
+        outside: Env<'_>,
         (kind, name): (&'static str, &'static str),
         (body, payload): (Map<String, Value>, Option<Payload>),
         created_at: Timestamp,
     ) {
         let artifact_id = outside.ids.fresh().into();
         let storage_ref = ArtifactPath::of_evidence(self.execution_id, artifact_id, name);
-        self.ended.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
+        self.run_outcome.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
     }
 }

@@ -4,11 +4,11 @@
 //! paused run holds little memory.
 
 use super::{
-    Run, Turn, MAX_VALUE_BYTES,
-    passage::{Continuation, ActiveStep},
-    scope::Known,
+    Run, RunEffect, MAX_VALUE_BYTES,
+    interceptors::{Continuation, ActiveStep},
+    scope::RunScope,
 };
-use crate::flow::{Output, Step, StepKind, allowance::Allowance, reference::ResolveError};
+use crate::flow::{StepOutput, Step, StepKind, budget::ValueBudget, reference::ResolveError};
 use serde_json::{Value, json};
 
 /// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
@@ -18,7 +18,7 @@ pub const SMALL_RUN_BYTES: usize = 128 << 10;
 const MAX_REASON_CODE_BYTES: usize = 128;
 
 /// The point at which a run waits for a reservation.
-pub(super) enum Paused<'a> {
+pub(super) enum PausePoint<'a> {
     /// Before a step.
     Step(&'a Step),
     /// Before mapping the output of a step.
@@ -36,35 +36,35 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes a run that requested a reservation. A run that requested none ends.
-    pub fn reserved(&mut self) -> Turn {
+    pub fn on_reservation(&mut self) -> RunEffect {
         self.is_reserved = true;
-        match self.paused.take() {
-            Some(Paused::Step(step)) => self.walk(step),
-            Some(Paused::Output(walking, value)) => self.finish_step(walking, value),
-            Some(Paused::Return(value)) => self.intercept_value(value, Continuation::Return),
-            None => Turn::Ended,
+        match self.pause_point.take() {
+            Some(PausePoint::Step(step)) => self.run_steps(step),
+            Some(PausePoint::Output(walking, value)) => self.finish_step(walking, value),
+            Some(PausePoint::Return(value)) => self.intercept_value(value, Continuation::Return),
+            None => RunEffect::Ended,
         }
     }
 
-    pub(super) fn pause(&mut self, at: Paused<'a>) -> Turn {
-        self.paused = Some(at);
-        Turn::Reserve
+    pub(super) fn pause(&mut self, at: PausePoint<'a>) -> RunEffect {
+        self.pause_point = Some(at);
+        RunEffect::Reserve
     }
 
     /// Maps the output of a step, and continues with the next step.
-    pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> Turn {
+    pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> RunEffect {
         let ActiveStep { step, began } = walking;
         let (is_large, value) = self.measure_output(step, value);
         if is_large {
-            return self.pause(Paused::Output(walking, value));
+            return self.pause(PausePoint::Output(walking, value));
         }
-        let produced = self.produced(step, value);
-        self.go_on(step, began, produced)
+        let produced = self.map_output(step, value);
+        self.end_step_and_continue(step, began, produced)
     }
 
     /// Whether the run's current values need a reservation.
     pub(super) fn is_large(&self) -> bool {
-        !self.is_reserved && self.used() > SMALL_RUN_BYTES
+        !self.is_reserved && self.used_bytes() > SMALL_RUN_BYTES
     }
 
     /// Whether the run needs a reservation before this step.
@@ -75,19 +75,19 @@ impl<'a> Run<'a> {
         self.is_large() || matches!(self.measure_step(step), Err(ResolveError::TooLarge(_)))
     }
 
-    fn used(&self) -> usize {
-        MAX_VALUE_BYTES.saturating_sub(self.allowance.left())
+    fn used_bytes(&self) -> usize {
+        MAX_VALUE_BYTES.saturating_sub(self.budget.remaining())
     }
 
     /// The remaining budget of a run without a reservation.
-    fn small_run_budget(&self) -> Allowance {
-        Allowance::of(SMALL_RUN_BYTES.saturating_sub(self.used()))
+    fn small_run_budget(&self) -> ValueBudget {
+        ValueBudget::new(SMALL_RUN_BYTES.saturating_sub(self.used_bytes()))
     }
 
     /// Measures the values that a step copies before its first effect.
     fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
         let mut room = self.small_run_budget();
-        let mut known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own: None };
+        let mut known = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: None };
         for template in step.inputs.values() {
             template.measure(&known, &mut room)?;
         }
@@ -96,17 +96,17 @@ impl<'a> Run<'a> {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } => {
                 let values = self.inputs.values().chain(self.outputs.values());
                 let longest = values.map(text_bytes).max().unwrap_or_default();
-                let prompt = self.subject.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_bytes(longest));
+                let prompt = self.run_input.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_bytes(longest));
                 Ok(room.charge_bytes(prompt)?)
             }
             StepKind::Task { .. } => match &step.output {
-                Some(Output::Mapped(template)) => {
+                Some(StepOutput::Mapped(template)) => {
                     let decision =
                         json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
-                    known.own = Some((&step.id, decision));
+                    known.own_output = Some((&step.id, decision));
                     template.measure(&known, &mut room)
                 }
-                None | Some(Output::Named(_)) => Ok(()),
+                None | Some(StepOutput::Named(_)) => Ok(()),
             },
             StepKind::Embedding { .. } => Ok(()),
         }
@@ -114,23 +114,23 @@ impl<'a> Run<'a> {
 
     /// Whether the mapped output needs a reservation; returns the value.
     fn measure_output(&self, step: &Step, value: Value) -> (bool, Value) {
-        let Some(Output::Mapped(template)) = &step.output else { return (self.is_large(), value) };
+        let Some(StepOutput::Mapped(template)) = &step.output else { return (self.is_large(), value) };
         if self.is_reserved || self.is_large() {
             return (!self.is_reserved, value);
         }
         let own = Some((step.id.as_str(), value));
-        let known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
+        let known = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
         let measured = template.measure(&known, &mut self.small_run_budget());
-        let value = known.own.map_or(Value::Null, |(_, value)| value);
+        let value = known.own_output.map_or(Value::Null, |(_, value)| value);
         (matches!(measured, Err(ResolveError::TooLarge(_))), value)
     }
 }
 
 /// The length of a value in a prompt, in bytes; capped just above the limit of small runs.
 fn text_bytes(value: &Value) -> usize {
-    let mut room = Allowance::of(SMALL_RUN_BYTES);
+    let mut room = ValueBudget::new(SMALL_RUN_BYTES);
     match room.charge(value) {
-        Ok(()) => SMALL_RUN_BYTES.saturating_sub(room.left()),
+        Ok(()) => SMALL_RUN_BYTES.saturating_sub(room.remaining()),
         Err(_) => SMALL_RUN_BYTES.saturating_add(1),
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     asset::kind::AssetKind,
     execution::plan::RunPlan,
     flow::{
-        Flow, Output,
+        Flow, StepOutput,
         reference::{Reference, ReferenceScope},
     },
 };
@@ -12,20 +12,20 @@ use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// All values that a step can refer to.
-pub(super) struct Known<'r> {
+pub(super) struct RunScope<'r> {
     pub(super) plan: &'r RunPlan,
     pub(super) inputs: &'r Map<String, Value>,
     pub(super) outputs: &'r BTreeMap<String, Value>,
     /// A step and its raw output, while its output is mapped.
-    pub(super) own: Option<(&'r str, Value)>,
+    pub(super) own_output: Option<(&'r str, Value)>,
 }
 
-impl ReferenceScope for Known<'_> {
+impl ReferenceScope for RunScope<'_> {
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
         match reference {
             Reference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
             Reference::Step { step, fields } => {
-                let whole = match &self.own {
+                let whole = match &self.own_output {
                     Some((id, value)) if id == step => value,
                     Some(_) | None => self.outputs.get(step)?,
                 };
@@ -33,7 +33,7 @@ impl ReferenceScope for Known<'_> {
             }
             // A role without another meaning resolves to the slug of the bound asset.
             Reference::Release { role } => {
-                self.plan.bound(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
+                self.plan.bound_asset(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
             }
         }
     }
@@ -44,7 +44,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]
     let (mut value, mut rest) = (whole, fields);
     if let Some((first, tail)) = fields.split_first() {
         let output = flow.step(step).and_then(|step| step.output.as_ref());
-        if matches!(output, Some(Output::Named(name)) if name == first) {
+        if matches!(output, Some(StepOutput::Named(name)) if name == first) {
             rest = tail;
         }
     }
@@ -56,7 +56,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]
 
 /// The same scope, in which the bound prompt resolves to its rendered text.
 pub(super) struct RenderedPromptScope<'r> {
-    pub(super) known: Known<'r>,
+    pub(super) known: RunScope<'r>,
     pub(super) prompt: Value,
 }
 

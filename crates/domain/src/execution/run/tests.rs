@@ -11,13 +11,13 @@ use crate::{
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
         Payload,
-        plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
+        plan::{BoundAsset, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
         provider::{Completion, ToolCall},
         routing::{Attempt, Routing},
     },
     flow::Flow,
     hook::Hooks,
-    id::Ids,
+    id::IdSource,
     policy::CompiledPolicy,
     redaction::Redactor,
     release::lane::Lane,
@@ -37,11 +37,11 @@ struct FakeClock(AtomicU64);
 impl Clock for FakeClock {
     fn now(&self) -> Timestamp {
         let passed = self.0.fetch_add(1, Ordering::Relaxed);
-        Timestamp::new(OffsetDateTime::UNIX_EPOCH).after(Duration::from_millis(passed))
+        Timestamp::new(OffsetDateTime::UNIX_EPOCH).plus(Duration::from_millis(passed))
     }
 }
 
-impl Ids for FakeClock {
+impl IdSource for FakeClock {
     fn fresh(&self) -> Uuid {
         Uuid::from_u128(u128::from(self.0.fetch_add(1, Ordering::Relaxed)))
     }
@@ -63,9 +63,9 @@ fn allow_all_policy() -> CompiledPolicy {
     policy(json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "open" }]))
 }
 
-fn source(text: &str, content: &Value) -> Source {
+fn source(text: &str, content: &Value) -> SourceVersion {
     let canonical = Canonical::of(content).unwrap();
-    Source { reference: text.to_owned(), checksum: canonical.checksum().clone(), size_bytes: 10 }
+    SourceVersion { reference: text.to_owned(), checksum: canonical.checksum().clone(), size_bytes: 10 }
 }
 
 fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
@@ -87,13 +87,13 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     };
     RunPlan {
         policy,
-        bound: vec![
+        bound_assets: vec![
             bound(AssetKind::PromptTemplate, "sorting", &prompt),
             bound(AssetKind::OrchestrationFlow, "steps", &flow.to_content()),
         ],
         flow,
         prompt: Some(template.compose(|_| None).unwrap()),
-        routing: Routing::of(&model_policy, None, |_| None),
+        routing: Routing::for_policy(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         sovereignty: None,
         knowledge: Vec::new(),
@@ -108,8 +108,8 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     }
 }
 
-fn facts() -> RunFacts {
-    RunFacts {
+fn policy_attributes() -> PolicyAttributes {
+    PolicyAttributes {
         actor: "user:ada".to_owned(),
         actor_kind: "user",
         groups: Vec::new(),
@@ -121,43 +121,43 @@ fn facts() -> RunFacts {
     }
 }
 
-fn said(text: &str) -> Answer {
+fn model_response(text: &str) -> ModelResponse {
     let completion = Completion { text: text.to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() };
     let attempt = Attempt { route: 0, result: Ok(()), retry_after: None, latency: Duration::from_millis(1) };
-    Answer { attempts: vec![attempt], was_told: false, completion: Ok(completion) }
+    ModelResponse { attempts: vec![attempt], was_streamed: false, completion: Ok(completion) }
 }
 
 /// Runs a plan with a provider that always gives the same answer, and optionally interrupts it at a request.
-fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
-    let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
+fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> RunOutcome {
+    let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
-    let subject = Subject {
+    let subject = RunInput {
         execution_id: Uuid::from_u128(7).into(),
         plan,
-        facts: &facts,
-        given: &inputs,
-        sent: &sent,
-        sent_digest: sent.digest(),
+        policy_attributes: &facts,
+        inputs: &inputs,
+        stored_inputs: &sent,
+        input_digest: sent.digest(),
     };
     let decision = facts.decide(plan, &inputs, steady.now());
-    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady, redactor: &redactor });
+    let mut run = Run::new(subject, decision, Env { clock: &steady, ids: &steady, redactor: &redactor });
     let mut turn = run.start();
     let mut asked = 0;
-    while let Turn::Ask(_) | Turn::Reserve = turn {
-        if matches!(turn, Turn::Reserve) {
-            turn = run.reserved();
+    while let RunEffect::CallModel(_) | RunEffect::Reserve = turn {
+        if matches!(turn, RunEffect::Reserve) {
+            turn = run.on_reservation();
             continue;
         }
         asked += 1;
         if let Some((at, cut)) = cut_at
             && at == asked
         {
-            return run.conclude(Some(cut));
+            return run.finish(Some(cut));
         }
-        turn = run.answered(said(answer));
+        turn = run.on_model(model_response(answer));
     }
-    run.conclude(None)
+    run.finish(None)
 }
 
 fn calls(prompts: &[&str]) -> Flow {
@@ -206,7 +206,7 @@ fn records_model_inputs_with_trust() {
     let output = ended.lineage.last().unwrap();
     assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
     assert_eq!(output.size_bytes, 9);
-    assert_eq!(ended.lineage[0].digest, plan.bound[0].source.as_ref().unwrap().checksum.bytes());
+    assert_eq!(ended.lineage[0].digest, plan.bound_assets[0].source.as_ref().unwrap().checksum.bytes());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn interrupted_run_keeps_its_transcript() {
     let recording = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
     let plan = plan(policy(recording), calls(&["one", "two", "three"]));
-    let ended = run(&plan, "secret words", Some((3, Cut::Overdue)));
+    let ended = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
     assert_eq!((ended.status, ended.outcome), (Status::Failed, Outcome::Timeout));
     assert!(ended.output.is_none());
     let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
@@ -241,7 +241,7 @@ fn redaction_masks_answer_and_records_counts_only() {
     let told = ended.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
     assert_eq!(told.body["masked"], json!({ "email": 1 }));
     assert_eq!(ended.fulfilled.len(), 1);
-    let cut = run(&plan, "x", Some((1, Cut::Overdue)));
+    let cut = run(&plan, "x", Some((1, Interruption::DeadlineExceeded)));
     assert!(cut.fulfilled.is_empty(), "redaction without an answer is unfulfilled");
 }
 
@@ -344,26 +344,26 @@ fn estimates_fulfilment_work_in_advance() {
     let long = "1 ".repeat(100_000);
     for (obligation, takes_long) in [("redact_output", true), ("record_transcript", false)] {
         let plan = plan(rule(obligation), calls(&["one"]));
-        let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
+        let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
         let inputs = Map::new();
         let sent = Payload { body: "{}".to_owned(), salt: [1; 16] };
-        let subject = Subject {
+        let subject = RunInput {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,
-            facts: &facts,
-            given: &inputs,
-            sent: &sent,
-            sent_digest: sent.digest(),
+            policy_attributes: &facts,
+            inputs: &inputs,
+            stored_inputs: &sent,
+            input_digest: sent.digest(),
         };
         let decision = facts.decide(&plan, &inputs, steady.now());
-        let outside = Outside { clock: &steady, ids: &steady, redactor: &redactor };
+        let outside = Env { clock: &steady, ids: &steady, redactor: &redactor };
         let mut run = Run::new(subject, decision, outside);
-        assert!(matches!(run.start(), Turn::Ask(_)));
-        assert!(matches!(run.answered(said(&long)), Turn::Reserve), "200 KB require a reservation");
-        assert!(matches!(run.reserved(), Turn::Ended));
-        let closed = run.close(None);
-        assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
-        let without = closed.unfulfilled();
+        assert!(matches!(run.start(), RunEffect::CallModel(_)));
+        assert!(matches!(run.on_model(model_response(&long)), RunEffect::Reserve), "200 KB require a reservation");
+        assert!(matches!(run.on_reservation(), RunEffect::Ended));
+        let closed = run.into_finished(None);
+        assert_eq!(closed.fulfilment_bytes() > 200_000, takes_long, "{obligation}");
+        let without = closed.without_fulfilment();
         assert_eq!((without.status, without.output), (Status::Failed, None), "the answer is withheld");
     }
 }
@@ -377,34 +377,34 @@ fn branches(fits: bool) -> Value {
 
 /// Runs a plan with scripted model answers and tool results. Returns the number of offloaded schema checks; interrupts
 /// the run at the given check.
-fn run_counting_checks(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Option<usize>) -> (usize, Ended) {
-    let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
+fn run_counting_checks(plan: &RunPlan, answers: Vec<ModelResponse>, result: &Value, cut_at: Option<usize>) -> (usize, RunOutcome) {
+    let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
     let subject =
-        Subject { execution_id, plan, facts: &facts, given: &inputs, sent: &sent, sent_digest: sent.digest() };
+        RunInput { execution_id, plan, policy_attributes: &facts, inputs: &inputs, stored_inputs: &sent, input_digest: sent.digest() };
     let decision = facts.decide(plan, &inputs, steady.now());
-    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady, redactor: &redactor });
+    let mut run = Run::new(subject, decision, Env { clock: &steady, ids: &steady, redactor: &redactor });
     let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
     loop {
         turn = match turn {
-            Turn::Ask(question) => {
+            RunEffect::CallModel(question) => {
                 let offers = question.conversation.tools.iter().zip(&plan.tools);
                 let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
                 assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a model request copies a schema");
-                run.answered(answers.next().unwrap())
+                run.on_model(answers.next().unwrap())
             }
-            Turn::CallTool(_) => run.called(Ok(result.clone())),
-            Turn::Reserve => run.reserved(),
-            Turn::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.conclude(Some(Cut::Overdue))),
-            Turn::CheckSchema(check) => {
+            RunEffect::CallTool(_) => run.on_tool(Ok(result.clone())),
+            RunEffect::Reserve => run.on_reservation(),
+            RunEffect::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.finish(Some(Interruption::DeadlineExceeded))),
+            RunEffect::CheckSchema(check) => {
                 checks += 1;
                 run.on_schema_check(check.run())
             }
-            other @ (Turn::Check | Turn::Recall | Turn::LookUp(_) | Turn::Look(_) | Turn::Hook(_) | Turn::Ended) => {
-                assert!(matches!(other, Turn::Ended), "{other:?}");
-                return (checks, run.conclude(None));
+            other @ (RunEffect::CheckContracts | RunEffect::LoadHistory | RunEffect::RetrieveDocuments(_) | RunEffect::CheckGuardrails(_) | RunEffect::CallHook(_) | RunEffect::Ended) => {
+                assert!(matches!(other, RunEffect::Ended), "{other:?}");
+                return (checks, run.finish(None));
             }
         }
     }
@@ -421,7 +421,7 @@ fn offloads_only_long_answer_checks() {
         };
         plan.prompt = Some(template.compose(|_| None).unwrap());
         let answer = json!(vec![1; items]).to_string();
-        let (checks, ended) = run_counting_checks(&plan, vec![said(&answer)], &Value::Null, None);
+        let (checks, ended) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, None);
         assert_eq!(checks, asked_for, "{items} items");
         let code = ended.error.map(|error| error.code);
         assert_eq!(code.as_deref(), (!fits).then_some("output_schema_mismatch"), "{items} items");
@@ -431,7 +431,7 @@ fn offloads_only_long_answer_checks() {
             "the answer is recorded once"
         );
         if asked_for == 1 {
-            let (_, cut) = run_counting_checks(&plan, vec![said(&answer)], &Value::Null, Some(0));
+            let (_, cut) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, Some(0));
             assert_eq!((cut.status, cut.steps.len(), cut.artifacts.len()), (Status::Failed, 1, 1));
         }
     }
@@ -465,11 +465,11 @@ fn offloads_long_tool_schema_checks() {
             "binding": { "kind": "http", "ref": "https://api.example.com" }
         });
         let plan = agent_plan(&definition);
-        let mut wants = said("");
+        let mut wants = model_response("");
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
         wants.completion.as_mut().unwrap().tool_calls = vec![call];
-        let (checks, ended) = run_counting_checks(&plan, vec![wants, said("done")], &json!(vec![1; items]), None);
+        let (checks, ended) = run_counting_checks(&plan, vec![wants, model_response("done")], &json!(vec![1; items]), None);
         assert_eq!(checks, asked_for, "{argument_fits} {result_fits} {items}");
         assert_eq!(ended.output.unwrap().0, "done");
         let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();

@@ -1,7 +1,7 @@
 //! Measures a template's value without creating it.
 
-use super::{Part, ReferenceScope, Template, Text, ResolveError, find};
-use crate::flow::allowance::{Allowance, Exhausted};
+use super::{TextPart, ReferenceScope, Template, TextTemplate, ResolveError, lookup};
+use crate::flow::budget::{ValueBudget, BudgetExhausted};
 use serde_json::Value;
 use std::fmt::{self, Write as _};
 
@@ -10,17 +10,17 @@ impl Template {
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].
-    pub fn measure(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<(), ResolveError> {
+    pub fn measure(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<(), ResolveError> {
         self.measure_at(scope, (allowance, 0))
     }
 
     fn measure_at(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut Allowance, usize),
+        (allowance, above): (&mut ValueBudget, usize),
     ) -> Result<(), ResolveError> {
         match self {
-            Self::Plain(value) => Ok(allowance.charge_at(value, above)?),
+            Self::Scalar(value) => Ok(allowance.charge_at(value, above)?),
             Self::Text(text) => text.measure(scope, (allowance, above)),
             Self::List(items) => {
                 allowance.charge_level(above)?;
@@ -37,24 +37,24 @@ impl Template {
     }
 }
 
-impl Text {
+impl TextTemplate {
     fn measure(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut Allowance, usize),
+        (allowance, above): (&mut ValueBudget, usize),
     ) -> Result<(), ResolveError> {
-        if let [Part::Reference(only)] = self.parts.as_slice() {
-            return Ok(allowance.charge_at(&*find(scope, only)?, above)?);
+        if let [TextPart::Reference(only)] = self.parts.as_slice() {
+            return Ok(allowance.charge_at(&*lookup(scope, only)?, above)?);
         }
         allowance.charge_level(above)?;
         for part in &self.parts {
             match part {
-                Part::Literal(text) => allowance.charge_text(text)?,
-                Part::Reference(reference) => match find(scope, reference)?.as_ref() {
+                TextPart::Literal(text) => allowance.charge_text(text)?,
+                TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
                     Value::String(text) => allowance.charge_text(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        write!(BudgetCounter(allowance), "{value}").map_err(|_| Exhausted)?;
+                        write!(BudgetCounter(allowance), "{value}").map_err(|_| BudgetExhausted)?;
                     }
                 },
             }
@@ -64,7 +64,7 @@ impl Text {
 }
 
 /// A writer that charges the budget and discards the text.
-struct BudgetCounter<'a>(&'a mut Allowance);
+struct BudgetCounter<'a>(&'a mut ValueBudget);
 
 impl fmt::Write for BudgetCounter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {

@@ -127,7 +127,7 @@ fn references_do_not_count_as_indicators() {
 
 #[test]
 fn limits_length_and_depth() {
-    assert_eq!(read(&"x".repeat(MAX_TEXT + 1)).unwrap_err().code, "flow_too_large");
+    assert_eq!(read(&"x".repeat(MAX_TEXT_BYTES + 1)).unwrap_err().code, "flow_too_large");
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(read(&nested(MAX_DEPTH)).is_ok());
     for text in [nested(MAX_DEPTH + 1), nested(5_000), "[".repeat(20_000), "- ".repeat(20_000), "? ".repeat(20_000)] {
@@ -148,7 +148,7 @@ fn finds_position_of_value() {
     let text = "name: x\nsteps:\n  - id: a\n    inputs: {q: 1}\n  - id: b\n    extra:\n      - 1\n";
     let document = parse(text).unwrap();
     let locate = |path: &[Segment]| {
-        let place = document.place(path, Part::Value).unwrap();
+        let place = document.position(path, MemberPart::Value).unwrap();
         (place.line, place.column)
     };
     let key = |word: &str| Segment::Key(word.to_owned());
@@ -159,7 +159,7 @@ fn finds_position_of_value() {
     assert_eq!(locate(&inside(0, "missing")), locate(&steps(0)));
     assert_eq!(locate(&steps(7)), locate(&[key("steps")]));
     assert_eq!(locate(&[key("nothing")]), (1, 1));
-    let extra = document.place(&inside(1, "extra"), Part::Key).unwrap();
+    let extra = document.position(&inside(1, "extra"), MemberPart::Key).unwrap();
     assert_eq!((extra.line, extra.column), (6, 5));
 }
 

@@ -19,9 +19,9 @@ fn actors(names: &[&str]) -> Vec<ActorRef> {
 }
 
 /// Decides a request with the given contract.
-fn decided(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
+fn decide(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
     let principals = actors(names);
-    let request = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
+    let request = AccessRequest { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
     let content = json!({ "source_type": "inline", "access_contract": contract });
     KnowledgeBase::parse(&content).unwrap().decide(&request, ContractState::InForce)
 }
@@ -44,7 +44,7 @@ fn requires_principal_or_group_and_workspace_and_mode() {
         (&["user:ada"], 1, Retrieve, vec![yes, "workspace_not_allowed", mode], false),
         (&["user:ada"], HERE, MemoryReplay, vec![yes, here, "access_mode_not_allowed"], false),
     ] {
-        let decision = decided(&valid_contract(), names, workspace, requested);
+        let decision = decide(&valid_contract(), names, workspace, requested);
         assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
         assert_eq!((decision.contract_id.as_deref(), decision.version.as_deref()), (Some("handbook"), Some("1.0")));
     }
@@ -60,12 +60,12 @@ fn accepts_equivalent_spellings() {
     ] {
         let mut contract = valid_contract();
         contract[field] = value;
-        assert!(decided(&contract, &["group:support"], HERE, AccessMode::Retrieve).is_allowed(), "{field}");
+        assert!(decide(&contract, &["group:support"], HERE, AccessMode::Retrieve).is_allowed(), "{field}");
     }
     let mut open = valid_contract();
     open["allowed_principals"] = json!(["anonymous"]);
-    assert!(decided(&open, &["anonymous"], HERE, AccessMode::Retrieve).is_allowed());
-    assert!(!decided(&open, &["share_link:1"], HERE, AccessMode::Retrieve).is_allowed());
+    assert!(decide(&open, &["anonymous"], HERE, AccessMode::Retrieve).is_allowed());
+    assert!(!decide(&open, &["share_link:1"], HERE, AccessMode::Retrieve).is_allowed());
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn treats_missing_revoked_as_false() {
         let members = contract.as_object_mut().unwrap();
         members.retain(|name, _| !name.starts_with("revoked"));
         members.extend(more.as_object().unwrap().clone());
-        assert!(decided(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+        assert!(decide(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
         contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
-        assert!(!decided(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+        assert!(!decide(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
     }
 }
 
@@ -87,20 +87,20 @@ fn empty_lists_deny() {
         let mut contract = valid_contract();
         contract[field] = json!([]);
         let names: &[&str] = if field == "allowed_groups" { &["group:support"] } else { &["user:ada"] };
-        let decision = decided(&contract, names, HERE, AccessMode::Retrieve);
+        let decision = decide(&contract, names, HERE, AccessMode::Retrieve);
         assert!(!decision.is_allowed(), "{field}: {decision:?}");
     }
     let mut nobody = valid_contract();
     nobody["allowed_principals"] = json!([]);
     nobody["allowed_groups"] = json!([]);
-    assert!(!decided(&nobody, &["user:ada", "group:support"], HERE, AccessMode::Retrieve).is_allowed());
+    assert!(!decide(&nobody, &["user:ada", "group:support"], HERE, AccessMode::Retrieve).is_allowed());
 }
 
 #[test]
 fn revoked_or_unknown_contracts_deny() {
     let principals = actors(&["user:ada"]);
     let workspace = Uuid::from_u128(HERE).into();
-    let request = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
+    let request = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
     let contract = AccessContract::parse(&valid_contract()).unwrap();
     for (state, reason, allowed) in [
         (ContractState::InForce, ContractReason::PrincipalAllowed, true),
@@ -115,7 +115,7 @@ fn revoked_or_unknown_contracts_deny() {
         let mut over = valid_contract();
         over["revoked"] = json!(true);
         over["revoked_at"] = json!(moment);
-        let decision = decided(&over, &["user:ada"], HERE, AccessMode::Retrieve);
+        let decision = decide(&over, &["user:ada"], HERE, AccessMode::Retrieve);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (ContractReason::Revoked, false));
     }
 }
@@ -155,7 +155,7 @@ fn malformed_contracts_deny_every_mode() {
     let (mut refused, mut malformed) = (0, 0);
     let mut judge = |what: String, contract: &Value| {
         for mode in AccessMode::ALL {
-            let decision = decided(contract, &["user:ada", "group:support"], HERE, mode);
+            let decision = decide(contract, &["user:ada", "group:support"], HERE, mode);
             assert!(!decision.is_allowed(), "{what}: {decision:?}");
             malformed += usize::from(decision.reasons == [ContractReason::Malformed]);
         }
@@ -215,7 +215,7 @@ proptest! {
         let mut contract = valid_contract();
         contract[FIELDS[field]] = value;
         for mode in AccessMode::ALL {
-            if decided(&contract, &[&name], HERE, mode).is_allowed() {
+            if decide(&contract, &[&name], HERE, mode).is_allowed() {
                 let says = |field: &str, text: &str| contract[field].as_array().unwrap().iter().any(|item| item == text);
                 prop_assert!(says("allowed_principals", &name) || says("allowed_groups", name.trim_start_matches("group:"))
                     || says("allowed_groups", &name));

@@ -10,22 +10,22 @@ fn full_release_accepts_one_objection_per_person() {
         full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
     }
     let more = |release: &Release, who: &str, verdict| {
-        release.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp(who)).map(|_| ())
+        release.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ())
     };
     let by = stamp("user:ops");
-    assert!(full.approve(RULE, &empty(), &by).is_ok());
+    assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
     for who in ["user:eve", "user:approver-3"] {
         assert_eq!(more(&full, who, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{who}");
         for objection in [Verdict::Rejected, Verdict::ChangesRequested] {
             assert_eq!(more(&full, who, objection), Ok(()), "{who}");
         }
         let mut objected = review(&full, who, Verdict::Rejected);
-        assert!(objected.approve(RULE, &empty(), &by).is_err(), "{who}");
+        assert!(objected.approve(APPROVAL_RULE, &empty_deployment(), &by).is_err(), "{who}");
         for verdict in Verdict::ALL {
             assert_eq!(more(&objected, who, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{who}: {verdict:?}");
         }
         // The bindings have changed since the verdicts.
-        let other = BindingsDigest::stored(format!("blake3:{}", "7".repeat(64)));
+        let other = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
         for approval in &mut objected.approvals {
             approval.subject_digest = other.clone();
         }
@@ -42,8 +42,8 @@ fn limits_objections_once_rejection_is_final() {
         full = review(&full, &format!("user:reviewer-{number}"), verdict);
     }
     for verdict in Verdict::ALL {
-        let more = full.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp("user:eve"));
+        let more = full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp("user:eve"));
         assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
     }
-    assert!(full.approve(RULE, &empty(), &stamp("user:ops")).is_err());
+    assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());
 }

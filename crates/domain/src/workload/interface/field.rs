@@ -1,9 +1,9 @@
 //! Form fields and their accepted values.
 
 use super::{
-    Fault,
-    finding::{Findings, at, below},
-    spelled,
+    ProblemKind,
+    problem::{Problems, item_path, member_path},
+    wire_enum,
 };
 use crate::text::is_name;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: usize = 32 * 1024;
 /// The maximum number of textarea rows.
 const MAX_ROWS: u32 = 50;
 
-spelled! {
+wire_enum! {
     /// The type of a field.
     FieldType {
         /// A line of text.
@@ -89,31 +89,31 @@ impl InputField {
     }
 
     /// Validates a value against the field.
-    pub(super) fn admit(&self, value: &Value) -> Result<(), Fault> {
+    pub(super) fn validate(&self, value: &Value) -> Result<(), ProblemKind> {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => match value.as_str() {
                 Some(text) if text.len() <= MAX_TEXT_BYTES => Ok(()),
-                Some(_) => Err(Fault::TooLong),
-                None => Err(Fault::Type),
+                Some(_) => Err(ProblemKind::TooLong),
+                None => Err(ProblemKind::Type),
             },
             FieldType::Number => match value.as_f64() {
                 Some(number) if self.is_within_bounds(number) => Ok(()),
-                Some(_) => Err(Fault::OutOfBounds),
-                None => Err(Fault::Type),
+                Some(_) => Err(ProblemKind::OutOfBounds),
+                None => Err(ProblemKind::Type),
             },
             FieldType::Select => {
                 let options = self.options.as_deref().unwrap_or_default();
                 match value.as_str() {
                     Some(text) if options.iter().any(|option| option == text) => Ok(()),
-                    Some(_) => Err(Fault::NoOption),
-                    None => Err(Fault::Type),
+                    Some(_) => Err(ProblemKind::NotAnOption),
+                    None => Err(ProblemKind::Type),
                 }
             }
-            FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(Fault::Type),
+            FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(ProblemKind::Type),
             FieldType::Date => match value.as_str() {
                 Some(text) if is_calendar_day(text) => Ok(()),
-                Some(_) => Err(Fault::NoDate),
-                None => Err(Fault::Type),
+                Some(_) => Err(ProblemKind::InvalidDate),
+                None => Err(ProblemKind::Type),
             },
         }
     }
@@ -138,34 +138,34 @@ fn is_calendar_day(text: &str) -> bool {
 }
 
 /// Reads the fields of a form, with unique names.
-pub(super) fn read_all(value: &Value, path: &str, findings: &mut Findings) -> Option<Vec<InputField>> {
+pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> Option<Vec<InputField>> {
     let items = findings.list(value, path, super::MAX_FIELDS)?;
     let mut names = BTreeSet::new();
     let mut fields = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        let path = at(path, index);
+        let path = item_path(path, index);
         let name = item.get("name").and_then(Value::as_str);
         let new = name.is_none_or(|name| names.insert(name));
-        findings.hold(&below(&path, "name"), new, Fault::DuplicateName);
-        fields.extend(read(item, &path, findings));
+        findings.check(&member_path(&path, "name"), new, ProblemKind::DuplicateName);
+        fields.extend(parse(item, &path, findings));
     }
     Some(fields)
 }
 
-fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField> {
+fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputField> {
     const KNOWN: &[&str] = &["name", "label", "type", "required", "options", "min", "max", "rows", "default"];
     let members = findings.object(value, path, KNOWN)?;
-    let place = |name: &str| below(path, name);
+    let place = |name: &str| member_path(path, name);
     let name = findings.required(members, path, "name").and_then(|value| {
         let name = findings.text(&place("name"), value)?;
-        findings.hold(&place("name"), is_field_name(name), Fault::FieldName).then(|| name.to_owned())
+        findings.check(&place("name"), is_field_name(name), ProblemKind::FieldName).then(|| name.to_owned())
     });
     let field_type = findings
         .required(members, path, "type")
-        .and_then(|value| findings.case(&place("type"), value, FieldType::parse));
+        .and_then(|value| findings.parse_wire(&place("type"), value, FieldType::parse));
     let label = findings.optional(members, "label").and_then(|value| {
         let label = findings.text(&place("label"), value)?;
-        findings.hold(&place("label"), is_name(label, MAX_LABEL_CHARS), Fault::Text).then(|| label.to_owned())
+        findings.check(&place("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())
     });
     let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
     // The other settings depend on the type, so without one they cannot be checked.
@@ -199,13 +199,13 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
         default: findings.optional(members, "default").cloned(),
     };
     if let Some(default) = &field.default {
-        findings.note(&place("default"), field.admit(default));
+        findings.record(&place("default"), field.validate(default));
     }
     Some(field)
 }
 
 /// Settings of other types are refused, because an ineffective bound would appear effective.
-fn refuse_settings_of_other_types(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Findings) {
+fn refuse_settings_of_other_types(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Problems) {
     for (name, owner) in [
         ("options", FieldType::Select),
         ("min", FieldType::Number),
@@ -213,39 +213,39 @@ fn refuse_settings_of_other_types(members: &Map<String, Value>, field_type: Fiel
         ("rows", FieldType::Textarea),
     ] {
         let foreign = field_type != owner && findings.optional(members, name).is_some();
-        findings.hold(&below(path, name), !foreign, Fault::OtherType);
+        findings.check(&member_path(path, name), !foreign, ProblemKind::NotForThisType);
     }
 }
 
-fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> Option<Vec<String>> {
-    let path = below(path, "options");
+fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Problems) -> Option<Vec<String>> {
+    let path = member_path(path, "options");
     let Some(value) = findings.optional(members, "options") else {
-        findings.push(&path, Fault::OptionsMissing);
+        findings.push(&path, ProblemKind::OptionsMissing);
         return None;
     };
     let items = findings.list(value, &path, MAX_OPTIONS)?;
-    findings.hold(&path, !items.is_empty(), Fault::OptionsMissing);
+    findings.check(&path, !items.is_empty(), ProblemKind::OptionsMissing);
     let mut seen = BTreeSet::new();
     let mut options = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        let path = at(&path, index);
+        let path = item_path(&path, index);
         let Some(option) = findings.text(&path, item) else { continue };
-        findings.hold(&path, is_name(option, MAX_LABEL_CHARS), Fault::Text);
-        findings.hold(&path, seen.insert(option), Fault::DuplicateOption);
+        findings.check(&path, is_name(option, MAX_LABEL_CHARS), ProblemKind::Text);
+        findings.check(&path, seen.insert(option), ProblemKind::DuplicateOption);
         options.push(option.to_owned());
     }
     Some(options)
 }
 
-fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> (Option<Number>, Option<Number>) {
+fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problems) -> (Option<Number>, Option<Number>) {
     let mut bound = |name: &str| {
         let value = findings.optional(members, name)?;
-        findings.number(&below(path, name), value).cloned()
+        findings.number(&member_path(path, name), value).cloned()
     };
     let (min, max) = (bound("min"), bound("max"));
     let value = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
     let ordered = value(&min).zip(value(&max)).is_none_or(|(min, max)| min <= max);
-    findings.hold(&below(path, "min"), ordered, Fault::MinBeyondMax);
+    findings.check(&member_path(path, "min"), ordered, ProblemKind::MinBeyondMax);
     (min, max)
 }
 

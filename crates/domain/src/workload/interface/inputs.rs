@@ -1,8 +1,8 @@
 //! Validates the inputs of a run against the form.
 
 use super::{
-    Fault, Finding, InterfaceConfig,
-    finding::{Findings, below},
+    ProblemKind, InterfaceProblem, InterfaceConfig,
+    problem::{Problems, member_path},
 };
 use serde_json::{Map, Value};
 
@@ -14,29 +14,29 @@ impl InterfaceConfig {
     ///
     /// # Errors
     /// With all problems by field. Names are compared as texts: `__proto__` is an unknown field like any other.
-    pub fn admit(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<Finding>> {
-        let mut findings = Findings::default();
+    pub fn validate_inputs(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
+        let mut findings = Problems::default();
         let mut inputs = sent.clone();
         for field in self.input_fields() {
-            let path = below(PATH, &field.name);
+            let path = member_path(PATH, &field.name);
             match (sent.get(&field.name), &field.default) {
                 (Some(value), _) if field.is_required() && field.is_blank(value) => {
-                    findings.push(&path, Fault::Missing);
+                    findings.push(&path, ProblemKind::Missing);
                 }
                 (Some(value), _) => {
-                    findings.note(&path, field.admit(value));
+                    findings.record(&path, field.validate(value));
                 }
                 (None, Some(default)) => {
                     inputs.insert(field.name.clone(), default.clone());
                 }
                 (None, None) => {
-                    findings.hold(&path, !field.is_required(), Fault::Missing);
+                    findings.check(&path, !field.is_required(), ProblemKind::Missing);
                 }
             }
         }
         for name in sent.keys().filter(|name| self.input_fields().iter().all(|field| field.name != **name)) {
-            findings.push(&below(PATH, name), Fault::Unknown);
+            findings.push(&member_path(PATH, name), ProblemKind::Unknown);
         }
-        findings.or(Some(inputs))
+        findings.into_result(Some(inputs))
     }
 }

@@ -8,7 +8,7 @@ impl InterfaceConfig {
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let properties: Map<String, Value> =
-            self.input_fields().iter().map(|field| (field.name.clone(), field.schema())).collect();
+            self.input_fields().iter().map(|field| (field.name.clone(), field.to_schema())).collect();
         // A required field with a default can be omitted.
         let required: Vec<&str> = self
             .input_fields()
@@ -21,7 +21,7 @@ impl InterfaceConfig {
 }
 
 impl InputField {
-    fn schema(&self) -> Value {
+    fn to_schema(&self) -> Value {
         let mut schema = match self.field_type {
             FieldType::Text | FieldType::Textarea if self.is_required() => json!({ "type": "string", "minLength": 1 }),
             FieldType::Text | FieldType::Textarea => json!({ "type": "string" }),
@@ -57,7 +57,7 @@ mod tests {
             { "name": "seen", "type": "boolean" },
             { "name": "day", "type": "date" },
         ] });
-        let schema = InterfaceConfig::read(&form).unwrap().input_schema();
+        let schema = InterfaceConfig::parse(&form).unwrap().input_schema();
         let expected = json!({
             "type": "object",
             "additionalProperties": false,

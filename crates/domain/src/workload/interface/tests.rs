@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use serde_json::{Map, json};
 
 fn problem_codes(document: &Value) -> Vec<(String, &'static str)> {
-    let findings = InterfaceConfig::read(document).expect_err("expected an invalid configuration");
-    findings.into_iter().map(|finding| (finding.path, finding.fault.code())).collect()
+    let findings = InterfaceConfig::parse(document).expect_err("expected an invalid configuration");
+    findings.into_iter().map(|finding| (finding.path, finding.kind.code())).collect()
 }
 
 fn single_problem(path: &str, code: &'static str) -> Vec<(String, &'static str)> {
@@ -41,18 +41,18 @@ fn full_configuration() -> Value {
 #[test]
 fn configuration_round_trips_unchanged() {
     for document in [full_configuration(), json!({ "presentation_mode": "chat" })] {
-        let config = InterfaceConfig::read(&document).unwrap();
+        let config = InterfaceConfig::parse(&document).unwrap();
         assert_eq!(config.to_document(), document);
         let stored: InterfaceConfig = serde_json::from_value(document).unwrap();
         assert_eq!(stored, config);
     }
     let nulls = json!({ "presentation_mode": "block", "theme": null, "rollout_config": null, "description": null });
-    assert_eq!(InterfaceConfig::read(&nulls).unwrap().to_document(), json!({ "presentation_mode": "block" }));
+    assert_eq!(InterfaceConfig::parse(&nulls).unwrap().to_document(), json!({ "presentation_mode": "block" }));
 }
 
 #[test]
 fn applies_defaults_to_omitted_members() {
-    let config = InterfaceConfig::read(&json!({ "presentation_mode": "chat" })).unwrap();
+    let config = InterfaceConfig::parse(&json!({ "presentation_mode": "chat" })).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (20, 0.3));
     assert_eq!(
         config.with_defaults().to_document(),
@@ -61,7 +61,7 @@ fn applies_defaults_to_omitted_members() {
             "theme": {}, "access_mode": "authenticated",
         })
     );
-    let config = InterfaceConfig::read(&full_configuration()).unwrap();
+    let config = InterfaceConfig::parse(&full_configuration()).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (50, 0.25));
     assert_eq!(config.with_defaults().to_document(), full_configuration());
 }
@@ -125,7 +125,7 @@ fn enforces_configuration_bounds() {
     let fields = |count: usize| -> Vec<Value> {
         (0..count).map(|at| json!({ "name": format!("f{at}"), "type": "text" })).collect()
     };
-    assert!(InterfaceConfig::read(&json!({ "presentation_mode": "form", "input_fields": fields(50) })).is_ok());
+    assert!(InterfaceConfig::parse(&json!({ "presentation_mode": "form", "input_fields": fields(50) })).is_ok());
     let many = json!({ "presentation_mode": "form", "input_fields": fields(51) });
     assert_eq!(problem_codes(&many), single_problem("input_fields", "too_long"));
     let wrong: Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!(1))).collect();
@@ -144,12 +144,12 @@ fn enforces_configuration_bounds() {
         ("a-b", false),
         ("\u{430}", false),
     ] {
-        let read = InterfaceConfig::read(&with_field(json!({ "name": name, "type": "text" })));
+        let read = InterfaceConfig::parse(&with_field(json!({ "name": name, "type": "text" })));
         assert_eq!(read.is_ok(), good, "{name}");
     }
     for spelling in ["7", "7.0", "7e0", "70e-1"] {
         let text = format!(r#"{{"presentation_mode": "form", "rollout_config": {{"sample_size": {spelling}}}}}"#);
-        let config = InterfaceConfig::read(&serde_json::from_str(&text).unwrap()).unwrap();
+        let config = InterfaceConfig::parse(&serde_json::from_str(&text).unwrap()).unwrap();
         assert_eq!(config.with_defaults().to_document()["rollout_config"]["sample_size"], json!(7), "{spelling}");
     }
     for (rollout, path) in [
@@ -167,7 +167,7 @@ fn enforces_configuration_bounds() {
         assert_eq!(got[0].0, path);
     }
     for rollout in [json!({}), json!({ "sample_size": 1, "error_threshold": 0 }), json!({ "error_threshold": 1 })] {
-        assert!(InterfaceConfig::read(&json!({ "presentation_mode": "form", "rollout_config": rollout })).is_ok());
+        assert!(InterfaceConfig::parse(&json!({ "presentation_mode": "form", "rollout_config": rollout })).is_ok());
     }
 }
 
@@ -184,7 +184,7 @@ fn refuses_settings_of_other_field_types() {
             if *field_type == "select" {
                 field["options"] = json!(["a"]);
             }
-            let read = InterfaceConfig::read(&with_field(field));
+            let read = InterfaceConfig::parse(&with_field(field));
             assert_eq!(read.is_ok(), owner == *field_type, "{field_type} {setting}");
         }
     }
@@ -214,8 +214,8 @@ fn refuses_settings_of_other_field_types() {
 
 #[test]
 fn validates_inputs_against_the_form() {
-    let config = InterfaceConfig::read(&full_configuration()).unwrap();
-    let admit = |inputs: Value| config.admit(inputs.as_object().unwrap());
+    let config = InterfaceConfig::parse(&full_configuration()).unwrap();
+    let admit = |inputs: Value| config.validate_inputs(inputs.as_object().unwrap());
     let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
     assert_eq!(
         Value::Object(filled),
@@ -258,7 +258,7 @@ fn validates_inputs_against_the_form() {
         let mut inputs = json!({ "ticket": "refund" });
         inputs[name] = value;
         let findings = admit(inputs.clone()).unwrap_err();
-        let got: Vec<_> = findings.iter().map(|finding| (finding.path.as_str(), finding.fault.code())).collect();
+        let got: Vec<_> = findings.iter().map(|finding| (finding.path.as_str(), finding.kind.code())).collect();
         assert_eq!(got, [(format!("inputs.{name}").as_str(), code)], "{inputs}");
     }
     let all = admit(json!({ "tone": 1, "due": "x", "y": 1, "z": 1 })).unwrap_err();
@@ -275,7 +275,7 @@ fn selects(many: usize) -> Value {
 
 #[test]
 fn rejects_configuration_beyond_64_kib() {
-    let fits = InterfaceConfig::read(&selects(50)).unwrap();
+    let fits = InterfaceConfig::parse(&selects(50)).unwrap();
     assert!(fits.to_document().to_string().len() <= MAX_INTERFACE_BYTES);
     assert!(fits.heap_bytes() > fits.to_document().to_string().len(), "short texts take more memory than JSON");
     let mut long = selects(50);
@@ -287,10 +287,10 @@ proptest! {
     /// Accepts exactly the days of the calendar.
     #[test]
     fn accepts_exactly_calendar_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
-        let config = InterfaceConfig::read(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();
+        let config = InterfaceConfig::parse(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();
         let inputs = json!({ "d": format!("{year:04}-{month:02}-{day:02}") });
         let real = year > 0 && time::Month::try_from(month)
             .is_ok_and(|month| day >= 1 && day <= month.length(year));
-        prop_assert_eq!(config.admit(inputs.as_object().unwrap()).is_ok(), real);
+        prop_assert_eq!(config.validate_inputs(inputs.as_object().unwrap()).is_ok(), real);
     }
 }

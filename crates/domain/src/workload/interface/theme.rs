@@ -6,8 +6,8 @@
 //! allows only colours, family names and lengths, which excludes `url()`, `var()` and `expression()`.
 
 use super::{
-    Fault,
-    finding::{Findings, below},
+    ProblemKind,
+    problem::{Problems, member_path},
 };
 use cssparser::{Delimiter, ParseError, Parser, Token};
 use cssparser_color::Color;
@@ -45,20 +45,20 @@ impl Theme {
     }
 }
 
-pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<Theme> {
+pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<Theme> {
     const KNOWN: &[&str] = &["accent_color", "background_color", "font_family", "border_radius"];
     let members = findings.object(value, path, KNOWN)?;
-    let mut property = |name: &str, holds: fn(&str) -> bool, fault: Fault| {
-        let path = below(path, name);
+    let mut property = |name: &str, holds: fn(&str) -> bool, fault: ProblemKind| {
+        let path = member_path(path, name);
         let value = findings.optional(members, name)?;
         let text = findings.text(&path, value)?;
-        findings.hold(&path, text.len() <= MAX_VALUE_BYTES && holds(text), fault).then(|| text.to_owned())
+        findings.check(&path, text.len() <= MAX_VALUE_BYTES && holds(text), fault).then(|| text.to_owned())
     };
     Some(Theme {
-        accent_color: property("accent_color", is_color, Fault::Color),
-        background_color: property("background_color", is_color, Fault::Color),
-        font_family: property("font_family", is_font_list, Fault::FontFamily),
-        border_radius: property("border_radius", is_length, Fault::Length),
+        accent_color: property("accent_color", is_color, ProblemKind::Color),
+        background_color: property("background_color", is_color, ProblemKind::Color),
+        font_family: property("font_family", is_font_list, ProblemKind::FontFamily),
+        border_radius: property("border_radius", is_length, ProblemKind::Length),
     })
 }
 
@@ -76,11 +76,11 @@ fn is_font_list(text: &str) -> bool {
 }
 
 fn parse_font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
-    let families = value.parse_comma_separated(font_family)?;
+    let families = value.parse_comma_separated(parse_font_family)?;
     if families.len() <= MAX_FAMILIES { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+fn parse_font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let name = match value.try_parse(Parser::expect_string_cloned) {
         Ok(quoted) => quoted.to_string(),
         Err(_) => {

@@ -1,6 +1,6 @@
 //! Random histories: sequences of operations that a seed determines.
 
-use super::{Number, PLACES, Place};
+use super::{ReleaseIndex, LANES, LaneIndex};
 use fairway_domain::release::review::Verdict;
 use std::fmt;
 
@@ -8,32 +8,32 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     /// Adds a binding.
-    Edit(Number),
-    Submit(Number),
-    Reopen(Number),
-    Say(Number, Verdict),
-    Approve(Number),
-    Activate(Number, Taking),
+    Bind(ReleaseIndex),
+    Submit(ReleaseIndex),
+    Reopen(ReleaseIndex),
+    Review(ReleaseIndex, Verdict),
+    Approve(ReleaseIndex),
+    Activate(ReleaseIndex, LaneSelection),
     /// Advances the rollout manually.
-    Advance(Number),
-    Retire(Number),
+    Advance(ReleaseIndex),
+    Retire(ReleaseIndex),
     /// Rolls back one lane, or all lanes with `None`.
-    RollBack(Number, Option<Place>),
+    RollBack(ReleaseIndex, Option<LaneIndex>),
 }
 
 /// The lanes that an activation selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Taking {
+pub(crate) enum LaneSelection {
     All,
-    One(Place),
-    Plan(Vec<Place>),
+    One(LaneIndex),
+    Plan(Vec<LaneIndex>),
 }
 
 /// An operation and the outcome of its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
-    pub(crate) fate: RequestOutcome,
+    pub(crate) outcome: RequestOutcome,
 }
 
 /// The outcome of a request. A commit is one statement, so a process crashes either before or after it.
@@ -54,17 +54,17 @@ pub(crate) enum RequestOutcome {
 pub(crate) struct History {
     pub(crate) seed: u64,
     /// The target lane of each release; `None` targets all lanes.
-    pub(crate) targets: Vec<Option<Place>>,
+    pub(crate) target_lanes: Vec<Option<LaneIndex>>,
     pub(crate) steps: Vec<Step>,
 }
 
 /// The first seed of a test run, from `FAIRWAY_TEST_SEED` if it is set. Consecutive histories have consecutive seeds.
-pub(crate) fn start_of(asked: Option<&str>) -> u64 {
+pub(crate) fn first_seed(asked: Option<&str>) -> u64 {
     asked.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
 }
 
 /// The seed of the history at `index` in a test run.
-pub(crate) const fn seed_of(start: u64, index: u64) -> u64 {
+pub(crate) const fn history_seed(start: u64, index: u64) -> u64 {
     start.wrapping_add(index)
 }
 
@@ -85,29 +85,29 @@ impl SplitMix64 {
         usize::try_from(self.next() >> 33).unwrap_or(0) % bound
     }
 
-    fn lane(&mut self) -> Place {
-        self.below(PLACES.len())
+    fn random_lane(&mut self) -> LaneIndex {
+        self.below(LANES.len())
     }
 
     /// One to three distinct lanes in random order.
-    fn plan(&mut self) -> Vec<Place> {
-        let mut lanes = PLACES.to_vec();
+    fn random_plan(&mut self) -> Vec<LaneIndex> {
+        let mut lanes = LANES.to_vec();
         let mut plan = Vec::new();
-        for _ in 0..=self.lane() {
+        for _ in 0..=self.random_lane() {
             plan.push(lanes.swap_remove(self.below(lanes.len())));
         }
         plan
     }
 
-    fn taking(&mut self) -> Taking {
+    fn random_lane_selection(&mut self) -> LaneSelection {
         match self.below(10) {
-            0..2 => Taking::All,
-            2..6 => Taking::One(self.lane()),
-            _ => Taking::Plan(self.plan()),
+            0..2 => LaneSelection::All,
+            2..6 => LaneSelection::One(self.random_lane()),
+            _ => LaneSelection::Plan(self.random_plan()),
         }
     }
 
-    fn verdict(&mut self) -> Verdict {
+    fn random_verdict(&mut self) -> Verdict {
         // Approvals are more frequent, because a release without approval takes no lanes.
         match self.below(6) {
             0..4 => Verdict::Approved,
@@ -116,63 +116,63 @@ impl SplitMix64 {
         }
     }
 
-    fn operation(&mut self, releases: usize) -> Operation {
+    fn random_operation(&mut self, releases: usize) -> Operation {
         let release = self.below(releases);
         match self.below(100) {
-            0..3 => Operation::Edit(release),
+            0..3 => Operation::Bind(release),
             3..6 => Operation::Submit(release),
             6..8 => Operation::Reopen(release),
-            8..15 => Operation::Say(release, self.verdict()),
+            8..15 => Operation::Review(release, self.random_verdict()),
             15..18 => Operation::Approve(release),
-            18..55 => Operation::Activate(release, self.taking()),
+            18..55 => Operation::Activate(release, self.random_lane_selection()),
             55..76 => Operation::Advance(release),
             76..79 => Operation::Retire(release),
-            _ => Operation::RollBack(release, (self.below(3) > 0).then(|| self.lane())),
+            _ => Operation::RollBack(release, (self.below(3) > 0).then(|| self.random_lane())),
         }
     }
 
-    fn fate(&mut self, operation: &Operation, releases: usize) -> RequestOutcome {
+    fn random_outcome(&mut self, operation: &Operation, releases: usize) -> RequestOutcome {
         match self.below(20) {
             0 => RequestOutcome::Forgotten,
             1 => RequestOutcome::AskedAgain,
-            2..5 => RequestOutcome::Overtaken(self.overtaking(operation, releases)),
+            2..5 => RequestOutcome::Overtaken(self.concurrent_operation(operation, releases)),
             _ => RequestOutcome::Answered,
         }
     }
 
     /// The concurrent operation that commits first. For a rollback, retirement is drawn more often: retirement of the
     /// rollback's target changes no lane, so only the target's own revision reveals it.
-    fn overtaking(&mut self, operation: &Operation, releases: usize) -> Operation {
+    fn concurrent_operation(&mut self, operation: &Operation, releases: usize) -> Operation {
         let reverts = matches!(operation, Operation::RollBack(..));
-        if reverts && self.below(3) > 0 { Operation::Retire(self.below(releases)) } else { self.operation(releases) }
+        if reverts && self.below(3) > 0 { Operation::Retire(self.below(releases)) } else { self.random_operation(releases) }
     }
 }
 
 impl History {
     /// The history of a seed: two to four releases, most of which are approved first, and 12 to 30 further steps.
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         let mut random = SplitMix64(seed);
         let releases = 2 + random.below(3);
-        let targets = (0..releases).map(|_| (random.below(8) == 0).then(|| random.lane())).collect();
+        let target_lanes = (0..releases).map(|_| (random.below(8) == 0).then(|| random.random_lane())).collect();
         let mut steps = Vec::new();
         for release in 0..releases {
             if random.below(8) > 0 {
-                let operations = [Operation::Submit(release), Operation::Say(release, Verdict::Approved)];
+                let operations = [Operation::Submit(release), Operation::Review(release, Verdict::Approved)];
                 let operations = operations.into_iter().chain([Operation::Approve(release)]);
-                steps.extend(operations.map(|operation| Step { operation, fate: RequestOutcome::Answered }));
+                steps.extend(operations.map(|operation| Step { operation, outcome: RequestOutcome::Answered }));
             }
         }
         for _ in 0..12 + random.below(19) {
-            let operation = random.operation(releases);
-            let fate = random.fate(&operation, releases);
-            steps.push(Step { operation, fate });
+            let operation = random.random_operation(releases);
+            let fate = random.random_outcome(&operation, releases);
+            steps.push(Step { operation, outcome: fate });
         }
-        Self { seed, targets, steps }
+        Self { seed, target_lanes, steps }
     }
 
     /// Number of requests, including retries and concurrent requests.
-    pub(crate) fn requests(&self) -> usize {
-        let extra = self.steps.iter().filter(|step| matches!(step.fate, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
+    pub(crate) fn request_count(&self) -> usize {
+        let extra = self.steps.iter().filter(|step| matches!(step.outcome, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
         self.steps.len() + extra.count()
     }
 }
@@ -181,8 +181,8 @@ impl History {
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;
-        writeln!(f, "target lanes: {:?}", self.targets)?;
-        for (number, Step { operation, fate }) in self.steps.iter().enumerate() {
+        writeln!(f, "target lanes: {:?}", self.target_lanes)?;
+        for (number, Step { operation, outcome: fate }) in self.steps.iter().enumerate() {
             match fate {
                 RequestOutcome::Answered => writeln!(f, "{number:3} {operation:?}")?,
                 RequestOutcome::Forgotten | RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_) => {

@@ -1,13 +1,13 @@
 //! Writes the lines of a scenario's transcript.
 
-use super::TOLD;
+use super::MAX_TEXT_BYTES;
 use crate::policy;
 use fairway_domain::{
     execution::{
-        outward::OutwardCall,
+        http_call::HttpCall,
         provider::ToolCall,
-        routing::{Question, Wanted},
-        run::Ended,
+        routing::{ModelRequest, RequestKind},
+        run::RunOutcome,
         tool::{McpCall, ToolTarget, ToolRequest},
     },
     flow::FlowProblem,
@@ -15,28 +15,28 @@ use fairway_domain::{
 use serde_json::Value;
 use std::fmt::Write as _;
 
-pub(super) fn tell_problem(problem: &FlowProblem, out: &mut String) {
+pub(super) fn write_problem(problem: &FlowProblem, out: &mut String) {
     let (line, column) = (problem.line.unwrap_or_default(), problem.column.unwrap_or_default());
     writeln!(out, "refused: {} in the flow at {line}:{column}: {}", problem.code, problem.message).unwrap();
 }
 
 pub(super) fn write_tool_call(request: &ToolRequest, out: &mut String) {
-    let (target, arguments, call_id) = match &request.call {
-        ToolTarget::Address(OutwardCall { address, path, method, said: arguments, call_id, .. }) => {
+    let (target, arguments, call_id) = match &request.target {
+        ToolTarget::Address(HttpCall { address, path, method, arguments, call_id, .. }) => {
             (format!("{} {address}{path}", method.as_str()), arguments, call_id)
         }
-        ToolTarget::Server(McpCall { server: (_, server), way, tool, said: arguments, call_id, pin, .. }) => {
+        ToolTarget::Server(McpCall { server: (_, server), connection: way, tool, arguments, call_id, pin, .. }) => {
             (format!("{tool} of {server} at {}, pinned {},", way.address, pin.as_str()), arguments, call_id)
         }
     };
     let number = call_id.rsplit('.').next().unwrap_or_default();
     let arguments = Value::Object(arguments.clone());
-    writeln!(out, "call {number}: {target} with {arguments}, a second one {:?}", request.repeat).unwrap();
+    writeln!(out, "call {number}: {target} with {arguments}, a second one {:?}", request.repeat_safety).unwrap();
 }
 
-pub(super) fn tell_hook(call: &OutwardCall, out: &mut String) {
-    let argument = |name: &str| call.said.get(name).map(Value::to_string).unwrap_or_default();
-    let millis = call.time.as_millis();
+pub(super) fn write_hook_call(call: &HttpCall, out: &mut String) {
+    let argument = |name: &str| call.arguments.get(name).map(Value::to_string).unwrap_or_default();
+    let millis = call.timeout.as_millis();
     writeln!(
         out,
         "hook asked: {} for {millis} ms about {} of {}",
@@ -45,15 +45,15 @@ pub(super) fn tell_hook(call: &OutwardCall, out: &mut String) {
         argument("subject")
     )
     .unwrap();
-    tell_text("  value", &argument("value"), out);
+    write_text("  value", &argument("value"), out);
 }
 
-pub(super) fn write_model_call(question: &Question, route: usize, is_first: bool, out: &mut String) {
+pub(super) fn write_model_call(question: &ModelRequest, route: usize, is_first: bool, out: &mut String) {
     let (point, conversation) = (&question.routes[route], &question.conversation);
-    if let Wanted::Vector(text) = &question.wanted {
+    if let RequestKind::Embedding(text) = &question.kind {
         writeln!(out, "vector wanted: {} of {} by account {}", point.model, point.provider, point.account_slot)
             .unwrap();
-        return tell_text("  of", text, out);
+        return write_text("  of", text, out);
     }
     write!(out, "asked: {} of {} by account {}", point.model, point.provider, point.account_slot).unwrap();
     if let Some(temperature) = conversation.temperature {
@@ -66,11 +66,11 @@ pub(super) fn write_model_call(question: &Question, route: usize, is_first: bool
     if !is_first {
         return;
     }
-    tell_text("  system", &conversation.system_prompt, out);
+    write_text("  system", &conversation.system_prompt, out);
     for message in &conversation.messages {
-        tell_text(&format!("  {}", message.role.as_str()), &message.content, out);
+        write_text(&format!("  {}", message.role.as_str()), &message.content, out);
         for ToolCall { name, arguments, .. } in &message.tool_calls {
-            tell_text(&format!("    wants {name}"), arguments, out);
+            write_text(&format!("    wants {name}"), arguments, out);
         }
     }
     if !conversation.tools.is_empty() {
@@ -80,15 +80,15 @@ pub(super) fn write_model_call(question: &Question, route: usize, is_first: bool
 }
 
 /// Writes a text on one line, or only its length if it exceeds [`MAX_TEXT_BYTES`] bytes.
-pub(super) fn tell_text(name: &str, text: &str, out: &mut String) {
-    if text.len() > TOLD {
+pub(super) fn write_text(name: &str, text: &str, out: &mut String) {
+    if text.len() > MAX_TEXT_BYTES {
         writeln!(out, "{name}: {} bytes", text.len()).unwrap();
     } else {
         writeln!(out, "{name}: {}", text.replace('\n', "\\n")).unwrap();
     }
 }
 
-pub(super) fn tell_end(ended: &Ended, out: &mut String) {
+pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
     write_steps(ended, out);
     for decision in &ended.decisions {
         writeln!(out, "decided again: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
@@ -133,14 +133,14 @@ pub(super) fn tell_end(ended: &Ended, out: &mut String) {
         };
         writeln!(out, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
-            tell_text("  with", &payload.body, out);
+            write_text("  with", &payload.body, out);
         }
     }
     for (obligation, _) in &ended.fulfilled {
         writeln!(out, "fulfilled: {}", obligation.as_str()).unwrap();
     }
     if !ended.decisions.is_empty() {
-        policy::tell("strictest", &ended.decision, out);
+        policy::write_decision("strictest", &ended.decision, out);
     }
     writeln!(out, "ended: {}, {}", ended.status.as_str(), ended.outcome.as_str()).unwrap();
     if let Some(error) = &ended.error {
@@ -148,15 +148,15 @@ pub(super) fn tell_end(ended: &Ended, out: &mut String) {
         writeln!(out, "  error: {}{offset}", error.code).unwrap();
     }
     if let Some((output, metadata)) = &ended.output {
-        tell_text("  output", &output.to_string(), out);
+        write_text("  output", &output.to_string(), out);
         if metadata.values().any(|value| value.as_object().is_none_or(|value| !value.is_empty())) {
-            tell_text("  metadata", &Value::Object(metadata.clone()).to_string(), out);
+            write_text("  metadata", &Value::Object(metadata.clone()).to_string(), out);
         }
     }
 }
 
 /// Writes the first steps, and the total number of a longer list.
-fn write_steps(ended: &Ended, out: &mut String) {
+fn write_steps(ended: &RunOutcome, out: &mut String) {
     const MAX_STEPS: usize = 20;
     for step in ended.steps.iter().take(MAX_STEPS) {
         let result = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));

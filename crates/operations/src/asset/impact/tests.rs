@@ -52,10 +52,10 @@ impl InMemoryStore {
     }
 
     /// Runs the search; returns `slug@label > target` for each version found, and whether there are more.
-    fn follow(&self, bounds: Bounds) -> (Vec<String>, bool) {
-        let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
+    fn search(&self, bounds: SearchLimits) -> (Vec<String>, bool) {
+        let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
         let base = asset("base");
-        let (hops, truncated) = follow(self, scope, &base, bounds).now_or_never().unwrap().unwrap();
+        let (hops, truncated) = find_referrers(self, scope, &base, bounds).now_or_never().unwrap().unwrap();
         let name = |referrer: &Referrer| format!("{}@{}", referrer.asset.slug, referrer.version_label);
         let found = hops.iter().map(|hop| {
             let towards = hops.iter().find(|nearer| Some(nearer.referrer.asset_version_id) == hop.towards);
@@ -70,7 +70,7 @@ impl ImpactStore for InMemoryStore {
     async fn referrers(
         &self,
         _: TenantScope,
-        targets: &[Target],
+        targets: &[ReferenceTarget],
         known: &[AssetVersionId],
         most: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
@@ -86,57 +86,57 @@ impl ImpactStore for InMemoryStore {
         Ok(self.0.iter().filter(matches_target).filter(new).take(most as usize).cloned().collect())
     }
 
-    async fn binding_releases(&self, _: TenantScope, _: Bound<'_>, _: u32) -> Result<Vec<BoundRelease>, StoreError> {
+    async fn binding_releases(&self, _: TenantScope, _: BindingTarget<'_>, _: u32) -> Result<Vec<BoundRelease>, StoreError> {
         Ok(Vec::new())
     }
 }
 
-fn line(version: &str, target: &'static str) -> (String, &'static str) {
+fn reference(version: &str, target: &'static str) -> (String, &'static str) {
     (version.to_owned(), target)
 }
 
-fn bounds(versions: u32, depth: usize) -> Bounds {
-    Bounds { versions, depth, total: 100 }
+fn bounds(versions: u32, depth: usize) -> SearchLimits {
+    SearchLimits { versions, depth, total: 100 }
 }
 
 #[test]
 fn search_continues_from_found_versions_beyond_a_limit() {
     let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
-    let further = [line("top@v1", "many@v9"), line("top@v2", "many@v1"), line("roof@v1", "top")];
+    let further = [reference("top@v1", "many@v9"), reference("top@v2", "many@v1"), reference("roof@v1", "top")];
     let book = InMemoryStore::of(&versions.chain(further).collect::<Vec<_>>());
-    let (found, truncated) = book.follow(bounds(3, 32));
+    let (found, truncated) = book.search(bounds(3, 32));
     assert!(truncated);
     let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
     assert_eq!(found, expected);
-    let (found, truncated) = book.follow(SEARCH_LIMITS);
+    let (found, truncated) = book.search(SEARCH_LIMITS);
     assert!(!truncated);
     assert_eq!(found.len(), 13);
 }
 
 #[test]
 fn known_versions_do_not_count_against_the_limit() {
-    let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
+    let lines = [reference("a@v1", "base"), reference("d@v1", "a"), reference("e@v1", "a"), reference("a@v2", "e"), reference("f@v1", "a@v2")];
     // The reference to `a` without a label matches again when `a@v2` is searched for.
-    let (found, _) = InMemoryStore::of(&lines).follow(bounds(2, 32));
+    let (found, _) = InMemoryStore::of(&lines).search(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
 
 #[test]
 fn versions_of_the_asset_are_not_listed() {
-    let lines = [line("ring@v1", "base"), line("base@v2", "ring"), line("base@v1", "ring"), line("top@v1", "ring@v1")];
-    let (found, truncated) = InMemoryStore::of(&lines).follow(SEARCH_LIMITS);
+    let lines = [reference("ring@v1", "base"), reference("base@v2", "ring"), reference("base@v1", "ring"), reference("top@v1", "ring@v1")];
+    let (found, truncated) = InMemoryStore::of(&lines).search(SEARCH_LIMITS);
     assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
     assert!(!truncated);
 }
 
 #[test]
 fn search_ends_at_its_depth_and_reports_truncation() {
-    let chain = [line("a@v1", "base"), line("b@v1", "a"), line("c@v1", "b@v1")];
+    let chain = [reference("a@v1", "base"), reference("b@v1", "a"), reference("c@v1", "b@v1")];
     let book = InMemoryStore::of(&chain);
-    assert_eq!(book.follow(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
-    assert!(!book.follow(bounds(10, 4)).1);
+    assert_eq!(book.search(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
+    assert!(!book.search(bounds(10, 4)).1);
     // The search ends before the referrers of the last version are read.
-    assert!(book.follow(bounds(10, 3)).1);
+    assert!(book.search(bounds(10, 3)).1);
 }
 
 /// A chain as long as a release can resolve: each version refers to the one before.
@@ -146,18 +146,18 @@ fn finds_the_longest_chain_that_a_release_can_resolve() {
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     // Resolution refuses a release with this many references, so the longest chain has one less.
-    let (found, truncated) = InMemoryStore::of(&chain[..MAX_REFERENCES - 1]).follow(SEARCH_LIMITS);
+    let (found, truncated) = InMemoryStore::of(&chain[..MAX_REFERENCES - 1]).search(SEARCH_LIMITS);
     assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
 }
 
 #[test]
 fn search_ends_at_its_total() {
     let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
-    lines.extend([line("top@v1", "wide"), line("roof@v1", "top")]);
+    lines.extend([reference("top@v1", "wide"), reference("roof@v1", "top")]);
     let book = InMemoryStore::of(&lines);
-    let (found, truncated) = book.follow(Bounds { total: 5, ..SEARCH_LIMITS });
+    let (found, truncated) = book.search(SearchLimits { total: 5, ..SEARCH_LIMITS });
     assert_eq!((found.len(), truncated), (5, true));
-    assert_eq!(book.follow(SEARCH_LIMITS).0.len(), 6);
+    assert_eq!(book.search(SEARCH_LIMITS).0.len(), 6);
 }
 
 /// The hops of a chain that refers to `base`, with as many references as a release can resolve.
@@ -165,9 +165,9 @@ fn longest_chain() -> Vec<Arc<Hop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
-    let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
+    let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
     let book = InMemoryStore::of(&chain);
-    let (hops, _) = follow(&book, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
+    let (hops, _) = find_referrers(&book, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
     hops.into_iter().map(Arc::new).collect()
 }
 
@@ -201,13 +201,13 @@ fn limits_path_hops_in_total_and_reports_truncation() {
     // The oldest release has a short path, and the newest one binds both the nearest and the farthest version.
     let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
     bound.extend([release(0, nearest), release(1_000, nearest)]);
-    let (releases, workloads, left_out) = impacted(&operator(), bound.clone(), &hops, |_| true);
+    let (releases, workloads, left_out) = visible_impact(&operator(), bound.clone(), &hops, |_| true);
     let lengths: Vec<usize> = releases.iter().map(|release| release.path.len()).collect();
     assert_eq!((lengths, left_out), (vec![1, 499, 499, 499, 499, 1], true));
     let ids: Vec<u128> = releases.iter().map(|found| found.release.release_id.uuid().as_u128()).collect();
     assert_eq!(ids, [1_000, 999, 998, 997, 996, 0]);
     let listed: usize = workloads.iter().map(|workload| workload.releases.len()).sum();
     assert_eq!((workloads.len(), listed), (3, 6), "workloads contain the listed releases");
-    let (releases, _, left_out) = impacted(&operator(), bound.split_off(1_000), &hops, |_| true);
+    let (releases, _, left_out) = visible_impact(&operator(), bound.split_off(1_000), &hops, |_| true);
     assert_eq!((releases.len(), left_out), (2, false));
 }

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 /// A part of a streamed answer.
-pub(super) enum Part {
+pub(super) enum StreamPart {
     /// The next text.
-    Said(String),
+    Text(String),
     /// The text so far is void: another route starts over.
-    Again,
+    Restart,
 }
 
 /// Forwards the output of a model while it is generated.
 pub(super) struct StreamSink {
-    say: mpsc::UnboundedSender<Part>,
+    say: mpsc::UnboundedSender<StreamPart>,
     /// Whether the current route produced output.
     pub(super) said: AtomicBool,
     /// Whether the first output of this route voids that of an earlier one.
@@ -22,12 +22,12 @@ pub(super) struct StreamSink {
 }
 
 impl StreamSink {
-    pub(super) const fn over(say: mpsc::UnboundedSender<Part>) -> Self {
+    pub(super) const fn new(say: mpsc::UnboundedSender<StreamPart>) -> Self {
         Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
     }
 
     /// Marks the current route as failed. Its output becomes void.
-    pub(super) fn broke_off(&self) {
+    pub(super) fn route_failed(&self) {
         if self.said.swap(false, Ordering::Relaxed) {
             self.void.store(true, Ordering::Relaxed);
         }
@@ -35,15 +35,15 @@ impl StreamSink {
 }
 
 impl DeltaListener for StreamSink {
-    fn said(&self, part: &str) {
+    fn on_delta(&self, part: &str) {
         if part.is_empty() {
             return;
         }
         // A closed receiver means that the run was stopped.
         if self.void.swap(false, Ordering::Relaxed) {
-            let _gone = self.say.send(Part::Again);
+            let _gone = self.say.send(StreamPart::Restart);
         }
         self.said.store(true, Ordering::Relaxed);
-        let _gone = self.say.send(Part::Said(part.to_owned()));
+        let _gone = self.say.send(StreamPart::Text(part.to_owned()));
     }
 }

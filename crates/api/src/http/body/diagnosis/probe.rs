@@ -1,7 +1,7 @@
 //! A deserializer that records problems and continues.
 
-use super::{FieldProblem, Diagnosis, Type, learn};
-use crate::http::shape::{DeserializeError, echoed, one_of};
+use super::{FieldProblem, Diagnosis, StructId, record_rule};
+use crate::http::deserialize_error::{DeserializeError, truncate_path, one_of};
 use fairway_domain::field_path::{push_index, push_member};
 use serde::{
     Deserializer,
@@ -18,17 +18,17 @@ const PLACEHOLDER_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The path of a value, linked from the inside out.
 #[derive(Clone, Copy)]
-pub(super) enum Step<'a> {
-    Body,
-    Member(&'a Step<'a>, &'a str),
-    Item(&'a Step<'a>, usize),
+pub(super) enum ValuePath<'a> {
+    Root,
+    Member(&'a ValuePath<'a>, &'a str),
+    Item(&'a ValuePath<'a>, usize),
 }
 
-impl Step<'_> {
+impl ValuePath<'_> {
     /// The field path.
     pub(super) fn path(&self) -> String {
         match self {
-            Self::Body => String::new(),
+            Self::Root => String::new(),
             Self::Member(around, name) => {
                 let mut path = around.path();
                 push_member(&mut path, name);
@@ -47,7 +47,7 @@ impl Step<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) value: Option<&'a Value>,
-    pub(super) at: &'a Step<'a>,
+    pub(super) at: &'a ValuePath<'a>,
     pub(super) notes: &'a Diagnosis,
 }
 
@@ -69,12 +69,12 @@ impl<'a> Probe<'a> {
     }
 
     /// A placeholder at the same path.
-    const fn stand_in(self) -> Self {
+    const fn placeholder(self) -> Self {
         Self { value: None, ..self }
     }
 
-    fn settled<V>(self, of: Option<Type>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
-        read.map_err(|error| learn(error, of, self))
+    fn settled<V>(self, of: Option<StructId>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
+        read.map_err(|error| record_rule(error, of, self))
     }
 
     /// Deserializes the value, and records a refusal by a rule of its type at this path.
@@ -83,11 +83,11 @@ impl<'a> Probe<'a> {
     }
 
     /// The value as the requested type; a mismatch is recorded.
-    fn fitting<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
+    fn value_as<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
         let value = self.value()?;
         let fits = fit(value);
         if fits.is_none() {
-            self.notes.wrong(self.at);
+            self.notes.add_invalid(self.at);
         }
         fits
     }
@@ -100,7 +100,7 @@ impl<'a> Probe<'a> {
             let whole = whole.or_else(|| format!("{}", float()?).parse().ok());
             whole.filter(|whole| (least..=greatest).contains(whole))
         };
-        self.fitting(fit).unwrap_or(1)
+        self.value_as(fit).unwrap_or(1)
     }
 }
 
@@ -133,7 +133,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let value = self.fitting(Value::as_bool).unwrap_or_default();
+        let value = self.value_as(Value::as_bool).unwrap_or_default();
         self.settled(None, visitor.visit_bool(value))
     }
 
@@ -153,19 +153,19 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let value = self.fitting(Value::as_f64).unwrap_or(1.0);
+        let value = self.value_as(Value::as_f64).unwrap_or(1.0);
         self.settled(None, visitor.visit_f64(value))
     }
 
     /// Identifiers are the only request types that ask for borrowed text.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let is_identifier = |text: &&str| text.len() == PLACEHOLDER_ID.len() && uuid::Uuid::try_parse(text).is_ok();
-        let text = self.fitting(|value| value.as_str().filter(is_identifier));
+        let text = self.value_as(|value| value.as_str().filter(is_identifier));
         self.settled(None, visitor.visit_str(text.unwrap_or(PLACEHOLDER_ID)))
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let text = self.fitting(Value::as_str).unwrap_or_default();
+        let text = self.value_as(Value::as_str).unwrap_or_default();
         self.settled(None, visitor.visit_str(text))
     }
 
@@ -183,12 +183,12 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let items = self.fitting(Value::as_array);
+        let items = self.value_as(Value::as_array);
         self.settled(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let members = self.fitting(Value::as_object);
+        let members = self.value_as(Value::as_object);
         self.settled(None, visitor.visit_map(Members::of(members, self, None)))
     }
 
@@ -198,7 +198,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
-        let members = self.fitting(Value::as_object);
+        let members = self.value_as(Value::as_object);
         let of = (name, fields.as_ptr().addr());
         self.settled(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
     }
@@ -211,7 +211,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     ) -> Result<V::Value, DeserializeError> {
         let known = |name: &str| variants.contains(&name);
         let variant = match self.value() {
-            Some(Value::String(name)) if known(name) => Some(Variant { name, content: self.stand_in() }),
+            Some(Value::String(name)) if known(name) => Some(Variant { name, content: self.placeholder() }),
             Some(Value::Object(members)) => {
                 let (mut members, one) = (members.iter(), members.len() == 1);
                 let first = members.next().filter(|(name, _)| one && known(name));
@@ -220,11 +220,11 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => None,
         };
         if variant.is_none() && self.value.is_some_and(Value::is_string) {
-            self.notes.add(|| FieldProblem::new(echoed(self.at.path()), "invalid", one_of(variants)));
+            self.notes.add(|| FieldProblem::new(truncate_path(self.at.path()), "invalid", one_of(variants)));
         } else if variant.is_none() && self.value.is_some() {
-            self.notes.wrong(self.at);
+            self.notes.add_invalid(self.at);
         }
-        let any = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.stand_in() };
+        let any = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.placeholder() };
         self.settled(None, visitor.visit_enum(variant.unwrap_or_else(any)))
     }
 
@@ -241,12 +241,12 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
 /// The items of an array.
 struct Items<'a> {
     items: std::iter::Enumerate<std::slice::Iter<'a, Value>>,
-    around: Probe<'a>,
+    parent: Probe<'a>,
 }
 
 impl<'a> Items<'a> {
-    fn of(items: &'a [Value], around: Probe<'a>) -> Self {
-        Self { items: items.iter().enumerate(), around }
+    fn of(items: &'a [Value], parent: Probe<'a>) -> Self {
+        Self { items: items.iter().enumerate(), parent }
     }
 }
 
@@ -255,8 +255,8 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, DeserializeError> {
         let Some((index, value)) = self.items.next() else { return Ok(None) };
-        let at = Step::Item(self.around.at, index);
-        Probe { value: Some(value), at: &at, notes: self.around.notes }.read(seed).map(Some)
+        let at = ValuePath::Item(self.parent.at, index);
+        Probe { value: Some(value), at: &at, notes: self.parent.notes }.read(seed).map(Some)
     }
 }
 
@@ -264,19 +264,19 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 struct Members<'a> {
     members: Option<serde_json::map::Iter<'a>>,
     required: Vec<&'static str>,
-    closed: Option<&'static [&'static str]>,
+    known_fields: Option<&'static [&'static str]>,
     next: Option<(&'a str, Option<&'a Value>)>,
-    around: Probe<'a>,
+    parent: Probe<'a>,
 }
 
 impl<'a> Members<'a> {
     fn of(
         members: Option<&'a Map<String, Value>>,
-        around: Probe<'a>,
-        of: Option<(Type, &'static [&'static str])>,
+        parent: Probe<'a>,
+        of: Option<(StructId, &'static [&'static str])>,
     ) -> Self {
-        let notes = around.notes;
-        let is_required = |of: Type, field| notes.required.borrow().contains(&(of, field));
+        let notes = parent.notes;
+        let is_required = |of: StructId, field| notes.required.borrow().contains(&(of, field));
         let is_absent = |field: &str| members.is_none_or(|members| !members.contains_key(field));
         let mut required = Vec::new();
         if let Some((of, fields)) = of {
@@ -285,23 +285,23 @@ impl<'a> Members<'a> {
             // A value of another type is already recorded as invalid.
             if members.is_some() {
                 for field in &required {
-                    notes.add(|| FieldProblem::missing(echoed(Step::Member(around.at, field).path())));
+                    notes.add(|| FieldProblem::missing(truncate_path(ValuePath::Member(parent.at, field).path())));
                 }
             }
         }
         required.reverse();
-        let closed = of.filter(|(of, _)| notes.closed.borrow().contains(of)).map(|(_, fields)| fields);
-        Self { members: members.map(Map::iter), required, closed, next: None, around }
+        let known_fields = of.filter(|(of, _)| notes.closed.borrow().contains(of)).map(|(_, fields)| fields);
+        Self { members: members.map(Map::iter), required, known_fields, next: None, parent }
     }
 
     fn advance(&mut self) -> Option<(&'a str, Option<&'a Value>)> {
         for (name, value) in self.members.as_mut()?.by_ref() {
-            if self.closed.is_none_or(|fields| fields.contains(&name.as_str())) {
+            if self.known_fields.is_none_or(|fields| fields.contains(&name.as_str())) {
                 return Some((name.as_str(), Some(value)));
             }
-            let (notes, at) = (self.around.notes, self.around.at);
+            let (notes, at) = (self.parent.notes, self.parent.at);
             notes.add(|| {
-                let path = echoed(Step::Member(at, name).path());
+                let path = truncate_path(ValuePath::Member(at, name).path());
                 FieldProblem::new(path, "unknown_field", "there is no such field")
             });
         }
@@ -321,8 +321,8 @@ impl<'de> MapAccess<'de> for Members<'_> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeserializeError> {
         let (name, value) = self.next.take().ok_or(DeserializeError::Invalid)?;
-        let at = Step::Member(self.around.at, name);
-        Probe { value, at: &at, notes: self.around.notes }.read(seed)
+        let at = ValuePath::Member(self.parent.at, name);
+        Probe { value, at: &at, notes: self.parent.notes }.read(seed)
     }
 }
 
@@ -344,8 +344,8 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
 
 impl Variant<'_> {
     /// Reads the content at the path of the variant.
-    fn inside<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, DeserializeError>) -> Result<V, DeserializeError> {
-        let at = Step::Member(self.content.at, self.name);
+    fn with_content<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, DeserializeError>) -> Result<V, DeserializeError> {
+        let at = ValuePath::Member(self.content.at, self.name);
         read(Probe { at: &at, ..self.content })
     }
 }
@@ -355,17 +355,17 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
 
     fn unit_variant(self) -> Result<(), DeserializeError> {
         if self.content.value.is_some_and(|value| !value.is_null()) {
-            self.content.notes.wrong(self.content.at);
+            self.content.notes.add_invalid(self.content.at);
         }
         Ok(())
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
-        self.inside(|probe| seed.deserialize(probe))
+        self.with_content(|probe| seed.deserialize(probe))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
-        self.inside(|probe| probe.deserialize_seq(visitor))
+        self.with_content(|probe| probe.deserialize_seq(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -373,6 +373,6 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
-        self.inside(|probe| probe.deserialize_struct("", fields, visitor))
+        self.with_content(|probe| probe.deserialize_struct("", fields, visitor))
     }
 }

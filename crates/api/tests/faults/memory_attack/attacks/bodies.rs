@@ -3,14 +3,14 @@
 use super::{
     super::{
         Random,
-        client::{Sent, begin, post, post_bytes, withhold},
+        client::{AttackRequest, send_raw, post, post_bytes, send_without_last_byte},
         tally::{Aim, Tally},
         target::Target,
     },
-    address, hold, send_at_once,
-    writing::{config, large_documents},
+    random_address, hold_connections, send_concurrently,
+    large_content::{large_model_config, large_documents},
 };
-use crate::remote::WORKSPACE;
+use crate::api_client::WORKSPACE;
 use serde_json::json;
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -21,20 +21,20 @@ const DENSE_BODY_AIM: Aim = Aim::at("dense body").refused_as(422, "validation_er
 pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     const CONNECTIONS: usize = 150;
     let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
-    let sent = post_bytes(target.echo.execute(), body.into_bytes()).aim(DENSE_BODY_AIM);
+    let sent = post_bytes(target.echo.execute_path(), body.into_bytes()).with_aim(DENSE_BODY_AIM);
     let many = CONNECTIONS * scale;
-    send_at_once(target, random, vec![sent; many], many).await
+    send_concurrently(target, random, vec![sent; many], many).await
 }
 
 /// Sends bodies whose `Content-Length` is one byte too large, each from its own address.
-async fn send_withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
-    let opened = sent.iter().map(|(from, sent)| withhold(*from, target.address, sent)).collect();
+async fn send_withheld(target: &Target, sent: &[(Ipv4Addr, AttackRequest)]) -> Tally {
+    let opened = sent.iter().map(|(from, sent)| send_without_last_byte(*from, target.address, sent)).collect();
     let mut tally = Tally::default();
-    for ((_, sent), bytes) in sent.iter().zip(hold(opened).await) {
+    for ((_, sent), bytes) in sent.iter().zip(hold_connections(opened).await) {
         match bytes {
             // No response: the server waits for the last byte.
             Some(bytes) if bytes.is_empty() => tally.count_connection(sent.aim.name, true),
-            bytes => tally.count(sent, &super::Received::of(&bytes.unwrap_or_default())),
+            bytes => tally.count(sent, &super::AttackResponse::parse(&bytes.unwrap_or_default())),
         }
     }
     tally
@@ -42,21 +42,21 @@ async fn send_withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
 
 pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let held = |name: &'static str| Aim::at(name).refused_as(503, "unavailable");
-    let large = post(format!("/v1/assets/{}/versions", target.config), &config(random));
+    let large = post(format!("/v1/assets/{}/versions", target.config), &large_model_config(random));
     let documents = post_bytes(
         format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base),
         large_documents(random, 90_000),
     );
-    let run = post(target.echo.execute(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
+    let run = post(target.echo.execute_path(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
     let unauthorized = Aim::at("withheld version without permission").refused_as(403, "forbidden");
     let bodies = [
-        large.clone().aim(held("withheld version")).actor("user:author"),
-        run.clone().aim(held("withheld run")).actor("user:viewer"),
-        documents.aim(held("withheld documents")).actor("user:author"),
-        large.aim(unauthorized).actor("user:viewer"),
-        run.aim(held("withheld anonymous run")).actor("anonymous"),
+        large.clone().with_aim(held("withheld version")).with_actor("user:author"),
+        run.clone().with_aim(held("withheld run")).with_actor("user:viewer"),
+        documents.with_aim(held("withheld documents")).with_actor("user:author"),
+        large.with_aim(unauthorized).with_actor("user:viewer"),
+        run.with_aim(held("withheld anonymous run")).with_actor("anonymous"),
     ];
-    let sent: Vec<_> = (0..60 * scale).map(|at| (address(random), bodies[at % bodies.len()].clone())).collect();
+    let sent: Vec<_> = (0..60 * scale).map(|at| (random_address(random), bodies[at % bodies.len()].clone())).collect();
     send_withheld(target, &sent).await
 }
 
@@ -67,9 +67,9 @@ pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, sc
     // other.
     for (name, bytes) in [("unfinished head", 12_000), ("endless head", 100_000)] {
         let head = format!("{begun}{}", "x".repeat(bytes));
-        let from: Vec<Ipv4Addr> = (0..100 * scale).map(|_| address(random)).collect();
-        let opened = from.into_iter().map(|from| begin(from, target.address, head.as_bytes())).collect();
-        for bytes in hold(opened).await {
+        let from: Vec<Ipv4Addr> = (0..100 * scale).map(|_| random_address(random)).collect();
+        let opened = from.into_iter().map(|from| send_raw(from, target.address, head.as_bytes())).collect();
+        for bytes in hold_connections(opened).await {
             tally.count_connection(name, bytes.as_ref().is_some_and(Vec::is_empty));
         }
     }
@@ -82,9 +82,9 @@ pub(super) async fn pipelined_requests(target: &Arc<Target>, random: &mut Random
     let large = small.replace("\r\n\r\n", &format!("\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000)));
     let mut tally = Tally::default();
     for (name, requests) in [("pipelined requests", small.repeat(4_000)), ("pipelined long heads", large.repeat(8))] {
-        let from: Vec<Ipv4Addr> = (0..50 * scale).map(|_| address(random)).collect();
-        let opened = from.into_iter().map(|from| begin(from, target.address, requests.as_bytes())).collect();
-        for bytes in hold(opened).await {
+        let from: Vec<Ipv4Addr> = (0..50 * scale).map(|_| random_address(random)).collect();
+        let opened = from.into_iter().map(|from| send_raw(from, target.address, requests.as_bytes())).collect();
+        for bytes in hold_connections(opened).await {
             tally.count_connection(name, bytes.is_some_and(|bytes| bytes.starts_with(b"HTTP/1.1 200")));
         }
     }

@@ -3,11 +3,11 @@
 use super::{
     super::{
         Random,
-        client::{Sent, get, post},
+        client::{AttackRequest, get, post},
         tally::{Aim, Tally},
-        target::{Target, Workload},
+        target::{Target, ActiveWorkload},
     },
-    name, send_all, send_at_once, send_one,
+    random_name, send_all, send_concurrently, send_one,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ const TICKET_BYTES: usize = 1_000_000;
 /// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
 /// the next attack.
 async fn send_runs(
-    (target, workload): (&Arc<Target>, &Workload),
+    (target, workload): (&Arc<Target>, &ActiveWorkload),
     random: &mut Random,
     scale: usize,
     (sync, queued): (Aim, Aim),
 ) -> Tally {
-    let mut sent: Vec<Sent> = Vec::new();
-    for path in [workload.execute(), format!("{}?mode=async", workload.execute())] {
+    let mut sent: Vec<AttackRequest> = Vec::new();
+    for path in [workload.execute_path(), format!("{}?mode=async", workload.execute_path())] {
         let aim = if path.ends_with("async") { queued } else { sync };
         for _ in 0..30 * scale {
-            let ticket = name(random).repeat(TICKET_BYTES / 17);
+            let ticket = random_name(random).repeat(TICKET_BYTES / 17);
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-            sent.push(post(path.as_str(), &body).actor("user:operator").aim(aim));
+            sent.push(post(path.as_str(), &body).with_actor("user:operator").with_aim(aim));
         }
     }
     send_all(target, random, sent).await
@@ -54,14 +54,14 @@ pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, sca
     let mut tally = Tally::default();
     let mut reads = Vec::new();
     for _ in 0..RUNS_TO_READ {
-        let ticket = name(random).repeat(TICKET_BYTES / 17);
+        let ticket = random_name(random).repeat(TICKET_BYTES / 17);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        let run = post(target.copying.execute(), &body).actor("user:operator").aim(Aim::at("run to read"));
-        let Some(run) = send_one(target, &mut tally, run).await.id("execution_id") else { continue };
+        let run = post(target.copying.execute_path(), &body).with_actor("user:operator").with_aim(Aim::at("run to read"));
+        let Some(run) = send_one(target, &mut tally, run).await.json_id("execution_id") else { continue };
         let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
-        let read = get(format!("/v1/executions/{run}")).actor("user:operator").aim(aim);
+        let read = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);
         reads.extend(std::iter::repeat_n(read, READERS_PER_RUN * scale));
     }
-    tally.add(send_at_once(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
+    tally.add(send_concurrently(target, random, reads, RUNS_TO_READ * READERS_PER_RUN).await);
     tally
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Maximum depth of a schema with its references followed; the compiler and the validator recurse.
 pub(super) const MAX_DEPTH: usize = 128;
 /// Maximum length of a pattern, in bytes.
-pub(super) const MAX_PATTERN: usize = 512;
+pub(super) const MAX_PATTERN_BYTES: usize = 512;
 /// Estimated memory of one compiled schema node, in bytes.
 const COMPILED_NODE_BYTES: u64 = 512;
 /// Extra evaluations of `multipleOf`: the validator divides exact fractions.
@@ -47,7 +47,7 @@ pub(super) struct Cost {
     pub(super) check: Evaluations,
     /// Extra evaluations that determine which members and items the schema evaluates. An enclosing
     /// `unevaluatedProperties` triggers them, so nested ones multiply. Size alone therefore does not bound the time.
-    marking: Evaluations,
+    unevaluated: Evaluations,
 }
 
 impl Cost {
@@ -56,9 +56,9 @@ impl Cost {
         self.size.saturating_mul(COMPILED_NODE_BYTES).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
     }
 
-    const fn of_one(nodes: u64, (patterns, weight): (u64, u64)) -> Self {
+    const fn of_node(nodes: u64, (patterns, weight): (u64, u64)) -> Self {
         let own = Evaluations { nodes, patterns: weight };
-        Self { size: 1, patterns, depth: 1, check: own, marking: own }
+        Self { size: 1, patterns, depth: 1, check: own, unevaluated: own }
     }
 
     /// Adds a subschema that applies to other values: members, items, names.
@@ -72,7 +72,7 @@ impl Cost {
     /// Adds a subschema that applies to the same value.
     fn add_in_place(&mut self, part: Self) {
         self.add(part);
-        self.marking = self.marking.plus(part.check).plus(part.marking);
+        self.unevaluated = self.unevaluated.plus(part.check).plus(part.unevaluated);
     }
 }
 
@@ -94,35 +94,35 @@ impl<'s> Meter<'s> {
             return Err(EmbeddedRefusal::TooLarge);
         }
         match node {
-            Value::Object(members) => self.object(members, node, above),
+            Value::Object(members) => self.measure_object(members, node, above),
             Value::Array(items) => self.measure_in_place(items.iter(), above),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_one(1, (0, 0))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_node(1, (0, 0))),
         }
     }
 
-    fn object(
+    fn measure_object(
         &mut self,
         members: &'s Map<String, Value>,
         node: &'s Value,
         above: usize,
     ) -> Result<Cost, EmbeddedRefusal> {
         let division = if members.contains_key("multipleOf") { DIVISION_EVALUATIONS } else { 0 };
-        let mut whole = Cost::of_one(1 + division, patterns(node)?);
+        let mut whole = Cost::of_node(1 + division, measure_patterns(node)?);
         let mut has_unevaluated = false;
         for (key, member) in members {
             // A property of this name has an object as its value and is not a keyword.
             if FORBIDDEN_KEYWORDS.contains(&key.as_str()) && !member.is_object() {
-                return Err(EmbeddedRefusal::Outside);
+                return Err(EmbeddedRefusal::ExternalReference);
             }
             let part = match (key.as_str(), member) {
-                ("$ref", Value::String(target)) => self.target(target, above + 1)?,
+                ("$ref", Value::String(target)) => self.measure_target(target, above + 1)?,
                 ("dependentSchemas", Value::Object(dependent)) => self.measure_in_place(dependent.values(), above + 1)?,
                 _ => self.measure(member, above + 1)?,
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
                 has_unevaluated = true;
                 // It runs once by itself and once for every enclosing `unevaluated*` keyword.
-                whole.marking = whole.marking.plus(part.check);
+                whole.unevaluated = whole.unevaluated.plus(part.check);
             }
             if IN_PLACE_APPLICATORS.contains(&key.as_str()) || key == "dependentSchemas" {
                 whole.add_in_place(part);
@@ -131,7 +131,7 @@ impl<'s> Meter<'s> {
             }
         }
         if has_unevaluated {
-            whole.check = whole.check.plus(whole.marking);
+            whole.check = whole.check.plus(whole.unevaluated);
         }
         Ok(whole)
     }
@@ -141,22 +141,22 @@ impl<'s> Meter<'s> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut whole = Cost::of_one(1, (0, 0));
+        let mut whole = Cost::of_node(1, (0, 0));
         for schema in schemas {
             whole.add_in_place(self.measure(schema, above + 1)?);
         }
         Ok(whole)
     }
 
-    fn target(&mut self, reference: &'s str, above: usize) -> Result<Cost, EmbeddedRefusal> {
+    fn measure_target(&mut self, reference: &'s str, above: usize) -> Result<Cost, EmbeddedRefusal> {
         match self.targets.get(reference) {
             Some(Some(known)) if above + known.depth > MAX_DEPTH => return Err(EmbeddedRefusal::TooLarge),
             Some(Some(known)) => return Ok(*known),
             Some(None) => return Err(EmbeddedRefusal::Recursive),
             None => {}
         }
-        let pointer = reference.strip_prefix('#').ok_or(EmbeddedRefusal::Outside)?;
-        let node = self.root.pointer(pointer).ok_or(EmbeddedRefusal::Outside)?;
+        let pointer = reference.strip_prefix('#').ok_or(EmbeddedRefusal::ExternalReference)?;
+        let node = self.root.pointer(pointer).ok_or(EmbeddedRefusal::ExternalReference)?;
         self.targets.insert(reference, None);
         let cost = self.measure(node, above)?;
         self.targets.insert(reference, Some(cost));
@@ -165,12 +165,12 @@ impl<'s> Meter<'s> {
 }
 
 /// Number of patterns that a node itself contains, and their evaluations for one byte.
-fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
+fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     let one = node.get("pattern").and_then(Value::as_str);
     let many = node.get("patternProperties").and_then(Value::as_object);
     let (mut count, mut weight) = (0_u64, 0_u64);
     for pattern in one.into_iter().chain(many.into_iter().flat_map(|many| many.keys().map(String::as_str))) {
-        if pattern.len() > MAX_PATTERN {
+        if pattern.len() > MAX_PATTERN_BYTES {
             return Err(EmbeddedRefusal::TooLarge);
         }
         count = count.saturating_add(1);
@@ -202,18 +202,18 @@ impl ValueSize {
             weight.values = weight.values.saturating_add(1);
             match value {
                 Value::Object(members) => {
-                    members.keys().for_each(|name| weight.take(name));
+                    members.keys().for_each(|name| weight.add_text(name));
                     pending.extend(members.values());
                 }
                 Value::Array(items) => pending.extend(items),
-                Value::String(text) => weight.take(text),
+                Value::String(text) => weight.add_text(text),
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
             }
         }
         weight
     }
 
-    fn take(&mut self, text: &str) {
+    fn add_text(&mut self, text: &str) {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
     }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 /// The validator's own errors, converted to problems.
 fn validator_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
-    let errors = schema.validator.iter_errors(value).flat_map(|error| stated(&error, ""));
+    let errors = schema.validator.iter_errors(value).flat_map(|error| to_problems(&error, ""));
     errors.map(|problem| (problem.pointer, problem.code)).collect()
 }
 
 fn part_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
-    schema.problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
+    schema.find_problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
 }
 
 /// A keyword that no part handles would fail the whole without an explanation.
@@ -20,9 +20,9 @@ fn every_schema_keyword_belongs_to_a_part() {
         let Value::Object(keywords) = schema else { return };
         for (keyword, operand) in keywords {
             let is_annotation = matches!(keyword.as_str(), "$schema" | "title" | "description" | "default");
-            let is_known = OWN.contains(&keyword.as_str()) || SUBSCHEMA_KEYWORDS.contains(&keyword.as_str());
+            let is_known = OWN_KEYWORDS.contains(&keyword.as_str()) || SUBSCHEMA_KEYWORDS.contains(&keyword.as_str());
             assert!(is_annotation || is_known || keyword.starts_with("x-"), "{path}/{keyword}");
-            let is_beside_reference = keywords.contains_key("$ref") && OWN.contains(&keyword.as_str());
+            let is_beside_reference = keywords.contains_key("$ref") && OWN_KEYWORDS.contains(&keyword.as_str());
             assert!(!is_beside_reference, "{path}/{keyword} is a sibling of a reference, which leads to another part");
             match keyword.as_str() {
                 "properties" | "$defs" => {
@@ -43,9 +43,9 @@ fn every_schema_keyword_belongs_to_a_part() {
 
 #[test]
 fn reports_at_most_one_hundred_problems() {
-    let schema = PublishedSchema::of(r#"{"items": {"items": {"type": "string"}}, "type": "array"}"#).unwrap();
+    let schema = PublishedSchema::compile(r#"{"items": {"items": {"type": "string"}}, "type": "array"}"#).unwrap();
     let all = json!(vec![json!(vec![0; 1_000]); 50]);
-    let problems = schema.problems(&all);
+    let problems = schema.find_problems(&all);
     assert_eq!(problems.len(), MAX_PROBLEMS);
     assert_eq!((problems[0].pointer.as_str(), problems[99].pointer.as_str()), ("/0/0", "/0/99"));
     assert_eq!(problems[0].code, "wrong_type");

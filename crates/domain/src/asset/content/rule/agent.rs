@@ -1,21 +1,21 @@
 //! Rules of agents, skills, memory and harnesses.
 
-use super::{Violation, Findings, items, text, truth};
+use super::{Violation, Violations, list_items, text_field, is_true};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Executable files require a sandbox profile.
-pub(super) fn skill(content: &Value, findings: &mut Findings) {
-    for (index, file) in items(content, "files") {
-        if text(file, "path").is_some_and(|path| path.split('/').any(is_device_name)) {
+pub(super) fn check_skill(content: &Value, findings: &mut Violations) {
+    for (index, file) in list_items(content, "files") {
+        if text_field(file, "path").is_some_and(|path| path.split('/').any(is_device_name)) {
             findings.add(format!("/files/{index}/path"), Violation::DeviceName);
         }
     }
     if content.get("sandbox_profile_ref").is_some() {
         return;
     }
-    for (index, file) in items(content, "files") {
-        if truth(file, "executable") {
+    for (index, file) in list_items(content, "files") {
+        if is_true(file, "executable") {
             findings.add(format!("/files/{index}/executable"), Violation::SandboxProfileRequired);
         }
     }
@@ -29,26 +29,26 @@ fn is_device_name(name: &str) -> bool {
         || stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT")).is_some_and(numbered)
 }
 
-pub(super) fn agent(content: &Value, findings: &mut Findings) {
-    findings.one_of(content, "", ("instructions", "prompt_ref"));
+pub(super) fn check_agent(content: &Value, findings: &mut Violations) {
+    findings.require_one_of(content, "", ("instructions", "prompt_ref"));
 }
 
-pub(super) fn memory(content: &Value, findings: &mut Findings) {
-    match text(content, "type") {
-        Some("blocks") => findings.need(content, "", "blocks"),
+pub(super) fn check_memory(content: &Value, findings: &mut Violations) {
+    match text_field(content, "type") {
+        Some("blocks") => findings.require(content, "", "blocks"),
         Some(_) => findings.forbid(content, "", "blocks"),
         None => {}
     }
 }
 
-pub(super) fn harness(content: &Value, findings: &mut Findings) {
+pub(super) fn check_harness(content: &Value, findings: &mut Violations) {
     if let Some(entry) = content.get("entry") {
-        findings.one_of(entry, "/entry", ("flow_ref", "agent_ref"));
+        findings.require_one_of(entry, "/entry", ("flow_ref", "agent_ref"));
     }
     let Some(permissions) = content.get("permissions") else { return };
     let mut listed = BTreeSet::new();
     for list in ["deny", "ask", "allow"] {
-        for (index, tool) in items(permissions, list) {
+        for (index, tool) in list_items(permissions, list) {
             if tool.as_str().is_some_and(|name| !listed.insert(name)) {
                 findings.add(format!("/permissions/{list}/{index}"), Violation::Contradiction);
             }

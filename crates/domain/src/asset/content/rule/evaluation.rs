@@ -1,25 +1,25 @@
 //! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
-use super::{Violation, CompileMode, Findings, carried::Carried, items, text};
+use super::{Violation, CompileMode, Violations, annotations::AnnotationRules, list_items, text_field};
 use serde_json::Value;
 
 /// Assertions that a model decides.
 const MODEL_ASSERTIONS: [&str; 6] =
     ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
 
-pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findings) {
+pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violations) {
     if let Some(dataset) = content.get("dataset") {
-        findings.one_of(dataset, "/dataset", ("items", "ref"));
+        findings.require_one_of(dataset, "/dataset", ("items", "ref"));
         if dataset.get("ref").is_some() {
-            findings.need(dataset, "/dataset", "sha256");
+            findings.require(dataset, "/dataset", "sha256");
         }
     }
-    let mut carried = Carried::new(compile);
+    let mut carried = AnnotationRules::new(compile);
     let mut count = 0_usize;
     for list in ["assertions", "default_assertions"] {
-        for (index, assertion) in items(content, list) {
+        for (index, assertion) in list_items(content, list) {
             count += 1;
-            self::assertion(content, assertion, &format!("/{list}/{index}"), &mut carried, findings);
+            self::check_assertion(content, assertion, &format!("/{list}/{index}"), &mut carried, findings);
         }
     }
     if count == 0 {
@@ -27,18 +27,18 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findin
     }
 }
 
-fn assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut Carried, findings: &mut Findings) {
-    let Some(kind) = text(assertion, "type") else { return };
+fn check_assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut AnnotationRules, findings: &mut Violations) {
+    let Some(kind) = text_field(assertion, "type") else { return };
     let value = assertion.get("value");
     let at = format!("{pointer}/value");
     match kind.strip_prefix("not-").unwrap_or(kind) {
         "regex" => match value.and_then(Value::as_str) {
-            Some(pattern) => carried.pattern(pattern, &at, findings),
+            Some(pattern) => carried.check_pattern(pattern, &at, findings),
             None => findings.add(at, Violation::MissingField),
         },
         "is-json" | "contains-json" => {
             if let Some(schema) = value {
-                carried.schema(schema, &at, findings);
+                carried.check_schema(schema, &at, findings);
             }
         }
         judged if MODEL_ASSERTIONS.contains(&judged) && content.get("judge").is_none() => {

@@ -1,6 +1,6 @@
 //! Rules of guardrails: each detector has the parameter that it requires, and none that it would ignore.
 
-use super::{Violation, CompileMode, Findings, items, text};
+use super::{Violation, CompileMode, Violations, list_items, text_field};
 use crate::asset::content::schema;
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 const PARAMETERS: [(&str, &str); 4] =
     [("pii", "entities"), ("regex", "pattern"), ("max_length", "max_length"), ("json_schema", "schema")];
 
-pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findings) {
-    for (index, guardrail) in items(content, "guardrails") {
+pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violations) {
+    for (index, guardrail) in list_items(content, "guardrails") {
         let pointer = format!("/guardrails/{index}");
-        let Some(detector) = text(guardrail, "detector") else { continue };
+        let Some(detector) = text_field(guardrail, "detector") else { continue };
         if !PARAMETERS.iter().any(|(name, _)| *name == detector) {
             continue;
         }
@@ -19,15 +19,15 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findin
             match (name == detector, parameter) {
                 // Without the list every entity type counts.
                 (true, "entities") => {}
-                (true, _) => findings.need(guardrail, &pointer, parameter),
+                (true, _) => findings.require(guardrail, &pointer, parameter),
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),
             }
         }
-        let is_refused = |pattern: &str| compile == CompileMode::Yes && schema::linear(pattern).is_none();
-        if text(guardrail, "pattern").is_some_and(is_refused) {
+        let is_refused = |pattern: &str| compile == CompileMode::Yes && schema::compile_linear(pattern).is_none();
+        if text_field(guardrail, "pattern").is_some_and(is_refused) {
             findings.add(format!("{pointer}/pattern"), Violation::PatternNotLinear);
         }
-        if detector == "json_schema" && text(guardrail, "action") == Some("mask") {
+        if detector == "json_schema" && text_field(guardrail, "action") == Some("mask") {
             findings.add(format!("{pointer}/action"), Violation::NotAllowedHere);
         }
     }

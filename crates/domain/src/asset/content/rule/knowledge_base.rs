@@ -1,15 +1,15 @@
 //! Rules of knowledge bases: the source and the access contract must be consistent.
 
-use super::{Violation, Findings, text, truth};
+use super::{Violation, Violations, text_field, is_true};
 use crate::time::Timestamp;
 use serde_json::Value;
 
-pub(super) fn check(content: &Value, findings: &mut Findings) {
-    match text(content, "source_type") {
-        Some("artifact") => findings.need(content, "", "source_ref"),
+pub(super) fn check(content: &Value, findings: &mut Violations) {
+    match text_field(content, "source_type") {
+        Some("artifact") => findings.require(content, "", "source_ref"),
         Some("http") => match content.get("source_ref") {
-            None => findings.need(content, "", "source_ref"),
-            Some(address) if !address.as_str().is_some_and(super::outward::is_address) => {
+            None => findings.require(content, "", "source_ref"),
+            Some(address) if !address.as_str().is_some_and(super::external::is_address) => {
                 findings.add("/source_ref", Violation::AddressExpected);
             }
             Some(_) => {}
@@ -22,10 +22,10 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
 }
 
 /// `revoked_at` must be a valid time, and present exactly when the contract is revoked.
-fn check_revocation(contract: &Value, findings: &mut Findings) {
+fn check_revocation(contract: &Value, findings: &mut Violations) {
     let pointer = "/access_contract/revoked_at";
     let at = contract.get("revoked_at").filter(|at| !at.is_null());
-    if at.is_some() != truth(contract, "revoked") {
+    if at.is_some() != is_true(contract, "revoked") {
         findings.add(pointer, Violation::RevokedAtMismatch);
     }
     if let Some(at) = at.filter(|at| at.is_string())

@@ -61,7 +61,7 @@ fn write_value(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
 }
 
 /// The example of a kind, with numbers added where the kind permits them and the example has none.
-pub(super) fn numbered(kind: AssetKind) -> Value {
+pub(super) fn example_with_numbers(kind: AssetKind) -> Value {
     let mut content: Value = serde_json::from_str(example(kind)).unwrap();
     if kind == AssetKind::OrchestrationFlow {
         content["steps"][1]["type"] = json!("agent");
@@ -82,7 +82,7 @@ proptest::proptest! {
     #[test]
     fn checksum_ignores_number_spelling(ways in proptest::collection::vec(0_u8..5, 64)) {
         for kind in AssetKind::ALL {
-            let content = numbered(kind);
+            let content = example_with_numbers(kind);
             let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
             let text = write_value(&content, &mut ways.iter().copied().cycle());
             let other: Value = serde_json::from_str(&text).unwrap();

@@ -1,0 +1,175 @@
+//! Chunking of texts: by length, at sentence boundaries, or at headings.
+//!
+//! A text is split into its smallest parts once, the tokens of each part are counted once, and parts are merged
+//! while they fit. The time is linear in the text length.
+//!
+//! Tokens are those of `cl100k_base`, whose vocabulary is embedded in the program. Other models count slightly
+//! differently, which is exact enough for a chunk length.
+
+use fairway_domain::knowledge::{
+    ChunkStrategy, Chunking,
+    ports::{ChunkRange, Chunker},
+};
+use pulldown_cmark::{Event, Parser, Tag};
+use std::{ops::Range, sync::LazyLock};
+use tiktoken_rs::{CoreBPE, cl100k_base};
+use unicode_segmentation::UnicodeSegmentation as _;
+
+/// Loaded with the first text: most processes never split one.
+static TOKENIZER: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
+
+/// Approximate bytes per token of English text.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The number of tokens of a text.
+fn count_tokens(text: &str) -> usize {
+    match &*TOKENIZER {
+        Some(vocabulary) => vocabulary.count_ordinary(text),
+        None => text.len().div_ceil(BYTES_PER_TOKEN),
+    }
+}
+
+/// Splits texts into chunks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextSplitter;
+
+impl Chunker for TextSplitter {
+    fn split(&self, text: &str, how: Chunking) -> Vec<ChunkRange> {
+        let mut packing = ChunkBuilder::of(text, how.chunk_tokens);
+        match how.strategy {
+            ChunkStrategy::Fixed => packing.add_words(0..text.len()),
+            ChunkStrategy::Sentence => packing.add_sentences(0..text.len()),
+            ChunkStrategy::Heading => {
+                for section in sections(text) {
+                    packing.add_sentences(section);
+                    packing.close();
+                }
+            }
+        }
+        packing.finish()
+    }
+}
+
+/// The sections of a text that begin with a Markdown heading.
+fn sections(text: &str) -> Vec<Range<usize>> {
+    let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
+    let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
+    let begins = headings.map(|(_, place)| place.start);
+    let mut sections = Vec::new();
+    let mut from = 0;
+    for begin in begins.chain([text.len()]).filter(|begin| *begin > 0) {
+        sections.push(from..begin);
+        from = begin;
+    }
+    sections
+}
+
+/// Merges consecutive parts of a text into chunks.
+struct ChunkBuilder<'t> {
+    text: &'t str,
+    most: usize,
+    pieces: Vec<ChunkRange>,
+    /// The chunk in progress, with the sum of its parts' tokens.
+    open: Range<usize>,
+    size: usize,
+}
+
+impl<'t> ChunkBuilder<'t> {
+    fn of(text: &'t str, most: u32) -> Self {
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+        Self { text, most, pieces: Vec::new(), open: 0..0, size: 0 }
+    }
+
+    fn text_of(&self, place: &Range<usize>) -> &'t str {
+        self.text.get(place.clone()).unwrap_or_default()
+    }
+
+    /// Adds sentences by the rules of Unicode (UAX 29). A sentence longer than a chunk is split into words.
+    fn add_sentences(&mut self, place: Range<usize>) {
+        for (at, sentence) in self.text_of(&place).split_sentence_bound_indices() {
+            let from = place.start.saturating_add(at);
+            let sentence = from..from.saturating_add(sentence.len());
+            let size = count_tokens(self.text_of(&sentence));
+            if size > self.most {
+                self.close();
+                self.add_words(sentence);
+                self.close();
+            } else {
+                self.add(sentence, size);
+            }
+        }
+    }
+
+    /// Adds words with their preceding whitespace, as in tokens. A word longer than a chunk is cut.
+    fn add_words(&mut self, place: Range<usize>) {
+        let (mut from, mut in_word) = (place.start, false);
+        for (at, character) in self.text_of(&place).char_indices() {
+            let at = place.start.saturating_add(at);
+            if character.is_whitespace() && in_word {
+                self.add_word(from..at);
+                from = at;
+            }
+            in_word = !character.is_whitespace();
+        }
+        self.add_word(from..place.end);
+    }
+
+    fn add_word(&mut self, place: Range<usize>) {
+        let size = count_tokens(self.text_of(&place));
+        if size <= self.most {
+            self.add(place, size);
+            return;
+        }
+        self.close();
+        let mut from = place.start;
+        while from < place.end {
+            let mut length = self.most.saturating_mul(BYTES_PER_TOKEN);
+            let part = loop {
+                let rest = self.text_of(&(from..place.end));
+                let end = rest.ceil_char_boundary(length.max(1).min(rest.len()));
+                let part = from..from.saturating_add(end);
+                if length <= 1 || count_tokens(self.text_of(&part)) <= self.most {
+                    break part;
+                }
+                length /= 2;
+            };
+            from = part.end;
+            let size = count_tokens(self.text_of(&part));
+            self.add(part, size);
+            self.close();
+        }
+    }
+
+    /// Merged parts never have more tokens than their sum: a part begins at a token boundary.
+    fn add(&mut self, place: Range<usize>, size: usize) {
+        if self.size > 0 && self.size.saturating_add(size) > self.most {
+            self.close();
+        }
+        if self.size == 0 {
+            self.open = place.start..place.start;
+        }
+        self.open.end = place.end;
+        self.size = self.size.saturating_add(size);
+    }
+
+    /// Closes the chunk, without surrounding whitespace.
+    fn close(&mut self) {
+        self.size = 0;
+        let text = self.text_of(&self.open);
+        let start = self.open.start.saturating_add(text.len().saturating_sub(text.trim_start().len()));
+        let trimmed = text.trim();
+        self.open = 0..0;
+        if !trimmed.is_empty() {
+            let tokens = u32::try_from(count_tokens(trimmed)).unwrap_or(u32::MAX);
+            self.pieces.push(ChunkRange { start, end: start.saturating_add(trimmed.len()), tokens });
+        }
+    }
+
+    fn finish(mut self) -> Vec<ChunkRange> {
+        self.close();
+        self.pieces
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Fetches document texts over HTTP, through the egress guard.
+
+use async_trait::async_trait;
+use fairway_domain::knowledge::ports::{FetchError, DocumentFetcher};
+use fairway_egress::{EgressRequest, EgressError, Guard, Limits, Method, header};
+use std::time::Duration;
+
+/// Timeout for one document.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Accepted content types, as prefixes.
+const TEXT_TYPES: [&str; 4] = ["text/", "application/json", "application/xml", "application/yaml"];
+
+/// A fetcher that sends requests through the egress guard.
+#[derive(Clone, Debug)]
+pub struct GuardedFetcher {
+    guard: Guard,
+}
+
+impl GuardedFetcher {
+    /// A fetcher with this guard.
+    #[must_use]
+    pub const fn new(guard: Guard) -> Self {
+        Self { guard }
+    }
+}
+
+/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
+fn fetch_error(error: EgressError) -> FetchError {
+    tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document");
+    match error {
+        EgressError::Refused(_) => FetchError::Forbidden,
+        EgressError::TooLong => FetchError::TooLong,
+        EgressError::Unresolved
+        | EgressError::Unreachable
+        | EgressError::TimedOut
+        | EgressError::Redirected
+        | EgressError::Encoded
+        | EgressError::Incomplete => FetchError::NoText,
+    }
+}
+
+#[async_trait]
+impl DocumentFetcher for GuardedFetcher {
+    async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError> {
+        let endpoint = self.guard.endpoint(address, Limits { timeout: TIMEOUT, max_body: most }).map_err(fetch_error)?;
+        let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
+        let call = EgressRequest {
+            method: Method::GET,
+            path: String::new(),
+            headers: header::HeaderMap::from_iter([(header::ACCEPT, accept)]),
+            body: Vec::new().into(),
+        };
+        let answer = endpoint.send(call).await.map_err(fetch_error)?;
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.to_ascii_lowercase();
+        if !answer.status().is_success() || !TEXT_TYPES.iter().any(|text| kind.starts_with(text)) {
+            return Err(FetchError::NoText);
+        }
+        let whole = answer.read_all().await.map_err(fetch_error)?;
+        String::from_utf8(whole.into()).map_err(|_| FetchError::NoText)
+    }
+}

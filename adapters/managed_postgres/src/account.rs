@@ -1,0 +1,114 @@
+//! The operating system account of the server's programs.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::unistd::{User, geteuid};
+
+/// The account that runs PostgreSQL: the caller's, or an unprivileged one if the caller is root.
+///
+/// PostgreSQL refuses to run as root.
+#[derive(Debug, Clone)]
+pub(crate) enum Account {
+    /// The caller's account; no ownership changes.
+    Caller,
+    /// An unprivileged account, by its ids.
+    Unprivileged { uid: u32, gid: u32 },
+}
+
+/// The machine has no unprivileged account for root to use.
+#[derive(Debug, thiserror::Error)]
+#[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
+pub(crate) struct NoAccount;
+
+impl Account {
+    /// Chooses the account: the caller, or as root `postgres`, else `nobody`.
+    pub(crate) fn choose() -> Result<Account, NoAccount> {
+        if !geteuid().is_root() {
+            return Ok(Account::Caller);
+        }
+        ["postgres", "nobody"]
+            .into_iter()
+            .filter_map(|name| User::from_name(name).ok().flatten())
+            .find(|user| !user.uid.is_root())
+            .map(|user| Account::Unprivileged { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+            .ok_or(NoAccount)
+    }
+
+    /// Runs `command` under this account. The standard library clears the supplementary groups.
+    pub(crate) fn apply(&self, command: &mut Command) {
+        match self {
+            Account::Caller => {}
+            Account::Unprivileged { uid, gid } => {
+                command.uid(*uid).gid(*gid);
+            }
+        }
+    }
+
+    /// Makes this account the owner of `path`.
+    pub(crate) fn take_ownership(&self, path: &Path) -> std::io::Result<()> {
+        match self {
+            Account::Caller => Ok(()),
+            Account::Unprivileged { uid, gid } => chown(path, Some(*uid), Some(*gid)),
+        }
+    }
+
+    /// Whether this account may enter `directory` and all its parents.
+    ///
+    /// The caller's account is assumed to: otherwise the following error is more precise.
+    pub(crate) fn can_enter(&self, directory: &Path) -> bool {
+        match self {
+            Account::Caller => true,
+            Account::Unprivileged { uid, gid } => match directory.canonicalize() {
+                Ok(real) => real.ancestors().all(|folder| {
+                    folder.metadata().is_ok_and(|metadata| metadata.is_dir() && may_enter(&metadata, *uid, *gid))
+                }),
+                Err(_) => false,
+            },
+        }
+    }
+}
+
+/// Whether the permission bits let this user and group enter a folder, as the kernel evaluates them.
+fn may_enter(metadata: &Metadata, uid: u32, gid: u32) -> bool {
+    let mode = metadata.permissions().mode();
+    let bit = if metadata.uid() == uid {
+        0o100
+    } else if metadata.gid() == gid {
+        0o010
+    } else {
+        0o001
+    };
+    mode & bit != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, set_permissions};
+
+    use super::*;
+
+    #[test]
+    fn closed_folder_admits_only_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let metadata = folder.path().metadata().unwrap();
+        assert!(may_enter(&metadata, metadata.uid(), metadata.gid()));
+        assert!(!may_enter(&metadata, metadata.uid() + 1, metadata.gid() + 1));
+    }
+
+    #[test]
+    fn folder_below_a_closed_one_cannot_be_entered() {
+        let closed = tempfile::tempdir().unwrap();
+        let below = closed.path().join("below");
+        create_dir(&below).unwrap();
+        set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
+        let stranger = Account::Unprivileged { uid: u32::MAX - 7, gid: u32::MAX - 7 };
+        assert!(!stranger.can_enter(&below));
+        set_permissions(closed.path(), Permissions::from_mode(0o711)).unwrap();
+        assert!(stranger.can_enter(&below));
+    }
+}

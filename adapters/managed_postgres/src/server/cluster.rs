@@ -1,0 +1,250 @@
+//! The files of one server: data, password, log, and the lock of its owner.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{Durability, Options, SUPERUSER, StartError};
+use crate::account::Account;
+use crate::state;
+
+/// The directory of one server. This process owns it while the value lives.
+pub(crate) struct Cluster {
+    home: PathBuf,
+    data: PathBuf,
+    account: Account,
+    durability: Durability,
+    password: Option<String>,
+    /// INVARIANT: locked while the server may run. The kernel releases it whenever the process ends.
+    _lock: File,
+}
+
+impl Cluster {
+    /// Locks the directory, and creates a cluster if there is none.
+    pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
+        let home =
+            state::enterable_directory(&options.data_dir, &account).map_err(StartError::io("preparing the data directory"))?;
+        let data = home.join("cluster");
+        let lock = lock(&home)?;
+        let mut cluster = Cluster { home, data, account, durability: options.durability, password: None, _lock: lock };
+        let made = cluster_version(&cluster.data).map_err(StartError::io("reading the version of the data"))?;
+        match (made, cluster.durability) {
+            (None, _) => cluster.create(options)?,
+            (Some(_), Durability::Temporary) => return Err(StartError::NotEmpty(cluster.home)),
+            (Some(major), Durability::Default) if major != options.binaries.major() => {
+                let programs = options.binaries.major();
+                return Err(StartError::OtherMajor { path: cluster.home, written_by: major, programs });
+            }
+            (Some(_), Durability::Default) => {
+                cluster.password = Some(password(&cluster.home)?);
+            }
+        }
+        Ok(cluster)
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// PostgreSQL's data directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.data
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.home.join("log")
+    }
+
+    fn password_file(&self) -> PathBuf {
+        password_file(&self.home)
+    }
+
+    /// Creates a log file; that of the previous start is kept as `log.before`.
+    pub(crate) fn new_log(&self) -> io::Result<File> {
+        let path = self.log_file();
+        match fs::rename(&path, self.home.join("log.before")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
+    }
+
+    /// Creates the cluster in a temporary place and moves it when complete: a killed `initdb` leaves no apparent
+    /// data.
+    fn create(&mut self, options: &Options) -> Result<(), StartError> {
+        let unfinished = self.home.join("cluster.unfinished");
+        match fs::remove_dir_all(&unfinished) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(StartError::io("removing an unfinished cluster"))?,
+        }
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&unfinished)
+            .map_err(StartError::io("creating the cluster's directory"))?;
+        self.account.take_ownership(&unfinished).map_err(StartError::io("changing the owner of the cluster"))?;
+
+        let mut command = Command::new(options.binaries.initdb());
+        command.arg("-D").arg(&unfinished).args(["-U", SUPERUSER, "--encoding=UTF8", "--locale=C"]);
+        match self.durability {
+            Durability::Temporary => {
+                command.args(["--auth=trust", "--no-sync"]);
+            }
+            Durability::Default => {
+                self.password = Some(self.new_password().map_err(StartError::io("writing the server's password"))?);
+                command.arg("--auth=scram-sha-256").arg("--pwfile").arg(self.password_file());
+            }
+        }
+        isolate_environment(&mut command, &self.data);
+        self.account.apply(&mut command);
+        let output = command.stdin(Stdio::null()).output().map_err(StartError::io("running initdb"))?;
+        if !output.status.success() {
+            return Err(StartError::Initdb(last_lines(&String::from_utf8_lossy(&output.stderr))));
+        }
+        fs::rename(&unfinished, &self.data).map_err(StartError::io("moving the new cluster to its place"))
+    }
+
+    /// 192 random bits in hexadecimal, readable only by the server's account, which `initdb` reads once.
+    fn new_password(&self) -> io::Result<String> {
+        let mut bytes = [0_u8; 24];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let password: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = self.password_file();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
+        file.write_all(password.as_bytes())?;
+        file.sync_all()?;
+        self.account.take_ownership(&path)?;
+        Ok(password)
+    }
+}
+
+fn password_file(home: &Path) -> PathBuf {
+    home.join("password")
+}
+
+fn password(home: &Path) -> Result<String, StartError> {
+    fs::read_to_string(password_file(home)).map_err(StartError::io("reading the server's password"))
+}
+
+/// An existing cluster, regardless of its directory's owner.
+pub(crate) struct ExistingCluster {
+    home: PathBuf,
+    data: PathBuf,
+}
+
+impl ExistingCluster {
+    /// Finds the cluster of these options; creates nothing.
+    pub(crate) fn find(data_dir: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
+        let doing = "looking for the data directory";
+        let none = || StartError::NoCluster(data_dir.to_owned());
+        let home = state::existing_directory(data_dir, account).map_err(StartError::io(doing))?.ok_or_else(none)?;
+        let data = home.join("cluster");
+        cluster_version(&data).map_err(StartError::io(doing))?.ok_or_else(none)?;
+        Ok(ExistingCluster { home, data })
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// PostgreSQL's data directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.data
+    }
+
+    pub(crate) fn password(&self) -> Result<String, StartError> {
+        password(&self.home)
+    }
+}
+
+/// Locks the directory for this process, and records its id for the error message of a second one.
+fn lock(home: &Path) -> Result<File, StartError> {
+    let doing = "locking the data directory";
+    let path = home.join("lock");
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
+    let mut file = file.map_err(StartError::io(doing))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let read = file.read_to_string(&mut owner);
+            let owner = read.ok().and_then(|_| owner.trim().parse().ok());
+            return Err(StartError::InUse { path: home.to_owned(), owner });
+        }
+        Err(TryLockError::Error(error)) => return Err(StartError::io(doing)(error)),
+    }
+    let own = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    own.map_err(StartError::io(doing))?;
+    Ok(file)
+}
+
+/// The major version of the cluster; `None` if there is none.
+fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
+    match fs::read_to_string(data.join("PG_VERSION")) {
+        Ok(text) => text.trim().parse().map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the caller's `PG…` variables, language and working directory from the environment of the server's
+/// programs.
+pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PG") {
+            command.env_remove(name);
+        }
+    }
+    command.env("LC_ALL", "C").env("TZ", "UTC");
+    // The programs warn about a working directory that their account cannot enter.
+    command.current_dir(data.ancestors().last().unwrap_or(data));
+}
+
+/// The end of a log on one line, because an error message is one line.
+pub(crate) fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let kept = lines.len().saturating_sub(6);
+    lines.into_iter().skip(kept).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_the_end_of_the_log_on_one_line() {
+        let log = "1\n2\n\n3\n4\n5\n6\n  7\n";
+        assert_eq!(last_lines(log), "2 | 3 | 4 | 5 | 6 | 7");
+    }
+
+    #[test]
+    fn second_owner_is_refused_with_the_first_ones_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lock(folder.path()).unwrap();
+        let refusal = lock(folder.path()).unwrap_err();
+        assert!(
+            matches!(refusal, StartError::InUse { owner: Some(owner), .. } if owner == std::process::id()),
+            "{refusal}"
+        );
+        drop(first);
+        lock(folder.path()).unwrap();
+    }
+}

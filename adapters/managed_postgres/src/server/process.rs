@@ -1,0 +1,152 @@
+//! The running server process.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::cluster::{Cluster, last_lines, isolate_environment};
+use super::postmaster::{PidFile, send};
+use super::{Durability, Options, StartError, StopError};
+use crate::parent_death::{self, DeathSignal};
+
+/// Timeout of a start: recovery after a crash may replay a long log.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// Timeout of a stop: a fast shutdown writes a checkpoint.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The server process, with the thread that it is bound to.
+pub(crate) struct Process {
+    child: Child,
+    /// Dropping it ends the thread that spawned the server. That thread must live as long as the server, because the
+    /// kernel signals the server when the thread ends.
+    _spawner: Sender<()>,
+}
+
+impl Process {
+    /// Starts the server and waits until it accepts connections.
+    pub(crate) fn start(options: &Options, cluster: &Cluster, port: u16) -> Result<Process, StartError> {
+        let log = cluster.new_log().map_err(StartError::io("opening the server's log"))?;
+        let mut command = command(options, cluster, port);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut process = spawn(command).map_err(StartError::io("starting the server"))?;
+        process.wait_until_ready(cluster)?;
+        Ok(process)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn stop(&mut self) -> Result<(), StopError> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        send(self.id(), Signal::SIGINT)?;
+        if self.ends_within(STOP_TIMEOUT)? {
+            return Ok(());
+        }
+        self.stop_immediately()?;
+        Err(StopError::Forced)
+    }
+
+    pub(crate) fn stop_immediately(&mut self) -> Result<(), StopError> {
+        // The id is not reused before the child was waited for, so the signal cannot hit another process.
+        if self.is_running() {
+            send(self.id(), Signal::SIGQUIT)?;
+            if !self.ends_within(STOP_TIMEOUT)? {
+                self.child.kill()?;
+                self.child.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ends_within(&mut self, patience: Duration) -> io::Result<bool> {
+        let since = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if since.elapsed() > patience {
+                return Ok(false);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(true)
+    }
+
+    fn wait_until_ready(&mut self, cluster: &Cluster) -> Result<(), StartError> {
+        let since = Instant::now();
+        let log = || last_lines(&fs::read_to_string(cluster.log_file()).unwrap_or_default());
+        loop {
+            if PidFile::read(cluster.directory()).is_some_and(|file| file.is_ready && file.process == self.id()) {
+                return Ok(());
+            }
+            if !self.is_running() {
+                return Err(StartError::Ended(log()));
+            }
+            if since.elapsed() > START_TIMEOUT {
+                // The start failure matters more to the caller than a stop failure.
+                let _ = self.stop_immediately();
+                return Err(StartError::NotReady { waited: START_TIMEOUT, log: log() });
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
+    let mut command = parent_death::command(options.binaries.postgres(), DeathSignal::Interrupt);
+    command.arg("-D").arg(cluster.directory());
+    let own = [
+        ("listen_addresses", "127.0.0.1"),
+        ("unix_socket_directories", ""),
+        ("timezone", "UTC"),
+        ("log_timezone", "UTC"),
+        ("logging_collector", "off"),
+        ("log_destination", "stderr"),
+    ];
+    let careless: &[(&str, &str)] = match cluster.durability() {
+        Durability::Default => &[],
+        Durability::Temporary => &[
+            ("fsync", "off"),
+            ("synchronous_commit", "off"),
+            ("full_page_writes", "off"),
+            ("max_wal_size", "4GB"),
+            // Tests run in parallel, each with its own pool.
+            ("max_connections", "300"),
+        ],
+    };
+    let settings = options.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for (name, value) in own.into_iter().chain(careless.iter().copied()).chain(settings) {
+        command.arg("-c").arg(format!("{name}={value}"));
+    }
+    command.arg("-p").arg(port.to_string());
+    isolate_environment(&mut command, cluster.directory());
+    cluster.account().apply(&mut command);
+    // A process group of its own: Ctrl-C in the terminal signals the foreground group, and the owner must drain
+    // first.
+    command.process_group(0);
+    command
+}
+
+/// Spawns on a thread that waits until the process is dropped.
+fn spawn(mut command: Command) -> io::Result<Process> {
+    let (hand_over, spawned) = channel();
+    let (keeper, released) = channel::<()>();
+    thread::Builder::new().name("private-postgres".to_owned()).spawn(move || {
+        // A failed send means that the receiver is gone; nothing is ever sent on the other channel.
+        let _ = hand_over.send(command.spawn());
+        let _ = released.recv();
+    })?;
+    let child = spawned.recv().map_err(|_| io::Error::other("the spawning thread ended"))??;
+    Ok(Process { child, _spawner: keeper })
+}

@@ -1,0 +1,134 @@
+//! Directories for persistent state: installed programs, and servers' data without another place.
+
+use std::env;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use crate::account::Account;
+
+/// The variable with the state directory.
+pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";
+
+/// The state directory of this user, created if missing.
+///
+/// In order: `FAIRWAY_STATE_DIR`; for root `/var/lib/fairway`, which the server's unprivileged account can enter,
+/// unlike root's home; for other users `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`; a folder in `/tmp`
+/// that belongs to this user.
+///
+/// # Errors
+/// When none of them can be created, or another user owns the one in `/tmp`.
+pub fn directory() -> io::Result<PathBuf> {
+    if let Some(named) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
+        return create(&std::path::absolute(PathBuf::from(named))?);
+    }
+    if let Some(usual) = default_directory()
+        && let Ok(made) = create(&usual)
+    {
+        return Ok(made);
+    }
+    tmp_directory()
+}
+
+fn default_directory() -> Option<PathBuf> {
+    if geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/fairway"));
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("fairway"))
+}
+
+/// `/tmp` is shared: a folder of that name that another user prepared is refused.
+fn tmp_directory() -> io::Result<PathBuf> {
+    let path = PathBuf::from(format!("/tmp/fairway-{}", geteuid()));
+    match DirBuilder::new().mode(0o711).create(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let metadata = path.symlink_metadata()?;
+    if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
+        Ok(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} belongs to another user", path.display())))
+    }
+}
+
+/// Creates a folder that others may enter but not list, and returns its real path.
+pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
+    if !path.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o711))?;
+    }
+    path.canonicalize()
+}
+
+/// The folder to use for `wanted`: itself if the server's account can enter it, else a fixed substitute below the
+/// state directory.
+///
+/// Root's checkout is often below a home that no other user may enter.
+pub(crate) fn enterable_directory(wanted: &Path, account: &Account) -> io::Result<PathBuf> {
+    let wanted = create(wanted)?;
+    if account.can_enter(&wanted) {
+        return Ok(wanted);
+    }
+    let substitute = create(&substitute(&directory()?, &wanted))?;
+    if account.can_enter(&substitute) {
+        return Ok(substitute);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("the account of the server can enter neither {} nor {}", wanted.display(), substitute.display()),
+    ))
+}
+
+/// The folder that [`enterable_directory`] returns for the same path, if it exists. Creates nothing.
+pub(crate) fn existing_directory(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
+    let Some(wanted) = canonical_path(wanted)? else { return Ok(None) };
+    if account.can_enter(&wanted) {
+        return Ok(Some(wanted));
+    }
+    canonical_path(&substitute(&directory()?, &wanted))
+}
+
+/// The real path of a folder, if it exists.
+fn canonical_path(path: &Path) -> io::Result<Option<PathBuf>> {
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        path => path.map(Some),
+    }
+}
+
+fn substitute(state: &Path, wanted: &Path) -> PathBuf {
+    let key = fnv1a(wanted.as_os_str().as_encoded_bytes());
+    state.join("servers").join(format!("{key:016x}"))
+}
+
+/// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must keep its
+/// name.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_matches_the_published_vectors() {
+        // From the reference list of the algorithm's authors.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn uses_an_enterable_folder_directly() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = folder.path().join("data");
+        assert_eq!(enterable_directory(&wanted, &Account::Caller).unwrap(), wanted.canonicalize().unwrap());
+    }
+}

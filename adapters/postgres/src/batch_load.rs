@@ -1,0 +1,72 @@
+//! Batch loads: concurrent reads by key share one statement.
+
+use crate::{
+    store_error::unanswered,
+    coalesce::{BatchOperation, Coalescer},
+};
+use async_trait::async_trait;
+use fairway_domain::store::{StoreError, StoreFault};
+use std::{collections::HashMap, hash::Hash, slice, sync::Arc};
+
+/// A read by key that one statement does for many keys.
+#[async_trait]
+pub(crate) trait BatchLoader: Send + Sync + 'static {
+    /// The lookup key.
+    type Key: Clone + Eq + Hash + Send + Sync;
+    /// The value of a key.
+    type Value: Clone + Send + Sync;
+    /// Name of the read in traces.
+    const LABEL: &'static str;
+
+    /// Reads the values of distinct keys. Missing keys are absent from the map.
+    async fn load_batch(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Value>, StoreError>;
+}
+
+/// Runs a [`BatchLoader`] as a [`BatchOperation`].
+pub(crate) struct BatchLoads<L>(pub(crate) L);
+
+/// The value of one key, or the fault of the shared statement: a [`StoreError`] cannot be cloned.
+type SharedResult<T> = Result<Option<T>, StoreFault>;
+
+#[async_trait]
+impl<L: BatchLoader> BatchOperation for BatchLoads<L> {
+    type Item = L::Key;
+    type Output = SharedResult<L::Value>;
+    const LABEL: &'static str = L::LABEL;
+
+    async fn run_batch(&self, keys: Vec<L::Key>) -> Vec<SharedResult<L::Value>> {
+        let found = self.0.load_batch(&distinct(&keys)).await;
+        keys.iter()
+            .map(|key| found.as_ref().map(|found| found.get(key).cloned()).map_err(|error| error.fault))
+            .collect()
+    }
+}
+
+impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
+    /// Reads the value of a key. The read starts after this call.
+    ///
+    /// # Errors
+    /// When the statement fails or times out.
+    pub(crate) async fn load(self: &Arc<Self>, key: L::Key) -> Result<Option<L::Value>, StoreError> {
+        match self.submit(key.clone()).await {
+            Some(Ok(found)) => Ok(found),
+            // A read of its own returns the error with its source.
+            Some(Err(StoreFault::Inconsistent)) => {
+                let again = self.waiting.track(self.batch.0.load_batch(slice::from_ref(&key))).await;
+                Ok(again?.remove(&key))
+            }
+            // A retry would double the wait.
+            Some(Err(StoreFault::Unavailable)) | None => Err(unanswered()),
+        }
+    }
+}
+
+fn distinct<K: Clone + PartialEq>(keys: &[K]) -> Vec<K> {
+    let mut distinct: Vec<K> = Vec::new();
+    for key in keys {
+        if !distinct.contains(key) {
+            distinct.push(key.clone());
+        }
+    }
+    distinct
+}

@@ -1,0 +1,147 @@
+//! Request coalescing: one statement serves all requests that arrive while the previous one runs.
+//!
+//! Requests that arrive while a batch is in flight form the next batch. Under load, one round trip, one plan and one
+//! WAL flush serve many requests. Without load, a request waits for its own statement only. A statement starts after
+//! all of its requests arrived, so a read that revalidates a cache never returns a state older than the request.
+
+use crate::{database::STATEMENT_TIMEOUT, wait_metrics::InFlight};
+use async_trait::async_trait;
+use std::{
+    collections::VecDeque,
+    fmt, mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::{sync::oneshot, time::timeout};
+use tracing::Instrument as _;
+
+/// Maximum number of items in one batch.
+const MAX_BATCH: usize = 64;
+/// Maximum number of times that the leader yields to collect followers before its first batch.
+const MAX_YIELDS: usize = 16;
+
+/// An operation that runs for many items in one statement.
+#[async_trait]
+pub(crate) trait BatchOperation: Send + Sync + 'static {
+    /// The input of one request.
+    type Item: Send;
+    /// The result of one request.
+    type Output: Send;
+    /// Name of the operation in logs and traces.
+    const LABEL: &'static str;
+
+    /// Runs the batch. Returns one result for each item, in the order of the items.
+    async fn run_batch(&self, items: Vec<Self::Item>) -> Vec<Self::Output>;
+}
+
+/// Collects requests into batches and runs one batch at a time.
+pub(crate) struct Coalescer<B: BatchOperation> {
+    pub(crate) batch: B,
+    gate: Mutex<State<B>>,
+    pub(crate) waiting: InFlight,
+}
+
+/// An item and the channel that its result is sent to.
+type PendingRequest<B> = (<B as BatchOperation>::Item, oneshot::Sender<<B as BatchOperation>::Output>);
+
+struct State<B: BatchOperation> {
+    under_way: bool,
+    waiting: VecDeque<PendingRequest<B>>,
+}
+
+impl<B: BatchOperation> Coalescer<B> {
+    /// Creates a coalescer. Pending requests are counted in `waiting`.
+    pub(crate) fn new(batch: B, waiting: &InFlight) -> Arc<Self> {
+        let gate = Mutex::new(State { under_way: false, waiting: VecDeque::new() });
+        Arc::new(Self { batch, gate, waiting: waiting.clone() })
+    }
+
+    /// Submits an item and waits for its result. Returns `None` after [`STATEMENT_TIMEOUT`] or if the batch task ended
+    /// early; the outcome of the statement is then unknown. The time-out covers the wait for earlier batches too: while
+    /// PostgreSQL hangs, queued requests fail as early as those in flight.
+    pub(crate) async fn submit(self: &Arc<Self>, item: B::Item) -> Option<B::Output> {
+        let (sender, answer) = oneshot::channel();
+        if let Some(leader) = self.enqueue(item, sender) {
+            // A separate task, because the leader's request may be cancelled while its followers still wait.
+            tokio::spawn(leader.run_batches());
+        }
+        // A batch belongs to no single trace, so each request's trace shows the time that it waited.
+        let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
+        self.waiting.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await.ok()?.ok()
+    }
+
+    /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
+    /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
+    /// a task.
+    fn enqueue(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Output>) -> Option<Leader<B>> {
+        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.push_back((item, sender));
+        let is_first = !mem::replace(&mut state.under_way, true);
+        is_first.then(|| Leader { of: Arc::clone(self), over: false })
+    }
+
+    /// Yields to other tasks that are about to submit, so that they join the first batch. The event that wakes one
+    /// request often wakes more of them. Returns as soon as a yield adds no item.
+    async fn yield_to_followers(&self) {
+        let mut queued = 0;
+        for _ in 0..MAX_YIELDS {
+            tokio::task::yield_now().await;
+            let waiting = self.gate.lock().unwrap_or_else(PoisonError::into_inner).waiting.len();
+            if waiting == queued {
+                return;
+            }
+            queued = waiting;
+        }
+    }
+
+    fn next_batch(&self) -> Vec<PendingRequest<B>> {
+        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // Cancelled requests are dropped before their statement starts.
+        state.waiting.retain(|(_, sender)| !sender.is_closed());
+        state.under_way = !state.waiting.is_empty();
+        let batch_len = state.waiting.len().min(MAX_BATCH);
+        state.waiting.drain(..batch_len).collect()
+    }
+}
+
+/// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
+struct Leader<B: BatchOperation> {
+    of: Arc<Coalescer<B>>,
+    over: bool,
+}
+
+impl<B: BatchOperation> Leader<B> {
+    async fn run_batches(mut self) {
+        self.of.yield_to_followers().await;
+        loop {
+            let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Output>>) =
+                self.of.next_batch().into_iter().unzip();
+            if items.is_empty() {
+                self.over = true;
+                return;
+            }
+            for (sender, answer) in senders.into_iter().zip(self.of.batch.run_batch(items).await) {
+                // A cancelled request has no receiver.
+                let _cancelled = sender.send(answer);
+            }
+        }
+    }
+}
+
+impl<B: BatchOperation> Drop for Leader<B> {
+    fn drop(&mut self) {
+        if !self.over {
+            let mut state = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            state.under_way = false;
+            state.waiting.clear();
+        }
+    }
+}
+
+impl<B: BatchOperation> fmt::Debug for Coalescer<B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Coalescer")
+    }
+}
+
+#[cfg(test)]
+mod tests;

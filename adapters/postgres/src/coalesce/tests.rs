@@ -1,0 +1,142 @@
+use super::*;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tokio::sync::Semaphore;
+
+/// Returns the number of the batch and the item. Each batch needs one permit from the test.
+struct NumberedBatches {
+    statements: AtomicU64,
+    permits: Semaphore,
+}
+
+fn new_coalescer() -> Arc<Coalescer<NumberedBatches>> {
+    Coalescer::new(NumberedBatches { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &InFlight::default())
+}
+
+#[async_trait]
+impl BatchOperation for NumberedBatches {
+    type Item = u64;
+    type Output = (u64, u64);
+    const LABEL: &'static str = "numbers";
+
+    async fn run_batch(&self, items: Vec<u64>) -> Vec<(u64, u64)> {
+        let number = self.statements.fetch_add(1, Ordering::SeqCst) + 1;
+        self.permits.acquire().await.unwrap().forget();
+        assert!(!items.contains(&u64::MAX), "the test item fails its batch");
+        items.into_iter().map(|item| (number, item)).collect()
+    }
+}
+
+fn spawn_submit(gather: &Arc<Coalescer<NumberedBatches>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
+    let gather = Arc::clone(gather);
+    tokio::spawn(async move { gather.submit(item).await })
+}
+
+/// Yields until every task that needs no permit has run.
+async fn run_until_idle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn batch_starts_after_all_its_requests_arrived() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
+    // The first batch is in flight, so its reads may be older than these requests.
+    let later: Vec<_> = (2..5).map(|item| spawn_submit(&gather, item)).collect();
+    run_until_idle().await;
+    assert_eq!(gather.batch.statements.load(Ordering::SeqCst), 1);
+    gather.batch.permits.add_permits(2);
+    assert_eq!(first.await.unwrap(), Some((1, 1)));
+    for (asked, item) in later.into_iter().zip(2..) {
+        assert_eq!(asked.await.unwrap(), Some((2, item)));
+    }
+    gather.batch.permits.add_permits(1);
+    assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Some((3, 9)));
+}
+
+#[tokio::test]
+async fn splits_more_than_the_maximum_into_several_batches() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 0);
+    run_until_idle().await;
+    let many = u64::try_from(MAX_BATCH).unwrap() + 1;
+    let later: Vec<_> = (0..many).map(|item| spawn_submit(&gather, item)).collect();
+    run_until_idle().await;
+    gather.batch.permits.add_permits(3);
+    first.await.unwrap().unwrap();
+    let mut numbers = Vec::new();
+    for asked in later {
+        numbers.push(asked.await.unwrap().unwrap().0);
+    }
+    assert_eq!((numbers.first(), numbers.last()), (Some(&2), Some(&3)));
+}
+
+#[tokio::test]
+async fn cancelled_leader_leaves_followers_their_results() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
+    let second = spawn_submit(&gather, 2);
+    run_until_idle().await;
+    first.abort();
+    gather.batch.permits.add_permits(2);
+    assert_eq!(second.await.unwrap(), Some((2, 2)));
+}
+
+#[tokio::test]
+async fn cancelled_requests_are_not_executed() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
+    // Running this item would panic and fail its whole batch.
+    let second = spawn_submit(&gather, u64::MAX);
+    let third = spawn_submit(&gather, 3);
+    run_until_idle().await;
+    second.abort();
+    run_until_idle().await;
+    gather.batch.permits.add_permits(2);
+    assert_eq!((first.await.unwrap(), third.await.unwrap()), (Some((1, 1)), Some((2, 3))));
+}
+
+#[test]
+fn fails_requests_whose_batch_task_never_ran() {
+    let gather = new_coalescer();
+    let (ended, lives) = (runtime(), runtime());
+    let handle = ended.handle().clone();
+    ended.shutdown_background();
+    for item in 0..2 {
+        // The batch task is spawned on a runtime that drops it at once.
+        let asked = gather.submit(item);
+        let answer = lives.block_on(async {
+            let mut asked = std::pin::pin!(asked);
+            let there = std::future::poll_fn(|context| {
+                let _there = handle.enter();
+                asked.as_mut().poll(context)
+            });
+            tokio::time::timeout(Duration::from_secs(5), there).await
+        });
+        assert_eq!(answer, Ok(None), "a request whose batch task was dropped must fail at once");
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[tokio::test]
+async fn fails_queued_requests_when_the_batch_task_panics() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, u64::MAX);
+    run_until_idle().await;
+    let second = spawn_submit(&gather, 2);
+    run_until_idle().await;
+    gather.batch.permits.add_permits(1);
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (None, None));
+    gather.batch.permits.add_permits(1);
+    assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Some((2, 3)));
+}

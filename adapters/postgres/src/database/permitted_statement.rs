@@ -1,0 +1,97 @@
+//! Statements that hold a permit. PostgreSQL continues a statement after its caller is cancelled, so the permit and
+//! the connection are released when the statement ends.
+
+use super::{Param, connection, send};
+use crate::store_error;
+use deadpool_postgres::{Object, Pool};
+use fairway_domain::store::StoreError;
+use std::time::Duration;
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
+use tokio_postgres::Row;
+
+/// A statement that PostgreSQL may still execute, with its connection and its permit.
+struct HeldStatement<P: Send + 'static> {
+    held: Option<(Object, P)>,
+    /// Deadline of the statement.
+    until: Instant,
+}
+
+impl<P: Send + 'static> Drop for HeldStatement<P> {
+    fn drop(&mut self) {
+        let (Some((connection, permit)), Ok(runtime)) = (self.held.take(), Handle::try_current()) else { return };
+        let until = self.until;
+        runtime.spawn(async move {
+            // A connection answers in order, so an empty query returns after the pending statement ended.
+            match timeout_at(until, connection.batch_execute("")).await {
+                Ok(Ok(())) => drop(connection),
+                Ok(Err(_)) | Err(_) => drop(Object::take(connection)),
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// Sends a statement on a pooled connection within `answer`, and returns the permit with the result. A connection that
+/// does not answer in time is closed.
+pub(super) async fn try_query<P: Send + 'static>(
+    (pool, answer): (&Pool, Duration),
+    permit: P,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<(Result<Vec<Row>, tokio_postgres::Error>, P), StoreError> {
+    let until = Instant::now() + answer;
+    let mut in_flight = HeldStatement { held: Some((connection(pool, until).await?, permit)), until };
+    let sent = async {
+        let (connection, _) = in_flight.held.as_ref()?;
+        Some(send(connection, sql, params).await)
+    };
+    let answer = timeout_at(until, sent).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
+    let ended = answer.zip(in_flight.held.take());
+    let (answer, (_, permit)) = ended.ok_or_else(|| store_error::broken("the statement lost its connection".into()))?;
+    Ok((answer, permit))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::database::{Database, DatabaseOptions};
+    use fairway_domain::tenant::TenantScope;
+    use fairway_testkit::TestDatabase;
+    use std::time::Duration;
+    use tokio::time::sleep;
+    use uuid::Uuid;
+
+    const SLEEPING: &str = "SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+
+    #[tokio::test]
+    async fn cancelled_commit_keeps_its_permit_until_postgresql_ends_it() {
+        let clone = TestDatabase::create().await.unwrap();
+        let owner = clone.owner().await.unwrap();
+        let options = DatabaseOptions { url: clone.url(), connections: 1, result_retention: Duration::from_secs(600) };
+        let database = Database::new(&options).unwrap();
+        let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
+        let commit = |sql: &'static str| {
+            let database = database.clone();
+            tokio::spawn(async move { database.commit_ingest(scope, sql, &[]).await.map(|rows| rows.len()) })
+        };
+        let first = commit("SELECT pg_sleep(600)");
+        let sleeping: i32 = loop {
+            if let Some(row) = owner.query_opt(SLEEPING, &[]).await.unwrap() {
+                break row.get(0);
+            }
+            sleep(Duration::from_millis(10)).await;
+        };
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let second = commit("SELECT 1");
+        while database.ingest_permits.waiting(&scope.tenant()) == 0 {
+            assert!(!second.is_finished(), "the second commit started while PostgreSQL executed the first");
+            sleep(Duration::from_millis(10)).await;
+        }
+        owner.execute("SELECT pg_cancel_backend($1)", &[&sleeping]).await.unwrap();
+        assert_eq!(second.await.unwrap().unwrap(), 1);
+    }
+}

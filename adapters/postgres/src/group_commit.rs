@@ -1,0 +1,189 @@
+//! Group commit: concurrent commits of one kind share one statement. A commit with a large payload runs alone and at
+//! once. Semaphores bound the large commits per kind and in total, so that connections remain for other statements.
+
+use crate::{
+    database::{STATEMENT_TIMEOUT, STATEMENT_BYTES},
+    store_error::{unavailable, unanswered},
+    coalesce::{BatchOperation, Coalescer},
+};
+use async_trait::async_trait;
+use fairway_domain::store::{CommitError, StoreError};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
+
+/// Maximum payload of a commit in a batch, in bytes. A full batch carries at most 1 MiB, which PostgreSQL receives in
+/// about the time of one WAL flush.
+const MAX_BATCHED_BYTES: usize = 16 << 10;
+/// Maximum number of large commits of one kind that run at the same time.
+const MAX_LARGE_COMMITS: usize = 2;
+
+/// Permits for the large commits of all kinds together. With the permits of run ends they cover half of the
+/// connections, so that the other half remains for small statements. A pool of fewer than four connections has one permit
+/// of each. Clones share the permits.
+#[derive(Clone)]
+pub(crate) struct LargeCommitPermits(Arc<Semaphore>);
+
+impl LargeCommitPermits {
+    /// Creates the permits for all kinds except run ends, for a pool of `connections`.
+    pub(crate) fn of(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(max_run_ends(connections)).max(1))))
+    }
+
+    /// Creates the permits of run ends for a pool of so many connections. A run holds its values until its end is stored, so
+    /// ends must not wait for the commits that start runs.
+    pub(crate) fn for_run_ends(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max_run_ends(connections))))
+    }
+}
+
+/// Maximum large ends of runs at a time in a pool of so many connections.
+fn max_run_ends(connections: usize) -> usize {
+    (connections / 4).clamp(1, MAX_LARGE_COMMITS)
+}
+
+/// The permits of a large commit: that of its kind, and that of all kinds.
+pub(crate) type LargeCommitGuard<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
+
+/// A kind of commit that one statement does for many items.
+#[async_trait]
+pub(crate) trait BatchCommitter: Send + Sync + 'static {
+    /// The input of one commit.
+    type Item: Send + Sync;
+    /// The result of a successful commit.
+    type Output: Send;
+    /// Name of the commit in logs and traces.
+    const LABEL: &'static str;
+
+    /// Whether an item can join a batch with the items in front of it. An item with rare parts runs alone, because
+    /// every batch would pay for those parts. An item that must see the row of an earlier item runs alone too.
+    fn is_batchable(item: &Self::Item, in_front: &[&Self::Item]) -> bool;
+
+    /// Total bytes of the item's unbounded texts.
+    fn payload_bytes(item: &Self::Item) -> usize;
+
+    /// Commits a batch in one statement. Returns one result for each item, in order. `None`: PostgreSQL rejected the
+    /// statement because of one item and rolled it back, so nothing was written.
+    async fn commit_batch(&self, items: &[&Self::Item])
+    -> Result<Option<Vec<Result<Self::Output, CommitError>>>, StoreError>;
+
+    /// Commits one item in its own statement.
+    async fn alone(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;
+}
+
+/// Runs a [`BatchCommitter`] as a [`BatchOperation`].
+pub(crate) struct GroupCommit<C> {
+    pub(crate) one: C,
+    heavy: Semaphore,
+    heavy_of_all_kinds: LargeCommitPermits,
+}
+
+impl<C> GroupCommit<C> {
+    pub(crate) fn of(one: C, heavy: &LargeCommitPermits) -> Self {
+        Self { one, heavy: Semaphore::const_new(MAX_LARGE_COMMITS), heavy_of_all_kinds: heavy.clone() }
+    }
+}
+
+#[async_trait]
+impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
+    type Item = C::Item;
+    type Output = Result<C::Output, CommitError>;
+    const LABEL: &'static str = C::LABEL;
+
+    async fn run_batch(&self, items: Vec<C::Item>) -> Vec<Result<C::Output, CommitError>> {
+        let mut sharing: Vec<&C::Item> = Vec::with_capacity(items.len());
+        let shares: Vec<bool> = items
+            .iter()
+            .map(|item| {
+                let shares = C::is_batchable(item, &sharing);
+                sharing.extend(shares.then_some(item));
+                shares
+            })
+            .collect();
+        let batch = if sharing.len() > 1 { self.one.commit_batch(&sharing).await } else { Ok(None) };
+        if let Err(error) = &batch {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                kind = C::LABEL,
+                items = sharing.len(),
+                "group commit failed; outcome unknown, failing its requests"
+            );
+        }
+        let rolled_back = matches!(batch, Ok(None));
+        let mut results = batch.ok().flatten().unwrap_or_default().into_iter();
+        let answers = items.iter().zip(shares).map(|(item, shared)| {
+            let result = if shared { results.next() } else { None };
+            async move {
+                match result {
+                    Some(answer) => answer,
+                    None if rolled_back || !shared => self.one.alone(item).await,
+                    // The batch failed without an answer, so the commit may have happened.
+                    None => Err(CommitError::Store(unanswered())),
+                }
+            }
+        });
+        // Run concurrently, because the next batch starts after these commits.
+        join_all(answers).await
+    }
+}
+
+impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
+    /// Commits an item: in a batch if its payload is small, alone if it is large.
+    pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Output, CommitError> {
+        let bytes = C::payload_bytes(&item);
+        self.commit_with_size(bytes, || item).await
+    }
+
+    /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` runs after the permit is acquired, so that
+    /// queued large items hold no copy of their payload.
+    pub(crate) async fn commit_with_size(
+        self: &Arc<Self>,
+        bytes: usize,
+        make: impl FnOnce() -> C::Item + Send,
+    ) -> Result<C::Output, CommitError> {
+        if let Some(_permit) = self.turn(bytes).await? {
+            let item = make();
+            return self.waiting.track(STATEMENT_BYTES.scope(bytes, self.batch.one.alone(&item))).await;
+        }
+        match self.submit(make()).await {
+            Some(answer) => answer,
+            None => Err(CommitError::Store(unanswered())),
+        }
+    }
+
+    /// Acquires the permits of a large commit, or `None` for a small one. Hold them during the commit.
+    ///
+    /// # Errors
+    /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<LargeCommitGuard<'_>>, CommitError> {
+        if bytes <= MAX_BATCHED_BYTES {
+            return Ok(None);
+        }
+        let permits = async {
+            let of_kind = self.batch.heavy.acquire().await.ok()?;
+            Some((of_kind, self.batch.heavy_of_all_kinds.0.acquire().await.ok()?))
+        };
+        match self.waiting.track(timeout(STATEMENT_TIMEOUT, permits)).await {
+            Ok(permits) => Ok(permits),
+            Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_commits_leave_half_of_the_connections() {
+        for connections in 4..=64 {
+            let permits = [LargeCommitPermits::of(connections), LargeCommitPermits::for_run_ends(connections)];
+            let taken: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
+            assert!(permits.iter().all(|permits| permits.0.available_permits() > 0), "{connections}");
+            assert!(taken <= connections / 2, "{taken} of {connections}");
+        }
+    }
+}

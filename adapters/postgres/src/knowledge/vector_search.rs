@@ -1,0 +1,308 @@
+//! Vector search over chunks. The comparison is exact, without an approximate index, so results are exact under every
+//! filter. If a revision has more chunks than one query may compare, the oldest are compared and the result is marked
+//! as capped. The result of a revision is deterministic.
+//!
+//! With the extension `vector`, PostgreSQL compares and returns the best hits. Without it, this process reads the
+//! vectors and compares them on a blocking thread.
+
+use super::Lexemes;
+use crate::{
+    database::{STATEMENT_TIMEOUT, Database, Param},
+    store_error::unavailable,
+    row::{RowExt, decode},
+};
+use fairway_domain::{
+    id::TenantId,
+    knowledge::{
+        document::metadata_hashes,
+        ports::SearchScope,
+        retrieval::{SearchResults, SearchHit, VectorCoverage, max_compared_vectors, cosine_similarity},
+    },
+    store::StoreError,
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{FairSemaphore, Limits, Permit};
+use std::{fmt::Write as _, sync::LazyLock};
+use tokio::task::spawn_blocking;
+use tokio_postgres::Row;
+
+/// Maximum number of concurrent vector searches. Each may hold the maximum bytes of compared vectors in memory, or
+/// occupy a processor of the database server.
+const MAX_SEARCHES: usize = 2;
+/// Maximum number of vectors that PostgreSQL compares for one query.
+const MAX_COMPARED: u32 = 100_000;
+/// Maximum bytes of vectors that PostgreSQL reads for one query.
+const MAX_COMPARED_BYTES: usize = 128 << 20;
+
+/// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
+static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(MAX_SEARCHES)));
+
+/// The chunks of a revision that a search compares.
+struct Candidates<'a> {
+    scope: TenantScope,
+    within: &'a SearchScope,
+    filter: Option<String>,
+}
+
+impl<'a> Candidates<'a> {
+    fn of(scope: TenantScope, within: &'a SearchScope) -> Self {
+        let lexemes = Lexemes::of(scope.tenant(), within.asset);
+        let marks: Vec<String> = metadata_hashes(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
+        Self { scope, within, filter: (!marks.is_empty()).then(|| marks.join(" & ")) }
+    }
+}
+
+pub(super) async fn search_vectors(
+    database: &Database,
+    scope: TenantScope,
+    within: &SearchScope,
+    vector: &[f32],
+) -> Result<SearchResults, StoreError> {
+    let candidates = Candidates::of(scope, within);
+    // The permit is acquired before any read.
+    let permit = SEARCH_PERMITS.acquire(scope.tenant(), STATEMENT_TIMEOUT).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    if has_vector_column(database).await? {
+        return search_in_database(database, &candidates, vector, permit).await;
+    }
+    let most = max_compared_vectors(vector.len());
+    let (rows, permit) = fetch_candidates(database, &candidates, most, permit).await?;
+    let (vector, best) = (vector.to_vec(), within.most);
+    // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
+    // request is cancelled.
+    let compared = spawn_blocking(move || {
+        let found = rank_candidates(&vector, &rows, most);
+        drop((rows, permit));
+        found
+    });
+    Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.top(best))
+}
+
+/// Whether the database has the vector column. Cached, because only a migration changes it.
+async fn has_vector_column(database: &Database) -> Result<bool, StoreError> {
+    const SQL: &str = "SELECT EXISTS (
+            SELECT FROM pg_attribute
+            WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped
+        ) AS there";
+    let look = async || database.read_one(SQL, &[]).await?.map_or(Ok(false), |row| row.column("there"));
+    database.has_vector_column.get_or_try_init(look).await.copied()
+}
+
+/// Searches in PostgreSQL. All vectors have unit length, so the inner product equals the cosine similarity.
+async fn search_in_database(
+    database: &Database,
+    candidates: &Candidates<'_>,
+    vector: &[f32],
+    permit: Permit<TenantId>,
+) -> Result<SearchResults, StoreError> {
+    const SQL: &str = "SELECT chunk_id, score, count(*) OVER () AS compared
+        FROM (
+            SELECT chunk_id, least(1, greatest(0, -(meaning <#> $6::text::vector))) AS score
+            FROM (
+                SELECT chunk_id, meaning FROM knowledge_chunk
+                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                    AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+                    AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+                ORDER BY from_revision, chunk_id LIMIT $5
+            ) AS candidate
+            OFFSET 0
+        ) AS likened
+        ORDER BY score DESC, chunk_id LIMIT $7";
+    let Candidates { scope, within, filter } = candidates;
+    let most = max_compared_in_database(vector.len());
+    let params: [Param<'_>; 7] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        filter,
+        &i64::from(most).saturating_add(1),
+        &to_pgvector_text(vector),
+        &i64::from(within.most),
+    ];
+    let (rows, _permit) = database.read_with_permit(permit, SQL, &params).await?;
+    let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
+    let hits = hits.collect::<Result<Vec<SearchHit>, StoreError>>()?;
+    let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
+    Ok(SearchResults { hits, capped: compared > i64::from(most) })
+}
+
+/// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
+fn max_compared_in_database(parts: usize) -> u32 {
+    let room = MAX_COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
+    u32::try_from(room).map_or(MAX_COMPARED, |vectors| vectors.min(MAX_COMPARED))
+}
+
+/// The share of matching chunks that a search compares. The count stops one above the limit, so it is fast for any
+/// revision.
+pub(super) async fn coverage(
+    database: &Database,
+    scope: TenantScope,
+    within: &SearchScope,
+) -> Result<VectorCoverage, StoreError> {
+    const LENGTH: &str = "SELECT octet_length(embedding) / 4 AS parts FROM knowledge_chunk
+        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+        ORDER BY from_revision, chunk_id LIMIT 1";
+    const COUNT: &str = "SELECT count(*) AS pieces FROM (
+            SELECT FROM knowledge_chunk
+            WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+                AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+            LIMIT $5
+        ) AS candidate";
+    let Candidates { filter, .. } = Candidates::of(scope, within);
+    let (tenant, asset, revision) = (scope.tenant().uuid(), within.asset.uuid(), within.revision.get());
+    let parts = database.read_one(LENGTH, &[&tenant, &asset, &revision]).await?;
+    let parts = parts.map_or(Ok(0), |row| row.column::<i32>("parts"))?;
+    let parts = decode("parts", usize::try_from(parts).ok())?;
+    let limit = if has_vector_column(database).await? { max_compared_in_database(parts) } else { max_compared_vectors(parts) };
+    let beyond = i64::from(limit).saturating_add(1);
+    // Planned for these values: without a filter, an index-only scan suffices.
+    let rows = database.list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
+    let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
+    Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
+}
+
+/// Renders a vector in PostgreSQL's text format.
+fn to_pgvector_text(vector: &[f32]) -> String {
+    let mut text = String::from("[");
+    for (place, part) in vector.iter().enumerate() {
+        let before = if place == 0 { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{before}{part}");
+    }
+    text.push(']');
+    text
+}
+
+async fn fetch_candidates(
+    database: &Database,
+    candidates: &Candidates<'_>,
+    most: u32,
+    permit: Permit<TenantId>,
+) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
+    const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
+        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+            AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+        ORDER BY from_revision, chunk_id LIMIT $5";
+    let Candidates { scope, within, filter } = candidates;
+    let params: [Param<'_>; 5] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        filter,
+        &i64::from(most).saturating_add(1),
+    ];
+    database.read_with_permit(permit, SQL, &params).await
+}
+
+/// Computes the similarity of a vector to at most `most` rows.
+fn rank_candidates(vector: &[f32], rows: &[Row], most: u32) -> Result<SearchResults, StoreError> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut hits = Vec::with_capacity(rows.len());
+    for row in rows.iter().take(most) {
+        let stored: &[u8] = row.column("embedding")?;
+        let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
+        decode("embedding", (other.len() == vector.len()).then_some(()))?;
+        hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &other) });
+    }
+    Ok(SearchResults { hits, capped: rows.len() > most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseOptions;
+    use fairway_domain::knowledge::IndexRevision;
+    use fairway_fair_queue::AcquireError;
+    use fairway_testkit::TestDatabase;
+    use serde_json::Map;
+    use std::{future::ready, pin::pin, time::Duration};
+    use tokio::time::sleep;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn tenants_take_turns_for_search_permits() {
+        const LONG: Duration = Duration::from_secs(600);
+        let tenant = |number| TenantScope::for_background_task(Uuid::from_u128(number).into());
+        let (mine, theirs) = (tenant(1), tenant(2));
+        let mut held = Vec::new();
+        for _ in 0..MAX_SEARCHES {
+            held.push(SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap());
+        }
+        for waiting in 1..=8 {
+            tokio::spawn(async move {
+                let _permit = SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            while SEARCH_PERMITS.waiting(&mine.tenant()) < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        // The address refuses connections, so a search that gets a permit fails with a connection error.
+        let url = "postgres://nobody@127.0.0.1:1/none".to_owned();
+        let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
+        let database = Database::new(&options).unwrap();
+        let asset = Uuid::from_u128(3).into();
+        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        let freed = async {
+            while SEARCH_PERMITS.waiting(&theirs.tenant()) == 0 {
+                tokio::task::yield_now().await;
+            }
+            drop(held.pop());
+        };
+        let (refused, ()) = tokio::join!(search_vectors(&database, theirs, &within, &[1.0]), freed);
+        let refused = refused.unwrap_err();
+        assert!(!refused.source.is::<AcquireError>(), "the tenant without a permit must get the next one: {refused:?}");
+    }
+
+    /// The number of statements that wait for a lock on `knowledge_chunk`.
+    const BLOCKED: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'knowledge_chunk'::regclass";
+
+    #[tokio::test]
+    async fn cancelled_search_keeps_its_permit_until_postgresql_ends_it() {
+        const LONG: Duration = Duration::from_secs(600);
+        // A statement waits for a lock for about a second. On a slow machine it may time out before the check, so the
+        // test retries.
+        const ROUNDS: usize = 50;
+        let clone = TestDatabase::create().await.unwrap();
+        let owner = clone.owner().await.unwrap();
+        let options = DatabaseOptions { url: clone.url(), connections: 4, result_retention: LONG };
+        let database = Database::new(&options).unwrap();
+        let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
+        let asset = Uuid::from_u128(3).into();
+        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        search_vectors(&database, scope, &within, &[1.0]).await.unwrap();
+        for _ in 0..ROUNDS {
+            owner.batch_execute("BEGIN; LOCK TABLE knowledge_chunk IN ACCESS EXCLUSIVE MODE").await.unwrap();
+            let search = || {
+                let (database, within) = (database.clone(), within.clone());
+                tokio::spawn(async move { search_vectors(&database, scope, &within, &[1.0]).await.map(|_| ()) })
+            };
+            let searches: Vec<_> = (0..MAX_SEARCHES).map(|_| search()).collect();
+            let at_once = i64::try_from(MAX_SEARCHES).unwrap();
+            while owner.query_one(BLOCKED, &[]).await.unwrap().get::<_, i64>(0) < at_once
+                && !searches.iter().any(tokio::task::JoinHandle::is_finished)
+            {
+                sleep(Duration::from_millis(5)).await;
+            }
+            for search in searches {
+                search.abort();
+                // The search was cancelled, or its lock wait timed out.
+                let _ = search.await;
+            }
+            let mut next = pin!(SEARCH_PERMITS.acquire(scope.tenant(), LONG));
+            let has_waited = tokio::select! {
+                biased;
+                _ = &mut next => false,
+                () = ready(()) => true,
+            };
+            owner.batch_execute("ROLLBACK").await.unwrap();
+            if has_waited {
+                let _permit = next.await.unwrap();
+                return;
+            }
+        }
+        panic!("permits of searches were released while PostgreSQL executed them");
+    }
+}

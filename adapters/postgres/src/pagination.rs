@@ -1,0 +1,467 @@
+//! Pagination of all lists: newest first by a unique key, one statement for each combination of filters. The cost of a
+//! page depends on its rows, not on the length of the list.
+//!
+//! A statement contains the requested filters only, so PostgreSQL plans for them and scans the one index in their
+//! order. Rows that are visible for several reasons (own, granted, public) are read by disjoint arms of a `UNION ALL`,
+//! each with its own index. An `OR` over them would scan the whole table.
+
+use crate::{
+    database::{Database, Param},
+    list_permits::PAGE_BYTES,
+    row::{RowExt, count},
+};
+use fairway_domain::{
+    access::rights::Reach,
+    store::{Page, Cursor, PageRequest, Start, StoreError},
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+/// Counts stop here: a total of 10,001 means "more than ten thousand".
+const COUNT_LIMIT: u32 = 10_001;
+
+/// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
+/// page is full.
+const SCAN_LIMIT: u32 = 201;
+
+/// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
+const MAX_PAGE_BYTES: u32 = 1 << 20;
+
+/// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
+const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
+
+/// The bound on the bytes of a page, besides its number of rows.
+#[derive(Clone, Copy)]
+pub(crate) enum RowBytes {
+    /// Domain and schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
+    Small,
+    /// Measured rows, whose page ends at [`MAX_PAGE_BYTES`].
+    Measured {
+        /// The bytes of a row, as an SQL expression over its columns.
+        sql: &'static str,
+        /// Maximum of these bytes, or [`UNBOUNDED_ROW_BYTES`].
+        largest: usize,
+    },
+}
+
+/// The size of a row that can fill a page alone.
+pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
+
+impl RowBytes {
+    /// Maximum bytes of a page of `rows` rows.
+    fn max_page_bytes(self, rows: u32) -> usize {
+        let row = match self {
+            Self::Small => MAX_UNMEASURED_ROW_BYTES,
+            Self::Measured { largest, .. } => largest.saturating_add(MAX_UNMEASURED_ROW_BYTES),
+        };
+        row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(PAGE_BYTES)
+    }
+}
+
+/// The parameters of a statement, in the order of their placeholders.
+#[derive(Default)]
+pub(crate) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
+
+impl Values {
+    /// Binds a value and returns its placeholder.
+    pub(crate) fn bind(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.0.push(Box::new(value));
+        format!("${}", self.0.len())
+    }
+
+    pub(crate) fn params(&self) -> Vec<Param<'_>> {
+        self.0.iter().map(|value| &**value as Param<'_>).collect()
+    }
+}
+
+/// The sort key of a list.
+#[derive(Clone, Copy)]
+pub(crate) enum SortKey {
+    /// A UUID: the qualified column inside an arm, and its output name.
+    Id(&'static str, &'static str),
+    /// A `bigint` position, such as the index of a fact: likewise.
+    Position(&'static str, &'static str),
+}
+
+impl SortKey {
+    const fn qualified(self) -> &'static str {
+        match self {
+            Self::Id(inside, _) | Self::Position(inside, _) => inside,
+        }
+    }
+
+    const fn output(self) -> &'static str {
+        match self {
+            Self::Id(_, outside) | Self::Position(_, outside) => outside,
+        }
+    }
+
+    fn cursor(self, row: &Row) -> Result<Cursor, StoreError> {
+        match self {
+            Self::Id(_, name) => Ok(row.column::<Uuid>(name)?.into()),
+            Self::Position(_, name) => Ok(Cursor::new(u128::try_from(row.column::<i64>(name)?).unwrap_or(0))),
+        }
+    }
+
+    fn bind(self, mark: Cursor, values: &mut Values) -> String {
+        match self {
+            Self::Id(..) => values.bind(mark.uuid()),
+            Self::Position(..) => values.bind(mark.index()),
+        }
+    }
+}
+
+/// One arm of the `UNION ALL` of a list: the rows that are visible for one reason.
+pub(crate) struct UnionArm {
+    /// The `FROM` clause with its joins.
+    pub(crate) from: String,
+    /// Joined by `AND`. Never empty, because every row has a tenant.
+    pub(crate) conditions: Vec<String>,
+    /// A row source that the arm is evaluated for each row of (`CROSS JOIN LATERAL`). The conditions may use its
+    /// columns.
+    pub(crate) each: Option<String>,
+}
+
+/// The query of a list.
+pub(crate) struct ListQuery {
+    /// A `WITH` clause for the arms, or an empty text.
+    pub(crate) with: String,
+    /// The columns that each arm selects.
+    pub(crate) columns: &'static str,
+    pub(crate) key: SortKey,
+    /// Joins applied to the rows of the page only, for columns that filtering does not need.
+    pub(crate) post_join: Option<String>,
+    /// The bound on the bytes of a page.
+    pub(crate) row_bytes: RowBytes,
+    /// Disjoint arms: no row is in two of them.
+    pub(crate) arms: Vec<UnionArm>,
+    /// The parameters of the arms.
+    pub(crate) values: Values,
+    /// Whether the list is append-only: rows are added, and never removed or reordered.
+    pub(crate) is_append_only: bool,
+}
+
+/// Append-only lists whose count reached [`COUNT_LIMIT`]; they are not counted again. The key of a list is the digest
+/// of its statement and parameters, because callers choose the length of these.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CappedCounts(Arc<Mutex<HashSet<[u8; 32]>>>);
+
+/// Maximum number of cached entries; a full cache is cleared.
+const MAX_CAPPED_COUNTS: usize = 1_000;
+
+impl CappedCounts {
+    fn contains(&self, list: &[u8; 32]) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(list)
+    }
+
+    fn insert(&self, list: [u8; 32]) {
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lists.len() >= MAX_CAPPED_COUNTS {
+            lists.clear();
+        }
+        lists.insert(list);
+    }
+}
+
+impl ListQuery {
+    /// A list with one arm.
+    pub(crate) fn single(
+        columns: &'static str,
+        key: SortKey,
+        (from, row_bytes): (&str, RowBytes),
+        conditions: Vec<String>,
+        values: Values,
+    ) -> Self {
+        let branch = UnionArm { from: from.to_owned(), conditions, each: None };
+        Self {
+            with: String::new(),
+            columns,
+            key,
+            post_join: None,
+            row_bytes,
+            arms: vec![branch],
+            values,
+            is_append_only: false,
+        }
+    }
+
+    fn count_sql(&self) -> String {
+        let branches: Vec<String> = self
+            .arms
+            .iter()
+            .map(|branch| {
+                let rows = format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
+                match &branch.each {
+                    None => format!("({rows})"),
+                    Some(each) => format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})"),
+                }
+            })
+            .collect();
+        let all = branches.join(" UNION ALL ");
+        format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNT_LIMIT}) AS few", self.with)
+    }
+
+    /// The statement of a page. It returns one extra row, which tells whether another page follows.
+    fn page_sql(&self, bounds: &PageBounds) -> String {
+        let (key, columns) = (self.key.qualified(), self.columns);
+        let PageBounds { rows, deep, skipped, behind } = bounds;
+        let behind = behind.as_ref().map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
+        let branches: Vec<String> = self
+            .arms
+            .iter()
+            .map(|branch| {
+                let conditions = branch.conditions.join(" AND ");
+                let rows = format!(
+                    "SELECT {columns} {} WHERE {conditions}{behind} ORDER BY {key} DESC LIMIT {deep}",
+                    branch.from
+                );
+                match &branch.each {
+                    None => format!("({rows})"),
+                    Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
+                }
+            })
+            .collect();
+        let (all, order) = (branches.join(" UNION ALL "), self.key.output());
+        let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
+        match (self.post_join.as_deref().unwrap_or_default(), self.row_bytes) {
+            ("", RowBytes::Small) => format!("{} {page}", self.with),
+            (join, RowBytes::Small) => {
+                format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
+            }
+            // The first row is always returned, whatever its size, and so is one row beyond the page. `OFFSET 0` is an
+            // optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the expression
+            // may detoast a large column.
+            (join, RowBytes::Measured { sql: bytes, .. }) => format!(
+                "{} SELECT * FROM (
+                    SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
+                    FROM (
+                        SELECT *, coalesce({bytes}, 0) AS row_bytes FROM ({page}) AS page {join} OFFSET 0
+                    ) AS weighed
+                 ) AS page WHERE upto - row_bytes <= {MAX_PAGE_BYTES} ORDER BY {order} DESC",
+                self.with
+            ),
+        }
+    }
+}
+
+/// The bounds of a page as placeholders. Literal numbers would create one prepared statement for each page size on
+/// every connection.
+struct PageBounds {
+    /// Rows of the page plus one.
+    rows: String,
+    /// Rows of the page plus one, plus the skipped rows.
+    deep: String,
+    skipped: String,
+    /// The cursor that the page starts after.
+    behind: Option<String>,
+}
+
+impl PageBounds {
+    fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut Values) -> Self {
+        let (skipped, behind) = match page.start {
+            Start::Skip(rows) => (rows, None),
+            Start::Behind(mark) => (0, Some(key.bind(mark, values))),
+        };
+        let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
+        let deep = match (planned, page.start) {
+            (PlanMode::EachTime, _) => values.bind(rows.saturating_add(skipped)),
+            // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
+            (PlanMode::Once, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
+            (PlanMode::Once, Start::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
+        };
+        Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
+    }
+}
+
+/// A `WITH` clause `seen (seen_id)` of the workspaces that the scopes cover. `$1` is the tenant.
+pub(crate) fn visible_workspaces_cte(reach: &Reach, values: &mut Values) -> String {
+    let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+    let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
+    format!(
+        "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
+            WHERE tenant_id = $1 AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
+        values.bind(namespaces),
+        values.bind(workspaces)
+    )
+}
+
+/// Arms for the rows of the visible workspaces, and for those of single workloads in other workspaces. `conditions`
+/// apply to both.
+pub(crate) fn within(
+    reach: &Reach,
+    from: &str,
+    (workspace, workload): (&str, &str),
+    conditions: &[String],
+    values: &mut Values,
+) -> (String, Vec<UnionArm>) {
+    let with = visible_workspaces_cte(reach, values);
+    let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
+    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind(workloads));
+    let single =
+        [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
+    let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();
+    let branches = vec![
+        UnionArm {
+            from: from.to_owned(),
+            conditions: and(&[format!("{workspace} = seen.seen_id")]),
+            each: Some("seen".to_owned()),
+        },
+        // One scan for each workload: an index orders the rows of one workload, not of several.
+        UnionArm { from: from.to_owned(), conditions: and(&single), each: Some(mine) },
+    ];
+    (with, branches)
+}
+
+/// The plan mode of a list.
+#[derive(Clone, Copy)]
+enum PlanMode {
+    /// A custom plan for the given parameters.
+    EachTime,
+    /// A generic plan for all parameters.
+    Once,
+}
+
+impl Database {
+    /// Reads rows of at most `bytes` in total.
+    async fn query_list(&self, planned: PlanMode, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+        match planned {
+            PlanMode::EachTime => self.list(bytes, sql, &values.params()).await,
+            PlanMode::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
+        }
+    }
+
+    /// Reads a page of a list.
+    ///
+    /// # Errors
+    /// When a statement fails, or `read` rejects a row.
+    pub(crate) async fn fetch_page<T>(
+        &self,
+        listing: ListQuery,
+        page: PageRequest,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Page<T>, StoreError> {
+        self.fetch_page_as(listing, page, read, PlanMode::EachTime).await
+    }
+
+    /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
+    /// partitions takes longer than reading a page.
+    pub(crate) async fn fetch_page_by_month<T>(
+        &self,
+        listing: ListQuery,
+        page: PageRequest,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Page<T>, StoreError> {
+        self.fetch_page_as(listing, page, read, PlanMode::Once).await
+    }
+
+    async fn count_rows(&self, listing: &ListQuery, planned: PlanMode) -> Result<u64, StoreError> {
+        let counted = listing.count_sql();
+        // The digest covers the parameters: other callers and filters are other lists.
+        let list: Option<[u8; 32]> =
+            listing.is_append_only.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
+        if list.as_ref().is_some_and(|list| self.capped_counts.contains(list)) {
+            return Ok(u64::from(COUNT_LIMIT));
+        }
+        let total = count(&self.query_list(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
+        if let Some(list) = list.filter(|_| total >= u64::from(COUNT_LIMIT)) {
+            self.capped_counts.insert(list);
+        }
+        Ok(total)
+    }
+
+    async fn fetch_page_as<T>(
+        &self,
+        mut listing: ListQuery,
+        page: PageRequest,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+        planned: PlanMode,
+    ) -> Result<Page<T>, StoreError> {
+        let total = self.count_rows(&listing, planned).await?;
+        let bounds = PageBounds::bind(page, listing.key, planned, &mut listing.values);
+        let sql = listing.page_sql(&bounds);
+        let bytes = listing.row_bytes.max_page_bytes(page.limit);
+        let mut found = self.query_list(planned, bytes, &sql, &listing.values).await?;
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let fetched = match (listing.row_bytes, found.first()) {
+            (RowBytes::Measured { .. }, Some(row)) => {
+                usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
+            }
+            (RowBytes::Measured { .. }, None) | (RowBytes::Small, _) => found.len(),
+        };
+        found.truncate(limit);
+        let goes_on = fetched > found.len();
+        let next = found.last().filter(|_| goes_on).map(|row| listing.key.cursor(row)).transpose()?;
+        Ok(Page { rows: found.iter().map(read).collect::<Result<_, _>>()?, total, next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseOptions;
+    use fairway_testkit::TestDatabase;
+    use std::time::Duration;
+
+    fn things_query(each: Option<&str>) -> ListQuery {
+        let mut values = Values::default();
+        let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
+        let mut listing = ListQuery::single(
+            "thing_id, name",
+            SortKey::Id("thing_id", "thing_id"),
+            ("FROM thing", RowBytes::Small),
+            conditions,
+            values,
+        );
+        listing.arms[0].each = each.map(str::to_owned);
+        listing
+    }
+
+    #[test]
+    fn places_limits_and_cursors_inside_each_arm() {
+        let bounds = |behind: Option<&str>| PageBounds {
+            rows: "$4".to_owned(),
+            deep: "$5".to_owned(),
+            skipped: "$6".to_owned(),
+            behind: behind.map(str::to_owned),
+        };
+        insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+        insta::assert_snapshot!(things_query(Some("seen")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+        insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
+    }
+
+    /// The test function is declared `IMMUTABLE`, like the size expressions of real lists.
+    #[tokio::test]
+    async fn computes_the_size_of_each_row_once() {
+        let clone = TestDatabase::create().await.unwrap();
+        let owner = clone.owner().await.unwrap();
+        let things = "
+            CREATE TABLE thing (tenant_id int, thing_id uuid, content text);
+            INSERT INTO thing SELECT 1, gen_random_uuid(), repeat('x', 100) FROM generate_series(1, 30);
+            CREATE SEQUENCE weighed;
+            CREATE FUNCTION weigh(content text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+            BEGIN
+                PERFORM nextval('weighed');
+                RETURN length(content);
+            END
+            $$;
+            GRANT SELECT ON thing TO fairway_service;
+            GRANT USAGE ON SEQUENCE weighed TO fairway_service;";
+        owner.batch_execute(things).await.unwrap();
+        let options = DatabaseOptions { url: clone.url(), connections: 2, result_retention: Duration::from_secs(600) };
+        let database = Database::new(&options).unwrap();
+        let mut values = Values::default();
+        let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
+        let from = ("FROM thing", RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES });
+        let listing = ListQuery::single("thing_id, content", SortKey::Id("thing_id", "thing_id"), from, conditions, values);
+        let page = PageRequest { limit: 20, start: Start::Skip(0) };
+        let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
+        assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
+        let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);
+        assert_eq!(weighed, 21, "the size of each row of the page and of the extra row is computed once");
+    }
+}

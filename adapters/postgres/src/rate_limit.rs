@@ -1,0 +1,74 @@
+//! Rate limits of unauthenticated clients, counted across all processes.
+
+use crate::{
+    database::Database,
+    store_error,
+    row::{RowExt, decode},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+    rate_limit::{RateLimitKey, Quota, RateLimitDecision, RateLimitStore, RateLimitRefusal},
+};
+use std::time::Duration;
+
+/// Table pages that one statement of a sweep scans.
+const PAGES_PER_STATEMENT: i64 = 256;
+
+#[async_trait]
+impl RateLimitStore for Database {
+    async fn try_acquire(&self, scope: TenantScope, counted: &RateLimitKey, quota: Quota) -> Result<RateLimitDecision, StoreError> {
+        // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
+        // outside of the upsert, so concurrent requests of the client may make it inexact.
+        const SQL: &str = "WITH taken AS (
+                INSERT INTO throttle AS known (tenant_id, bucket, paid_until)
+                VALUES ($1, $2, fairway_now() + make_interval(secs => $3))
+                ON CONFLICT (tenant_id, bucket) DO UPDATE
+                SET paid_until = greatest(known.paid_until, fairway_now()) + make_interval(secs => $3)
+                WHERE known.paid_until + make_interval(secs => $3) <= fairway_now() + make_interval(secs => $4)
+                RETURNING 1
+            )
+            SELECT EXISTS (SELECT FROM taken) AS counted, coalesce((
+                SELECT extract(epoch FROM paid_until - fairway_now())::float8 + $3 - $4 FROM throttle
+                WHERE tenant_id = $1 AND bucket = $2
+            ), $3)::float8 AS wait";
+        let (bucket, interval) = (counted.storage_key(), quota.interval().as_secs_f64());
+        let (bucket, span) = (bucket.as_slice(), quota.burst_duration().as_secs_f64());
+        let rows = match self.commit(SQL, &[&scope.tenant().uuid(), &bucket, &interval, &span]).await {
+            Ok(rows) => rows,
+            Err(CommitError::Store(error)) => return Err(error),
+            // The statement has no guard, no idempotency key and no constraint to violate.
+            Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
+                return Err(store_error::broken(Box::new(error)));
+            }
+        };
+        let row = decode("counted", rows.first())?;
+        if row.column("counted")? {
+            return Ok(RateLimitDecision::Allowed);
+        }
+        let wait = row.column::<f64>("wait")?.clamp(0.0, span);
+        Ok(RateLimitDecision::Refused(RateLimitRefusal { quota, retry_after: Duration::from_secs_f64(wait) }))
+    }
+
+    async fn delete_idle(&self) -> Result<u64, StoreError> {
+        // `paid_until` has no index, because each request would have to update it. The sweep scans the table once, in
+        // ranges of pages, so that row locks are held for a short time only.
+        const LENGTH: &str = "SELECT pg_relation_size('throttle') / current_setting('block_size')::bigint AS count";
+        const SQL: &str = "WITH gone AS (
+                DELETE FROM throttle
+                WHERE ctid >= ('(' || $1::text || ',0)')::tid AND ctid < ('(' || $2::text || ',0)')::tid
+                    AND paid_until < fairway_now()
+                RETURNING 1
+            )
+            SELECT count(*) FROM gone";
+        let pages = decode("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
+        let (mut deleted, mut from) = (0, 0);
+        while from < pages {
+            let to = from.saturating_add(PAGES_PER_STATEMENT);
+            deleted += crate::row::count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
+            from = to;
+        }
+        Ok(deleted)
+    }
+}

@@ -1,0 +1,85 @@
+//! Maps driver errors to store errors: constraint names and raised codes become conflicts; all other errors stay
+//! opaque.
+
+use crate::driver_error::{Source, redact_driver_error};
+use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
+use std::{error::Error, io};
+use tokio_postgres::error::SqlState;
+
+/// Raised by `fairway_commit` when the guard did not hold.
+const LOST_GUARD: &str = "FW001";
+/// Raised by `fairway_commit` when the idempotency key is taken.
+const KEY_TAKEN: &str = "FW002";
+
+/// Raised by `fairway_archive_asset` when a release needs the asset.
+const ASSET_IN_USE: &str = "FW004";
+
+/// Raised by `fairway_use_share_link` when the link is missing, revoked, expired or used up.
+const SHARE_LINK_CLOSED: &str = "FW005";
+
+pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {
+    let Some(database) = error.as_db_error() else {
+        return CommitError::Store(from_driver(error));
+    };
+    match database.code().code() {
+        LOST_GUARD => CommitError::Stale,
+        KEY_TAKEN => CommitError::DuplicateKey,
+        SHARE_LINK_CLOSED => CommitError::Conflict(Conflict::ShareLinkClosed),
+        ASSET_IN_USE => CommitError::Conflict(Conflict::AssetInUse),
+        _ => match conflict(database.code(), database.constraint()) {
+            Some(conflict) => CommitError::Conflict(conflict),
+            None => CommitError::Store(from_driver(error)),
+        },
+    }
+}
+
+fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
+    if *code == SqlState::FOREIGN_KEY_VIOLATION {
+        return Some(Conflict::MissingReference);
+    }
+    if *code != SqlState::UNIQUE_VIOLATION {
+        return None;
+    }
+    match constraint? {
+        "tenant_slug_key" | "workspace_slug_key" | "asset_slug_key" | "workload_slug_key" => {
+            Some(Conflict::DuplicateSlug)
+        }
+        "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
+        "release_binding_role_key" => Some(Conflict::DuplicateRole),
+        "asset_grant_once" => Some(Conflict::DuplicateGrant),
+        "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
+        "access_contract_owner" => Some(Conflict::ContractNameTaken),
+        "access_contract_revoked" => Some(Conflict::ContractRevoked),
+        "tenant_public_host_key" => Some(Conflict::HostTaken),
+        _ => None,
+    }
+}
+
+pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
+    let passing = match error.code() {
+        // An error without a code did not come from the server: no connection was made, or it broke.
+        None => error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()),
+        Some(code) => is_transient(code),
+    };
+    let fault = if passing { StoreFault::Unavailable } else { StoreFault::Inconsistent };
+    StoreError { source: redact_driver_error(error), fault }
+}
+
+/// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.
+fn is_transient(code: &SqlState) -> bool {
+    let class = code.code().get(0..2).unwrap_or_default();
+    matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
+}
+
+pub(crate) fn unavailable(source: Source) -> StoreError {
+    StoreError { source, fault: StoreFault::Unavailable }
+}
+
+/// The error of requests whose shared statement got no answer. The log holds the cause.
+pub(crate) fn unanswered() -> StoreError {
+    unavailable(Box::new(io::Error::other("the shared statement of a batch got no answer")))
+}
+
+pub(crate) fn broken(source: Source) -> StoreError {
+    StoreError { source, fault: StoreFault::Inconsistent }
+}

@@ -1,0 +1,123 @@
+//! Wait metrics: the time that a request waits for PostgreSQL, and the number of statements in flight. Load shedding
+//! uses that number.
+
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+tokio::task_local! {
+    static WAIT_TIME: Cell<WaitTime>;
+}
+
+/// The wait time of one task: the sum of its finished waits, and its pending statements with the start of their wait.
+#[derive(Clone, Copy, Default)]
+struct WaitTime {
+    over: Duration,
+    now: Option<(u32, Instant)>,
+}
+
+impl WaitTime {
+    fn begin(self, at: Instant) -> Self {
+        let now = self.now.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
+        Self { now: Some(now), ..self }
+    }
+
+    fn end(self, at: Instant) -> Self {
+        match self.now {
+            Some((1, since)) => Self { over: self.over.saturating_add(at.saturating_duration_since(since)), now: None },
+            Some((statements, since)) => Self { now: Some((statements.saturating_sub(1), since)), ..self },
+            None => self,
+        }
+    }
+}
+
+/// Runs `work` and returns its output with the time that this task waited for PostgreSQL. Concurrent statements count
+/// once. Waits of other tasks that `work` spawns do not count.
+pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
+    WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).over) }).await
+}
+
+/// The number of statements of one database that requests wait for. Clones share the counter.
+#[derive(Clone, Default)]
+pub struct InFlight(Arc<AtomicUsize>);
+
+/// One counted wait. Its drop ends the wait, also if the task is cancelled.
+struct InFlightGuard<'a>(&'a AtomicUsize);
+
+impl InFlight {
+    /// The current number of waits.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Awaits `statement` and counts the wait.
+    pub async fn track<F: Future>(&self, statement: F) -> F::Output {
+        let _wait = InFlightGuard::begin(&self.0);
+        statement.await
+    }
+}
+
+impl<'a> InFlightGuard<'a> {
+    fn begin(of: &'a AtomicUsize) -> Self {
+        of.fetch_add(1, Ordering::Relaxed);
+        let since = Instant::now();
+        // Background tasks have no wait time.
+        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().begin(since)));
+        Self(of)
+    }
+}
+
+impl Drop for InFlightGuard<'_> {
+    fn drop(&mut self) {
+        let at = Instant::now();
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().end(at)));
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "InFlight({})", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn counts_waits_and_measures_their_time() {
+        let waiting = InFlight::default();
+        assert_eq!(waiting.count(), 0);
+        let began = Instant::now();
+        let (answer, waited) = with_wait_time(async {
+            let long = waiting.track(tokio::time::sleep(Duration::from_millis(20)));
+            let short = waiting.track(tokio::time::sleep(Duration::from_millis(5)));
+            tokio::join!(long, short, async { assert_eq!(waiting.count(), 2) });
+            7
+        })
+        .await;
+        assert_eq!((answer, waiting.count()), (7, 0));
+        // Concurrent waits count once.
+        assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn cancelled_waits_are_not_counted() {
+        let waiting = InFlight::default();
+        timeout(Duration::from_millis(2), waiting.track(pending::<()>())).await.unwrap_err();
+        assert_eq!(waiting.count(), 0);
+        // A wait outside of a request is counted too.
+        waiting.track(ready(())).await;
+        assert_eq!(waiting.count(), 0);
+    }
+}

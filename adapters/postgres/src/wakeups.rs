@@ -1,0 +1,134 @@
+//! Wakeups between processes over `NOTIFY` and `LISTEN`, each on a dedicated connection. No transaction that writes
+//! data sends a notification: PostgreSQL serializes the commits of such transactions.
+
+use crate::{database::tls, driver_error::redact_driver_error, store_error};
+use async_trait::async_trait;
+use fairway_domain::{
+    wakeup::{Wakeup, WakeupBus},
+    store::StoreError,
+};
+use futures_util::{StreamExt as _, stream};
+use std::{fmt, io, str::FromStr as _, time::Duration};
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::timeout,
+};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, Statement, tls::MakeTlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+const CHANNEL: &str = "fairway_signal";
+/// Time-out of a connect and of a notification.
+const TIMEOUT: Duration = Duration::from_millis(900);
+
+/// The wakeup bus of one process.
+pub struct PostgresWakeupBus {
+    url: String,
+    telling: Mutex<Option<Notifier>>,
+    hearing: Mutex<Option<Listener>>,
+}
+
+/// The connection that sends notifications.
+struct Notifier {
+    client: Client,
+    /// Prepared once, because a process sends hundreds of notifications a second.
+    notify: Statement,
+}
+
+/// The connection that receives notifications.
+struct Listener {
+    heard: mpsc::UnboundedReceiver<String>,
+    /// Keeps the connection open.
+    _client: Client,
+}
+
+impl PostgresWakeupBus {
+    /// Creates a bus over the database at this address. Connects on first use.
+    #[must_use]
+    pub const fn new(url: String) -> Self {
+        Self { url, telling: Mutex::const_new(None), hearing: Mutex::const_new(None) }
+    }
+
+    async fn listen(&self) -> Result<Listener, StoreError> {
+        let (sender, heard) = mpsc::unbounded_channel();
+        let (client, mut connection) = connect(&self.url).await?;
+        tokio::spawn(async move {
+            let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
+            while let Some(Ok(message)) = messages.next().await {
+                if let AsyncMessage::Notification(notification) = message
+                    && sender.send(notification.payload().to_owned()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(store_error::from_driver)?;
+        Ok(Listener { heard, _client: client })
+    }
+}
+
+type DriverConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
+    let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
+    config.connect_timeout(TIMEOUT).application_name("fairway-signals");
+    // A notification needs no durable commit: a crash of PostgreSQL closes the listeners' connections too.
+    let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
+    config.options(format!("{options}-c synchronous_commit=off"));
+    timeout(TIMEOUT, config.connect(tls()))
+        .await
+        .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?
+        .map_err(store_error::from_driver)
+}
+
+#[async_trait]
+impl WakeupBus for PostgresWakeupBus {
+    async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
+        let message: Vec<String> = signals.iter().map(|signal| signal.as_wire()).collect();
+        let mut connected = self.telling.lock().await;
+        let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
+            Some(notifier) => notifier,
+            None => {
+                let (client, connection) = connect(&self.url).await?;
+                tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(
+                            error = %redact_driver_error(error),
+                            "notification connection failed; the next publish reconnects"
+                        );
+                    }
+                });
+                let notify = timeout(TIMEOUT, client.prepare("SELECT pg_notify($1, $2)"))
+                    .await
+                    .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?
+                    .map_err(store_error::from_driver)?;
+                Notifier { client, notify }
+            }
+        };
+        // The connection is kept only after an answer. A hanging connection would block all later notifications.
+        let message = message.join(" ");
+        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &[&CHANNEL, &message]))
+            .await
+            .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
+        *connected = Some(notifier);
+        sent.map(|_| ()).map_err(store_error::from_driver)
+    }
+
+    async fn receive(&self) -> Result<Vec<Wakeup>, StoreError> {
+        let mut connected = self.hearing.lock().await;
+        let mut listener = match connected.take() {
+            Some(listener) => listener,
+            None => self.listen().await?,
+        };
+        let Some(message) = listener.heard.recv().await else {
+            return Err(store_error::unavailable(Box::new(io::Error::other("the listening connection closed"))));
+        };
+        *connected = Some(listener);
+        Ok(message.split(' ').filter_map(Wakeup::parse).collect())
+    }
+}
+
+impl fmt::Debug for PostgresWakeupBus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("PostgresWakeupBus")
+    }
+}

@@ -1,0 +1,45 @@
+//! Asset grants of several assets in one query.
+
+use crate::stage::{Fixture, actor, fresh, scope, stamp};
+use fairway_domain::{
+    access::rights::Reach,
+    asset::{
+        grant::{AssetGrant, AssetGrantStore, Grantee},
+        kind::AssetKind,
+    },
+    id::AssetId,
+    tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE},
+};
+use std::collections::BTreeSet;
+
+#[tokio::test]
+async fn returns_the_granted_ones_of_many_assets() {
+    let stage = Fixture::new().await;
+    let mut assets = Vec::new();
+    for grantee in [None, Some(Grantee::Principal(actor())), Some(Grantee::Workspace(DEFAULT_WORKSPACE.into())), None] {
+        let asset = stage.asset(AssetKind::Skill).await;
+        if let Some(grantee) = grantee {
+            let change = AssetGrant::create(fresh(), &asset, grantee, &stamp()).unwrap();
+            stage.store.commit_grant(scope(), change, None).await.unwrap();
+        }
+        assets.push(asset.asset_id);
+    }
+    let nobody = Reach::default();
+    let workspace = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let namespace = Reach { namespaces: vec![DEFAULT_NAMESPACE.into()], ..Reach::default() };
+    let (principal, none) = ([actor()], []);
+    for (principals, reach, expected) in [
+        (&none[..], &nobody, vec![]),
+        (&principal[..], &nobody, vec![assets[1]]),
+        (&none[..], &workspace, vec![assets[2]]),
+        (&none[..], &namespace, vec![assets[2]]),
+        (&principal[..], &namespace, vec![assets[1], assets[2]]),
+    ] {
+        let told: Vec<AssetId> = stage.store.granted_assets(scope(), &assets, principals, reach).await.unwrap();
+        assert_eq!(BTreeSet::from_iter(told), BTreeSet::from_iter(expected.clone()));
+        for asset in &assets {
+            let granted = stage.store.is_granted(scope(), *asset, principals, reach).await.unwrap();
+            assert_eq!(granted, expected.contains(asset));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Each commit is atomic.
+
+use crate::{
+    commits::{COMMITS, Commit, Rejection},
+    stage::{Fixture, actor, scope},
+};
+use fairway_domain::{
+    idempotency::{IdempotencyStore, KeyedOutcome, KeyState, StoredOutcome, RequestKey},
+    store::CommitError,
+};
+use std::{collections::BTreeMap, fs, path::Path};
+use uuid::Uuid;
+
+/// The number of rows and a digest of the content, for each table.
+type Contents = BTreeMap<String, (i64, String)>;
+
+async fn contents(stage: &Fixture) -> Contents {
+    let sql = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+        AND relnamespace = 'public'::regnamespace ORDER BY relname";
+    let mut all = Contents::new();
+    for table in stage.owner.query(sql, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let sql = format!(
+            "SELECT count(*), coalesce(md5(string_agg(line, E'\\n' ORDER BY line)), '')
+             FROM (SELECT row::text AS line FROM \"{table}\" AS row) AS lines"
+        );
+        let row = stage.owner.query_one(&sql, &[]).await.unwrap();
+        all.insert(table, (row.get(0), row.get(1)));
+    }
+    all
+}
+
+fn changed<'a>(before: &'a Contents, after: &'a Contents) -> Vec<&'a str> {
+    after.iter().filter(|(table, now)| before.get(*table) != Some(now)).map(|(table, _)| table.as_str()).collect()
+}
+
+pub(crate) fn key(resource: Uuid) -> KeyedOutcome {
+    let key = RequestKey {
+        key: Uuid::now_v7().to_string(),
+        caller: actor(),
+        route: "POST /v1/things".to_owned(),
+        body_digest: [3; 32],
+    };
+    KeyedOutcome { key, outcome: StoredOutcome { status: 201, resource } }
+}
+
+/// The expected error kind of a rejected commit.
+fn rejection_of(error: &CommitError) -> Option<Rejection> {
+    match error {
+        CommitError::Stale => Some(Rejection::Stale),
+        CommitError::Conflict(conflict) => Some(Rejection::Conflict(*conflict)),
+        CommitError::DuplicateKey | CommitError::Store(_) => None,
+    }
+}
+
+/// Invalidates the commit's guard in each defined way and compares all tables.
+async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
+    let ways = commit.decide(stage).await.invalidations.len();
+    // A refusal has no guard: it has happened already.
+    let refusal = commit.method == "AuditStore::commit_alone";
+    assert_eq!(ways == 0, refusal, "{}: no statement is defined that invalidates its guard", commit.method);
+    for way in 0..ways {
+        let decision = commit.decide(stage).await;
+        let spoil = &decision.invalidations[way];
+        stage.run(&spoil.sql).await;
+        let before = contents(stage).await;
+        let error = (decision.send)(commit.takes_key.then(|| key(Uuid::now_v7()))).await.unwrap_err();
+        assert_eq!(rejection_of(&error), Some(spoil.lost), "{} after {}: {error:?}", commit.method, spoil.sql);
+        let after = contents(stage).await;
+        assert_eq!(changed(&before, &after), [""; 0], "{} wrote after {}", commit.method, spoil.sql);
+    }
+}
+
+/// The valid commit writes one pending fact.
+async fn assert_commit_is_complete(stage: &Fixture, commit: Commit) {
+    let decision = commit.decide(stage).await;
+    let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
+    let (before, all_before) = (stage.query_number(facts).await, stage.query_number("SELECT count(*) FROM fact").await);
+    let outcome = commit.takes_key.then(|| key(Uuid::now_v7()));
+    (decision.send)(outcome.clone()).await.unwrap();
+    let told = i64::from(commit.fact_kind.is_some());
+    assert_eq!(stage.query_number(facts).await - before, told, "{}", commit.method);
+    assert_eq!(stage.query_number("SELECT count(*) FROM fact").await - all_before, told, "{}", commit.method);
+    if let Some(kind) = commit.fact_kind {
+        let sql = "SELECT kind FROM fact ORDER BY fact_id DESC LIMIT 1";
+        let last: String = stage.owner.query_one(sql, &[]).await.unwrap().get(0);
+        assert_eq!(last, kind.as_str(), "{}", commit.method);
+    }
+    if let Some(keyed) = outcome {
+        let known = stage.store.key_state(scope(), &keyed.key).await.unwrap();
+        assert_ne!(known, KeyState::Unknown, "{} stored no idempotency key", commit.method);
+        assert_used_key_rejects(stage, commit, keyed).await;
+    }
+}
+
+/// Another decision under the same key is rejected.
+async fn assert_used_key_rejects(stage: &Fixture, commit: Commit, keyed: KeyedOutcome) {
+    let decision = commit.decide(stage).await;
+    let before = contents(stage).await;
+    let error = (decision.send)(Some(keyed)).await.unwrap_err();
+    assert!(matches!(error, CommitError::DuplicateKey), "{}: {error:?}", commit.method);
+    assert_eq!(changed(&before, &contents(stage).await), [""; 0], "{} wrote under a used key", commit.method);
+}
+
+#[tokio::test]
+async fn rejected_commits_change_nothing() {
+    let stage = Fixture::new().await;
+    for commit in COMMITS {
+        assert_each_invalidation_rejects(&stage, commit).await;
+    }
+}
+
+#[tokio::test]
+async fn valid_commits_write_one_fact_and_use_their_key_once() {
+    let stage = Fixture::new().await;
+    for commit in COMMITS {
+        assert_commit_is_complete(&stage, commit).await;
+    }
+}
+
+#[tokio::test]
+async fn idempotency_keys_are_reusable_after_their_lifetime() {
+    let stage = Fixture::new().await;
+    for commit in COMMITS.into_iter().filter(|commit| commit.takes_key) {
+        let keyed = key(Uuid::now_v7());
+        (commit.decide(&stage).await.send)(Some(keyed.clone())).await.unwrap();
+        stage.database.move_clock(24 * 60 * 60 + 1).await.unwrap();
+        assert_eq!(stage.store.key_state(scope(), &keyed.key).await.unwrap(), KeyState::Unknown, "{}", commit.method);
+        (commit.decide(&stage).await.send)(Some(keyed)).await.unwrap();
+        stage.database.move_clock(0).await.unwrap();
+    }
+    assert_eq!(stage.store.delete_expired().await.unwrap(), 0);
+    stage.database.move_clock(3 * 24 * 60 * 60).await.unwrap();
+    let keys = COMMITS.iter().filter(|commit| commit.takes_key).count();
+    assert_eq!(stage.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
+}
+
+/// Compares the list with the methods of the ports, so that a new commit method fails here until it is listed.
+#[test]
+fn lists_every_commit_method_of_the_ports() {
+    let mut declared = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/domain/src"), &mut declared);
+    let mut known: Vec<String> =
+        COMMITS.iter().map(|commit| commit.method.split(' ').next().unwrap_or_default().to_owned()).collect();
+    known.dedup();
+    declared.sort();
+    known.sort();
+    assert_eq!(known, declared);
+}
+
+/// Collects the trait methods that return a `CommitError`.
+fn collect(folder: &Path, declared: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, declared);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        for part in text.split("pub trait ").skip(1) {
+            let name: String = part.chars().take_while(|letter| letter.is_alphanumeric()).collect();
+            let body = part.split("\n}").next().unwrap_or_default();
+            for method in body.split("async fn ").skip(1) {
+                let signature = method.split(';').next().unwrap_or_default();
+                if signature.contains("CommitError") {
+                    let method = signature.split('(').next().unwrap_or_default();
+                    declared.push(format!("{name}::{method}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Model conformance: random histories of releases, lanes and rollouts run against PostgreSQL and against the domain's
+//! model.
+
+use crate::{
+    model::{
+        Before, Decision, RequestOutcome, DecisionInput, History, Model, Operation, Refused, Seen, Step, decide, difference, seed_of,
+        start_of, unsound,
+    },
+    stage::{Fixture, environment, fresh, new_release, scope, stamp},
+};
+use fairway_domain::{
+    asset::kind::AssetKind,
+    id::{ReleaseId, WorkloadId},
+    release::{
+        BindableVersion, NewRelease, Release,
+        lane::{Lane, TargetLane},
+        ports::{ReleaseWithDeployment, ReleaseStore},
+    },
+    store::CommitError,
+};
+use fairway_testkit::is_long;
+use futures_util::future::join_all;
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use tokio::task::JoinSet;
+
+const SHORT: u64 = 1_500;
+const LONG: u64 = 100_000;
+/// Number of concurrent histories, each with its own workload.
+const CONCURRENT_HISTORIES: usize = 6;
+/// More lane changes than a history has.
+const ALL_MOVES: u32 = 200;
+
+/// Versions that every history binds.
+struct BoundVersions {
+    policy: BindableVersion,
+    knowledge: BindableVersion,
+}
+
+/// A workload, and the releases of a history by number.
+struct StoredHistory<'a> {
+    stage: &'a Fixture,
+    bound: &'a BoundVersions,
+    workload: WorkloadId,
+    releases: Vec<ReleaseId>,
+    /// The state at the last read. No other history changes this workload.
+    seen: Option<Seen>,
+}
+
+impl<'a> StoredHistory<'a> {
+    async fn new(stage: &'a Fixture, bound: &'a BoundVersions, history: &History) -> Self {
+        let workload = stage.workload().await;
+        let mut releases = Vec::new();
+        for target in &history.targets {
+            let target_lane = target.map_or(TargetLane::All, |lane| TargetLane::One(Lane::ALL[lane]));
+            let change = Release::draft(NewRelease { target_lane, ..new_release(&workload) }, &stamp());
+            let draft = change.next.clone();
+            ReleaseStore::commit_draft(&*stage.store, scope(), change, None).await.unwrap();
+            let change = draft.bind(fresh(), AssetKind::PolicyBundle, &bound.policy, &stamp()).unwrap();
+            stage.store.commit_binding(scope(), change, None).await.unwrap();
+            releases.push(draft.release_id);
+        }
+        Self { stage, bound, workload: workload.workload_id, releases, seen: None }
+    }
+
+    /// Reads the stored state.
+    async fn read_state(&mut self) -> &Seen {
+        let store = &self.stage.store;
+        let found = self.releases.iter().map(|id| ReleaseStore::find(&**store, scope(), *id));
+        let found: Vec<ReleaseWithDeployment> =
+            join_all(found).await.into_iter().map(|found| found.unwrap().unwrap()).collect();
+        let moves = store.lane_history(scope(), self.workload, &environment(), ALL_MOVES).await.unwrap();
+        let deployment = found[0].deployment.clone();
+        let releases = found.into_iter().map(|found| found.release).collect();
+        self.seen.insert(Seen { releases, deployment, moves })
+    }
+
+    fn decide(&self, operation: &Operation) -> Result<Decision, Refused> {
+        let given = DecisionInput { stamp: stamp(), id: fresh(), version: &self.bound.knowledge };
+        decide(self.seen.as_ref().unwrap(), operation, &given)
+    }
+
+    async fn commit(&self, decision: Decision) -> Result<(), CommitError> {
+        let store = &self.stage.store;
+        match decision {
+            Decision::Binding(change) => store.commit_binding(scope(), change, None).await,
+            Decision::Move(change) => store.commit_transition(scope(), change, None).await,
+            Decision::Verdict(change) => store.commit_review(scope(), change, None).await,
+            Decision::Lanes(change) => store.commit_deployment(scope(), *change, None).await.map(|_| ()),
+        }
+    }
+
+    /// One request: decide, commit, compare.
+    async fn execute(&mut self, model: &mut Model, operation: &Operation) -> Result<(), String> {
+        let before = self.seen.as_ref().map(Seen::before);
+        let decided = self.decide(operation);
+        let product = decided.as_ref().map(|_| ()).map_err(Clone::clone);
+        let expected = model.apply(operation);
+        if product != expected {
+            return Err(format!("{operation:?}: expected {expected:?} from the model, got {product:?}"));
+        }
+        if let Ok(decision) = decided {
+            let committed = self.commit(decision).await;
+            committed.map_err(|error| format!("{operation:?} failed without a concurrent change: {error:?}"))?;
+        }
+        self.compare(model, before).await
+    }
+
+    async fn compare(&mut self, model: &Model, before: Option<Before>) -> Result<(), String> {
+        let seen = self.read_state().await;
+        difference(model, seen)?;
+        before.map_or(Ok(()), |before| unsound(&before, seen))
+    }
+
+    async fn execute_step(&mut self, step: &Step, model: &mut Model) -> Result<(), String> {
+        let Step { operation, fate } = step;
+        match fate {
+            RequestOutcome::Answered => self.execute(model, operation).await,
+            RequestOutcome::Forgotten => {
+                drop(self.decide(operation));
+                self.compare(model, None).await
+            }
+            RequestOutcome::AskedAgain => {
+                self.execute(model, operation).await?;
+                self.execute(model, operation).await
+            }
+            RequestOutcome::Overtaken(other) => {
+                let (decided, ground) = (self.decide(operation), model.ground(operation));
+                self.execute(model, other).await?;
+                let Ok(decision) = decided else { return self.execute(model, operation).await };
+                let in_time = model.ground(operation) == ground;
+                match (self.commit(decision).await, in_time) {
+                    (Ok(()), true) => model.apply(operation).map_err(|why| format!("{operation:?}: {why:?}"))?,
+                    (Err(CommitError::Stale), false) => {}
+                    (committed, _) => {
+                        return Err(format!("{operation:?} after {other:?}: {committed:?}, but in_time is {in_time}"));
+                    }
+                }
+                self.compare(model, None).await
+            }
+        }
+    }
+}
+
+async fn run(stage: &Fixture, bound: &BoundVersions, history: &History) -> Result<(), String> {
+    let mut kept = StoredHistory::new(stage, bound, history).await;
+    let mut model = Model::new(&history.targets);
+    kept.compare(&model, None).await?;
+    for (number, step) in history.steps.iter().enumerate() {
+        kept.execute_step(step, &mut model).await.map_err(|why| format!("step {number}: {why}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stored_state_conforms_to_the_model() {
+    let start = start_of(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
+    let wanted = if is_long() { LONG } else { SHORT };
+    let stage = Arc::new(Fixture::new().await);
+    let knowledge = stage.bindable_as(AssetKind::KnowledgeBase).await;
+    let bound = Arc::new(BoundVersions { policy: stage.bindable().await, knowledge });
+    let (next, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut workers = JoinSet::new();
+    for _ in 0..CONCURRENT_HISTORIES {
+        let (stage, bound) = (Arc::clone(&stage), Arc::clone(&bound));
+        let (next, done) = (Arc::clone(&next), Arc::clone(&done));
+        workers.spawn(async move {
+            while done.load(Ordering::Relaxed) < wanted {
+                let history = History::of(seed_of(start, next.fetch_add(1, Ordering::Relaxed)));
+                if let Err(why) = run(&stage, &bound, &history).await {
+                    done.store(wanted, Ordering::Relaxed);
+                    return Some((history, why));
+                }
+                done.fetch_add(u64::try_from(history.requests()).unwrap(), Ordering::Relaxed);
+            }
+            None
+        });
+    }
+    let failed = workers.join_all().await.into_iter().flatten().min_by_key(|(history, _)| history.seed);
+    if let Some((history, why)) = failed {
+        panic!("{why}\n{history}");
+    }
+    let (histories, requests) = (next.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
+    println!("{histories} histories from seed {start}, {requests} requests, conform to the model");
+    assert!(requests >= wanted, "{requests} of {wanted} requests");
+}

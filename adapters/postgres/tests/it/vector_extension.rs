@@ -1,0 +1,124 @@
+//! Vector search in a PostgreSQL with the extension `vector`: it returns the same results as without.
+
+use crate::{
+    knowledge::{knowledge_base, documents, how_of, document_names, within},
+    stage::{World, fresh, scope, stamp},
+};
+use fairway_domain::{
+    asset::Asset,
+    knowledge::{
+        document::Ingest,
+        ports::KnowledgeStore,
+        retrieval::{MAX_COMPARED_VECTORS, SearchResults, normalize},
+    },
+};
+use fairway_postgres::{create_database, migrate};
+use fairway_managed_postgres::{Binaries, ManagedServer};
+use std::{env, path::PathBuf};
+
+/// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.
+const PROGRAMS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
+/// A unit vector with several dimensions, so that rounding matters.
+const QUERY: [f32; 3] = [0.6, 0.0, -0.8];
+
+fn server() -> ManagedServer {
+    let programs = PathBuf::from(env::var_os(PROGRAMS_VARIABLE).expect("run the tests with `cargo xtask test`"));
+    ManagedServer::start_temporary(Binaries::at(&programs).expect("programs of PostgreSQL"), Vec::new()).unwrap()
+}
+
+async fn migrated(server: &ManagedServer, name: &str) -> String {
+    create_database(&server.url("postgres"), name).await.unwrap();
+    let url = server.url(name);
+    migrate(&url).await.unwrap();
+    url
+}
+
+/// Adds chunks with these vectors.
+async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
+    let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
+    let mut all = documents(&named);
+    for (document, (_, vector)) in all.iter_mut().zip(directions) {
+        document.chunks[0].vector = normalize(vector);
+    }
+    let seen = world.store.current_revision(scope(), asset.asset_id).await.unwrap();
+    let change = Ingest::add(asset, fresh(), how_of("m"), all, (seen, &stamp())).unwrap();
+    world.store.commit_documents(scope(), &change, None).await.unwrap();
+}
+
+async fn nearest(world: &World, asset: &Asset) -> SearchResults {
+    world.store.vector_search(scope(), &within(asset.asset_id, 1), &QUERY).await.unwrap()
+}
+
+const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
+    WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped";
+
+#[tokio::test]
+async fn search_in_the_database_returns_the_same_results() {
+    let server = server();
+    let url = migrated(&server, "vectors").await;
+    let before = World::new(&url, 2).await;
+    assert_eq!(before.query_number(HAS_VECTORS).await, 1);
+    // Simulates an extension that is installed later.
+    before
+        .run("ALTER TABLE knowledge_chunk DROP COLUMN meaning; DROP FUNCTION fairway_vector; DROP EXTENSION vector")
+        .await;
+    let (asset, _) = knowledge_base(&before).await;
+    let directions = [
+        ("same", QUERY),
+        ("close", [0.59, 0.1, -0.81]),
+        ("across", [0.8, 0.0, 0.6]),
+        ("opposite", [-0.6, 0.0, 0.8]),
+        ("tiny", [1e-30, 1.0, -1e-41]),
+    ];
+    add(&before, &asset, &directions).await;
+    let found = nearest(&before, &asset).await;
+    assert_eq!(document_names(&before, asset.asset_id, &found).await[..2], ["same", "close"]);
+
+    migrate(&url).await.unwrap();
+    let world = World::new(&url, 2).await;
+    assert_eq!(world.query_number(HAS_VECTORS).await, 1);
+    let there = nearest(&world, &asset).await;
+    assert_eq!(there.hits.len(), found.hits.len());
+    for (one, other) in there.hits.iter().zip(&found.hits) {
+        assert_eq!(one.chunk_id, other.chunk_id);
+        assert!((one.score - other.score).abs() < 1e-6, "{one:?} {other:?}");
+    }
+    // Each value is bit-identical: its text is the shortest that round-trips.
+    let sql = "SELECT meaning::text FROM knowledge_chunk WHERE document_id = $1";
+    for (name, vector) in directions {
+        let text: String = world.owner.query_one(sql, &[&name]).await.unwrap().get(0);
+        let parts: Vec<f32> = text.trim_matches(['[', ']']).split(',').map(|part| part.parse().unwrap()).collect();
+        assert_eq!(parts, normalize(&vector).unwrap(), "{name}");
+    }
+}
+
+/// Memory of the process bounds the comparison in the process, not the comparison in PostgreSQL.
+#[tokio::test]
+async fn the_database_compares_more_vectors_than_the_process() {
+    let server = server();
+    let url = migrated(&server, "many").await;
+    let world = World::new(&url, 2).await;
+    let (asset, _) = knowledge_base(&world).await;
+    add(&world, &asset, &[("far", [-1.0, 0.0, 0.0])]).await;
+    let copies = format!(
+        "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, from_revision, embedded_by, words, body, embedding)
+         SELECT tenant_id, gen_random_uuid(), asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding
+         FROM knowledge_chunk, generate_series(1, {MAX_COMPARED_VECTORS})"
+    );
+    world.run(&copies).await;
+    // The last chunk is the nearest.
+    world
+        .run(
+            "UPDATE knowledge_chunk SET embedding = decode('9a99193f00000000cdcc4cbf', 'hex'), document_id = 'near'
+            WHERE ctid = (SELECT max(ctid) FROM knowledge_chunk)",
+        )
+        .await;
+    let found = nearest(&world, &asset).await;
+    assert!(!found.capped && found.hits[0].score > 0.999_999, "{found:?}");
+    assert_eq!(document_names(&world, asset.asset_id, &found).await[0], "near");
+    world.run("ALTER TABLE knowledge_chunk DROP COLUMN meaning").await;
+    let without = World::new(&url, 2).await;
+    assert!(nearest(&without, &asset).await.capped);
+}

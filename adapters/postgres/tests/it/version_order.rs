@@ -1,0 +1,191 @@
+//! Order of versions: by commit, independent of identifiers.
+
+use crate::stage::{Fixture, fresh, content_with_attachments, scope, stamp};
+use fairway_domain::{
+    asset::{
+        Asset, AssetVersion, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
+        ports::AssetStore,
+    },
+    id::AssetVersionId,
+    store::{Change, PageRequest, Start},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Two identifiers in ascending order.
+fn ascending_ids() -> (AssetVersionId, AssetVersionId) {
+    let (one, other): (AssetVersionId, AssetVersionId) = (fresh(), fresh());
+    (one.min(other), one.max(other))
+}
+
+fn plain(content: &Value) -> VersionContent {
+    Canonical::of(content).unwrap().into()
+}
+
+fn adding(asset: &Asset, id: AssetVersionId, said: VersionContent) -> Change<NewVersion> {
+    asset.add_version(id, None, said, &stamp()).unwrap()
+}
+
+impl Fixture {
+    async fn add_version(&self, asset: &Asset, id: AssetVersionId, content: &Value) -> AssetVersion {
+        self.store.commit_version(scope(), adding(asset, id, plain(content)), None).await.unwrap()
+    }
+
+    /// The versions' identifiers, newest first, page by page.
+    async fn newest_first(&self, asset: &Asset) -> Vec<AssetVersionId> {
+        let (mut found, mut page) = (Vec::new(), PageRequest::first(1));
+        loop {
+            let listed = self.store.list_versions(scope(), asset.asset_id, page).await.unwrap();
+            found.extend(listed.rows.iter().map(|version| version.asset_version_id));
+            match listed.next {
+                Some(next) => page.start = Start::Behind(next),
+                None => return found,
+            }
+        }
+    }
+
+    async fn newest(&self, asset: &Asset) -> AssetVersionId {
+        let found = self.store.find_by_slug(scope(), &asset.slug, None).await.unwrap().unwrap();
+        found.1.unwrap().asset_version_id
+    }
+}
+
+#[tokio::test]
+async fn last_committed_version_is_the_newest() {
+    let stage = Fixture::new().await;
+    for beside in [false, true] {
+        let asset = stage.asset(AssetKind::Skill).await;
+        let (smaller, bigger) = ascending_ids();
+        let content = || if beside { content_with_attachments() } else { plain(&json!({})) };
+        for (id, label) in [(bigger, "v1"), (smaller, "v2")] {
+            let made = stage.store.commit_version(scope(), adding(&asset, id, content()), None).await.unwrap();
+            assert_eq!(made.version_label.as_str(), label);
+        }
+        assert_eq!(stage.newest(&asset).await, smaller);
+        assert_eq!(stage.newest_first(&asset).await, [smaller, bigger]);
+    }
+}
+
+#[tokio::test]
+async fn first_version_of_a_flow_is_older_than_its_second() {
+    let stage = Fixture::new().await;
+    let (smaller, bigger) = ascending_ids();
+    let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
+    let change = Asset::create_flow(new, bigger, VersionLabel::parse("first"), content_with_attachments(), &stamp());
+    let flow = change.next.0.clone();
+    stage.store.commit_flow(scope(), change, None).await.unwrap();
+    stage.add_version(&flow, smaller, &json!({})).await;
+    assert_eq!(stage.newest(&flow).await, smaller);
+    assert_eq!(stage.newest_first(&flow).await, [smaller, bigger]);
+}
+
+#[tokio::test]
+async fn batched_versions_get_ordinals() {
+    const MANY: usize = 40;
+    let stage = Arc::new(Fixture::new().await);
+    let mut expected = Vec::new();
+    for _ in 0..MANY {
+        let asset = stage.asset(AssetKind::Skill).await;
+        let (smaller, bigger) = ascending_ids();
+        stage.add_version(&asset, bigger, &json!({})).await;
+        expected.push((asset, [smaller, bigger]));
+    }
+    let facts = "SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = 'asset_version.created'";
+    let before = stage.query_number(facts).await;
+    let mut makers = JoinSet::new();
+    for (asset, [smaller, _]) in expected.clone() {
+        let stage = Arc::clone(&stage);
+        makers.spawn(async move {
+            stage.add_version(&asset, smaller, &json!({})).await;
+        });
+    }
+    makers.join_all().await;
+    assert!(stage.query_number(facts).await - before < 20, "the versions were not committed in batches");
+    for (asset, order) in expected {
+        assert_eq!(stage.newest_first(&asset).await, order);
+    }
+}
+
+/// An older server's statement, which does not set the ordinal.
+#[tokio::test]
+async fn version_without_an_ordinal_gets_the_next_one() {
+    let stage = Fixture::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let (smaller, bigger) = ascending_ids();
+    stage.add_version(&asset, bigger, &json!({})).await;
+    let service = stage.database.owner().await.unwrap();
+    service.batch_execute("SET ROLE fairway_service").await.unwrap();
+    let sql = "WITH parent AS (
+            UPDATE asset SET last_label = last_label + 1 WHERE asset_id = $1
+            RETURNING tenant_id, asset_id, 'v' || last_label AS label
+         ),
+         made AS (
+            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                checksum, created_at, created_by)
+            SELECT tenant_id, $2, asset_id, label, '{}', 'x', 'blake3:' || repeat('0', 64), now(), 'user:eve'
+            FROM parent
+            RETURNING version_label
+         )
+         SELECT version_label FROM made";
+    let label: String = service.query_one(sql, &[&asset.asset_id.uuid(), &smaller.uuid()]).await.unwrap().get(0);
+    assert_eq!(label, "v2");
+    assert_eq!(stage.newest_first(&asset).await, [smaller, bigger]);
+    let third: AssetVersionId = fresh();
+    assert_eq!(stage.add_version(&asset, third, &json!({})).await.version_label.as_str(), "v3");
+    assert_eq!(stage.newest_first(&asset).await, [third, smaller, bigger]);
+}
+
+fn route(id: &str, state: &str) -> Value {
+    json!({ "route_id": id, "provider": "local", "model": "m", "account_slot": "local", "state": state })
+}
+
+#[tokio::test]
+async fn later_committed_version_withdraws_a_route() {
+    let stage = Fixture::new().await;
+    let asset = stage.asset(AssetKind::ModelPolicy).await;
+    let (smaller, bigger) = ascending_ids();
+    stage.add_version(&asset, bigger, &json!({ "provider_route": route("primary", "approved") })).await;
+    stage.add_version(&asset, smaller, &json!({ "provider_route": route("primary", "suspended") })).await;
+    let withdrawn =
+        async |version, route: &str| !stage.store.is_route_effective(scope(), asset.asset_id, version, route).await.unwrap();
+    assert!(withdrawn(bigger, "primary").await);
+    assert!(!withdrawn(smaller, "primary").await, "a version does not withdraw its own routes");
+    assert!(!withdrawn(bigger, "other").await);
+}
+
+#[tokio::test]
+async fn only_routes_of_model_policies_are_withdrawn() {
+    let stage = Fixture::new().await;
+    let asset = stage.asset(AssetKind::ModelPolicy).await;
+    let first = stage.add_version(&asset, fresh(), &json!({ "provider_route": route("a", "approved") })).await;
+    let after = async |route: &str| {
+        let store = &stage.store;
+        !store.is_route_effective(scope(), asset.asset_id, first.asset_version_id, route).await.unwrap()
+    };
+    let harmless = json!({
+        "provider_route": route("b", "approved"),
+        "fallback_routes": [route("c", "pending"), route("d", "active")],
+        "labels": { "route_id": "a", "state": "retired" },
+    });
+    stage.add_version(&asset, fresh(), &harmless).await;
+    for route in ["a", "b", "c", "d"] {
+        assert!(!after(route).await, "{route}");
+    }
+    let retiring = json!({
+        "provider_route": route("a", "approved"),
+        "fallback_routes": [route("b", "suspended"), route("c", "approved"), route("d", "retired")],
+    });
+    let retiring = stage.add_version(&asset, fresh(), &retiring).await;
+    for (route, expected) in [("a", false), ("b", true), ("c", false), ("d", true)] {
+        assert_eq!(after(route).await, expected, "{route}");
+    }
+    let sql = "SELECT string_agg(route_id || ' ' || state, ', ' ORDER BY route_id) FROM withdrawn_route
+        WHERE asset_version_id = $1";
+    let rows = stage.owner.query_one(sql, &[&retiring.asset_version_id.uuid()]).await.unwrap();
+    assert_eq!(rows.get::<_, String>(0), "b suspended, d retired");
+    // Content of other kinds does not withdraw routes.
+    let skill = stage.asset(AssetKind::Skill).await;
+    stage.add_version(&skill, fresh(), &json!({ "provider_route": route("a", "retired") })).await;
+    assert_eq!(stage.query_number("SELECT count(*) FROM withdrawn_route").await, 2);
+}

@@ -1,0 +1,153 @@
+//! Accounts for a test endpoint, and calls.
+
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::provider::{
+        Completion, Conversation, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure, RouteTarget,
+        ToolCall, ToolDefinition,
+    },
+    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
+    slug::Slug,
+};
+use fairway_egress::{Guard, Reach, Url};
+use fairway_providers::{Anthropic, Connection, OpenAi};
+use fairway_testkit::FaultyEndpoint;
+use serde_json::json;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::sync::mpsc;
+
+/// A store with one key, which can be replaced by an error.
+pub(crate) struct KeyStore(pub(crate) Mutex<Result<&'static str, SecretError>>);
+
+#[async_trait]
+impl SecretReader for KeyStore {
+    async fn read(&self, _tenant: &Slug, _reference: &SecretRef) -> Result<Secret, SecretError> {
+        Err(SecretError::OtherTenant)
+    }
+
+    async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError> {
+        assert_eq!(reference, &ServerSecretRef::Env("KEY".to_owned()));
+        self.0.lock().unwrap().map(|key| Secret::new(key.to_owned()))
+    }
+}
+
+pub(crate) fn keys(key: &'static str) -> Arc<KeyStore> {
+    Arc::new(KeyStore(Mutex::new(Ok(key))))
+}
+
+/// The APIs, for tests that apply to both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    OpenAi,
+    Anthropic,
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
+
+    /// A provider for this address.
+    pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<KeyStore>>) -> Arc<dyn Provider> {
+        fairway_testkit::init();
+        let url = Url::parse(base_url).unwrap();
+        let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
+        let connection = Connection::new(&Guard::new(Reach::Remote, Vec::new()), &url, time, key).unwrap();
+        match self {
+            Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
+            Self::Anthropic => Arc::new(Anthropic::new(connection, &url)),
+        }
+    }
+
+    /// A provider for this endpoint with a long timeout.
+    pub(crate) fn over(self, endpoint: &FaultyEndpoint) -> Arc<dyn Provider> {
+        self.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys("sk-test")))
+    }
+}
+
+pub(crate) fn route() -> RouteTarget {
+    RouteTarget {
+        route_id: "primary".to_owned(),
+        provider: "acme".to_owned(),
+        model: "small".to_owned(),
+        account_slot: "first".to_owned(),
+    }
+}
+
+pub(crate) fn call(conversation: Conversation) -> ProviderCall {
+    ProviderCall { route: route(), conversation: Arc::new(conversation) }
+}
+
+/// A minimal conversation.
+pub(crate) fn minimal_call() -> ProviderCall {
+    call(Conversation {
+        system_prompt: "Be brief.".to_owned(),
+        messages: vec![Message::text(MessageRole::User, "Hello?".to_owned())],
+        ..Conversation::default()
+    })
+}
+
+/// A conversation with tools, two parallel calls and their results.
+pub(crate) fn tool_call() -> ProviderCall {
+    let called = |id: &str, arguments: &str| ToolCall {
+        id: id.to_owned(),
+        name: "weather".to_owned(),
+        arguments: arguments.to_owned(),
+    };
+    let answered = |id: &str, text: &str| Message {
+        tool_call_id: Some(id.to_owned()),
+        ..Message::text(MessageRole::Tool, text.to_owned())
+    };
+    call(Conversation {
+        system_prompt: "Be brief.".to_owned(),
+        messages: vec![
+            Message::text(MessageRole::User, "Is it warm in Lyon and in Ulm?".to_owned()),
+            Message {
+                tool_calls: vec![called("c1", "{\"city\":\"Lyon\"}"), called("c2", "Ulm")],
+                ..Message::text(MessageRole::Assistant, String::new())
+            },
+            answered("c1", "21"),
+            answered("c2", "no such city"),
+            Message::text(MessageRole::User, "And?".to_owned()),
+        ],
+        tools: vec![ToolDefinition {
+            name: "weather".to_owned(),
+            description: "Tells the temperature.".to_owned(),
+            input_schema: json!({ "type": "object", "properties": { "city": { "type": "string" } } }).into(),
+        }],
+        temperature: Some(1.5),
+        max_tokens: Some(100),
+    })
+}
+
+/// Forwards the received parts.
+pub(crate) struct ForwardingListener(mpsc::UnboundedSender<String>);
+
+impl ForwardingListener {
+    pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (said, heard) = mpsc::unbounded_channel();
+        (Self(said), heard)
+    }
+}
+
+impl DeltaListener for ForwardingListener {
+    fn on_delta(&self, part: &str) {
+        let _ = self.0.send(part.to_owned());
+    }
+}
+
+/// A completion with all its streamed parts.
+pub(crate) async fn complete_streaming(
+    provider: &dyn Provider,
+    call: &ProviderCall,
+) -> (Result<Completion, ProviderFailure>, Vec<String>) {
+    let (ears, mut said) = ForwardingListener::open();
+    let completion = provider.complete(call, Some(&ears)).await;
+    drop(ears);
+    let mut parts = Vec::new();
+    while let Some(part) = said.recv().await {
+        parts.push(part);
+    }
+    (completion, parts)
+}

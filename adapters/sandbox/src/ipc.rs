@@ -1,0 +1,212 @@
+//! The protocol between server and child: one JSON document in each direction, ended by the end of the pipe.
+
+use fairway_domain::execution::script::{ScriptResult, GatewayFailure, MAX_OUTPUT_BYTES, Script, ScriptFailure};
+use fairway_domain::json::{self, JsonRefusal};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Maximum size of a response, in bytes. A character of output takes up to six bytes in JSON; the rest is for member
+/// names.
+pub(crate) const MAX_RESPONSE: usize = 6 * MAX_OUTPUT_BYTES + 1_024;
+
+/// Maximum nesting of a result: that of a request, less one level of the response.
+const MAX_NESTING: usize = 63;
+
+/// The request of a child, which was started for its language.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    pub(crate) code: String,
+}
+
+impl Request {
+    pub(crate) fn of(script: &Script) -> Self {
+        Self { code: script.code.clone() }
+    }
+}
+
+/// Limits as one argument of the child: wall and processor time in milliseconds, memory and output in bytes.
+pub(crate) mod limits {
+    use fairway_domain::execution::script::ScriptLimits;
+    use std::time::Duration;
+
+    pub(crate) fn to_argument(limits: &ScriptLimits) -> String {
+        let ScriptLimits { wall_time: wall, cpu_time: cpu, memory_bytes: memory, output_bytes: output } = limits;
+        format!("{}:{}:{memory}:{output}", wall.as_millis(), cpu.as_millis())
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<ScriptLimits> {
+        let mut parts = text.split(':');
+        let limits = ScriptLimits {
+            wall_time: Duration::from_millis(parts.next()?.parse().ok()?),
+            cpu_time: Duration::from_millis(parts.next()?.parse().ok()?),
+            memory_bytes: parts.next()?.parse().ok()?,
+            output_bytes: parts.next()?.parse().ok()?,
+        };
+        parts.next().is_none().then_some(limits)
+    }
+}
+
+/// The response of a child or an external gateway.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Response {
+    /// The code of the failure; null for success.
+    #[serde(default)]
+    pub(crate) failure: Option<String>,
+    /// A present null is a result.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
+    #[serde(default)]
+    pub(crate) stdout: String,
+}
+
+impl Response {
+    pub(crate) fn of(came: ScriptResult) -> Self {
+        let (failure, result) = match came.result {
+            Ok(result) => (None, Some(result)),
+            Err(failure) => (Some(failure.code().to_owned()), None),
+        };
+        Self { failure, result, stdout: came.stdout }
+    }
+
+    /// Parses a response from any source. Result and `stdout` together have at most `output` bytes.
+    pub(crate) fn read(bytes: &[u8], output: usize) -> Result<ScriptResult, GatewayFailure> {
+        let members = match json::read(bytes) {
+            Ok(members @ Value::Object(_)) => members,
+            Err(JsonRefusal::TooLarge) => {
+                return Ok(ScriptResult { result: Err(ScriptFailure::TooMuchOutput), stdout: String::new() });
+            }
+            Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))
+            | Err(JsonRefusal::Malformed) => return Err(GatewayFailure::Lost),
+        };
+        let answer = Self::deserialize(members).map_err(|_| GatewayFailure::Lost)?;
+        let result = match (answer.failure, answer.result) {
+            (None, Some(result)) => Ok(result),
+            (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::from_code(&code).ok_or(GatewayFailure::Lost)?),
+            (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
+        };
+        let stdout = answer.stdout;
+        Ok(validate_result(ScriptResult { result, stdout }, output))
+    }
+}
+
+fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(member).map(Some)
+}
+
+/// The same result, or the failure of one that is too long or cannot be stored.
+pub(crate) fn validate_result(outcome: ScriptResult, output: usize) -> ScriptResult {
+    let ScriptResult { result, mut stdout } = outcome;
+    let size = result.as_ref().map_or(0, |result| result.to_string().len());
+    let too_much = stdout.len().saturating_add(size) > output;
+    truncate(&mut stdout, output);
+    let stdout = stdout.replace('\0', "\u{fffd}");
+    let result = match result {
+        Err(failure) => Err(failure),
+        Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
+        // PostgreSQL cannot store a NUL character, and an altered result would not be the script's own.
+        Ok(result) if !is_storable(&result, MAX_NESTING) => Err(ScriptFailure::ResultNotJson),
+        Ok(result) => Ok(result),
+    };
+    ScriptResult { result, stdout }
+}
+
+/// Whether a value has at most this nesting, and every text can be stored.
+fn is_storable(value: &Value, nesting: usize) -> bool {
+    let below = nesting.checked_sub(1);
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(text) => !text.contains('\0'),
+        Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_storable(item, below))),
+        Value::Object(members) => below
+            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_storable(value, below))),
+    }
+}
+
+/// Truncates a text to a number of bytes at a character boundary.
+fn truncate(text: &mut String, most: usize) {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn responses_round_trip() {
+        let came = ScriptResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
+        let bytes = serde_json::to_vec(&Response::of(came.clone())).unwrap();
+        assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(came));
+        let nothing = ScriptResult { result: Ok(Value::Null), stdout: String::new() };
+        assert_eq!(Response::read(&serde_json::to_vec(&Response::of(nothing.clone())).unwrap(), MAX_OUTPUT_BYTES), Ok(nothing));
+        let failed = ScriptResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
+        let bytes = serde_json::to_vec(&Response::of(failed.clone())).unwrap();
+        assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(failed));
+    }
+
+    #[test]
+    fn malformed_responses_are_lost() {
+        for garbage in [
+            "",
+            "{",
+            "null",
+            "[]",
+            "[null,1,\"\"]",
+            "{}",
+            r#"{"stdout":"so far"}"#,
+            r#"{"failure":"nobody_knows"}"#,
+            r#"{"failure":"script_error","result":1}"#,
+            r#"{"result":1,"stdout":1}"#,
+            r#"{"result":1,"root":"sh"}"#,
+            r#"{"result":1,"result":2}"#,
+            r#"{"failure":"script_error","f\u0061ilure":null,"result":1}"#,
+            r#"{"result":{"a":1,"a":2}}"#,
+            r#"{"result":"a\u0000b"}"#,
+        ] {
+            assert_eq!(Response::read(garbage.as_bytes(), MAX_OUTPUT_BYTES), Err(GatewayFailure::Lost), "{garbage}");
+        }
+        let deep = format!("{{\"result\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_eq!(Response::read(deep.as_bytes(), MAX_OUTPUT_BYTES), Err(GatewayFailure::Lost));
+    }
+
+    #[test]
+    fn oversized_output_is_truncated_and_fails() {
+        let long = ScriptResult { result: Ok(json!("é".repeat(MAX_OUTPUT_BYTES))), stdout: String::new() };
+        assert_eq!(validate_result(long, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
+        let long = ScriptResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MAX_OUTPUT_BYTES)) };
+        let ScriptResult { result, stdout } = validate_result(long, MAX_OUTPUT_BYTES);
+        assert_eq!(result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(stdout.len(), MAX_OUTPUT_BYTES - 1);
+        let both = ScriptResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
+        assert_eq!(validate_result(both, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
+    }
+
+    #[test]
+    fn results_that_cannot_be_stored_fail() {
+        let nul = ScriptResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
+        let ScriptResult { result, stdout } = validate_result(nul, MAX_OUTPUT_BYTES);
+        assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::ResultNotJson), "\u{fffd}"));
+        for inner in [json!(1), json!([])] {
+            let own = usize::from(inner.is_array());
+            let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
+            let came = |depth| validate_result(ScriptResult { result: Ok(nested(depth)), stdout: String::new() }, MAX_OUTPUT_BYTES);
+            let deepest = came(MAX_NESTING);
+            assert_eq!(deepest.result, Ok(nested(MAX_NESTING)));
+            assert_eq!(came(MAX_NESTING + 1).result, Err(ScriptFailure::ResultNotJson));
+            let bytes = serde_json::to_vec(&Response::of(deepest.clone())).unwrap();
+            assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(deepest), "every valid response of a child is accepted");
+        }
+    }
+
+    #[test]
+    fn oversized_values_fail_as_too_long() {
+        let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
+        assert_eq!(Response::read(wide.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result, Err(ScriptFailure::TooMuchOutput));
+    }
+}

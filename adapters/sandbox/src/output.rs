@@ -1,0 +1,73 @@
+//! The output of a script, up to its limit.
+
+use std::cell::{Cell, RefCell};
+
+/// Maximum size of an interpreter error that is kept whole, in bytes.
+const MAX_ERROR: usize = 4 << 10;
+/// The mark of a truncated error.
+const TRUNCATION_MARK: &str = " […]\n";
+
+/// The captured output.
+pub(crate) struct Output {
+    text: RefCell<String>,
+    /// Maximum size of the output, in bytes.
+    max_bytes: usize,
+    is_exceeded: Cell<bool>,
+}
+
+/// The longest prefix of a text within a number of bytes.
+fn prefix(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// The output exceeds its limit.
+pub(crate) struct OutputExceeded;
+
+impl Output {
+    /// Empty output with a limit in bytes.
+    pub(crate) const fn with_limit(max_bytes: usize) -> Self {
+        Self { text: RefCell::new(String::new()), max_bytes, is_exceeded: Cell::new(false) }
+    }
+
+    /// Appends a line, or its prefix within the limit.
+    pub(crate) fn append_line(&self, line: &str) -> Result<(), OutputExceeded> {
+        let mut text = self.text.borrow_mut();
+        let room = self.max_bytes.saturating_sub(text.len());
+        if line.len() < room {
+            text.push_str(line);
+            text.push('\n');
+            return Ok(());
+        }
+        text.push_str(prefix(line, room));
+        self.is_exceeded.set(true);
+        Err(OutputExceeded)
+    }
+
+    /// Appends the error that ended a script. Interpreters quote the script in it, so it may be long: it is
+    /// truncated, and does not count as exceeded output.
+    pub(crate) fn append_error(&self, error: &str) {
+        let mut text = self.text.borrow_mut();
+        let room = self.max_bytes.saturating_sub(text.len()).min(MAX_ERROR);
+        if error.len() < room {
+            text.push_str(error);
+            text.push('\n');
+        } else if let Some(room) = room.checked_sub(TRUNCATION_MARK.len()) {
+            text.push_str(prefix(error, room));
+            text.push_str(TRUNCATION_MARK);
+        }
+    }
+
+    /// Whether the output exceeded its limit.
+    pub(crate) const fn is_exceeded(&self) -> bool {
+        self.is_exceeded.get()
+    }
+
+    /// Takes the output.
+    pub(crate) fn take(&self) -> String {
+        self.text.take()
+    }
+}

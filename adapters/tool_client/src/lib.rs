@@ -1,0 +1,221 @@
+//! The tool client: HTTP and MCP calls of tools and hooks through the egress guard. No request is sent twice.
+
+mod mcp;
+
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::{
+        http_call::{MAX_DURATION, MAX_RESPONSE_BYTES, HttpMethod, HttpCaller, HttpCall, HttpCallError},
+        tool::{McpCall, McpError},
+    },
+    json,
+    secret::{SecretRef, SecretReader},
+    slug::Slug,
+};
+use fairway_egress::{
+    EgressRequest, EgressError, Endpoint, Guard, Limits, Method as HttpMethod, Url,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use moka::sync::Cache;
+use serde_json::Value;
+use std::{fmt, sync::Arc};
+
+/// Maximum number of endpoints whose connections are kept.
+const MAX_ENDPOINTS: u64 = 256;
+
+/// A client that sends calls through the egress guard.
+#[derive(Clone)]
+pub struct ToolClient {
+    guard: Guard,
+    secrets: Arc<dyn SecretReader>,
+    endpoints: Cache<(String, usize), Endpoint>,
+}
+
+impl fmt::Debug for ToolClient {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("GuardedCaller").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+impl ToolClient {
+    /// A client with this guard and these secrets.
+    #[must_use]
+    pub fn new(guard: Guard, secrets: Arc<dyn SecretReader>) -> Self {
+        Self { guard, secrets, endpoints: Cache::new(MAX_ENDPOINTS) }
+    }
+
+    /// The endpoint of an address, with a limit of the response size in bytes. It is cached for its connections; the
+    /// guard checks each new connection.
+    fn endpoint(&self, address: &str, most: usize) -> Result<Endpoint, EgressError> {
+        let way = (address.to_owned(), most);
+        if let Some(endpoint) = self.endpoints.get(&way) {
+            return Ok(endpoint);
+        }
+        let endpoint = self.guard.endpoint(address, Limits { timeout: MAX_DURATION, max_body: most })?;
+        self.endpoints.insert(way, endpoint.clone());
+        Ok(endpoint)
+    }
+
+    async fn headers(&self, tenant: &Slug, call: &HttpCall) -> Result<HeaderMap, HttpCallError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.9"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), named);
+        if let Some(reference) = &call.secret {
+            headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
+        }
+        Ok(headers)
+    }
+
+    /// A header value of a prefix and a secret.
+    async fn secret_header(
+        &self,
+        tenant: &Slug,
+        reference: &SecretRef,
+        before: &str,
+    ) -> Result<HeaderValue, HttpCallError> {
+        let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
+            tracing::warn!(code = error.code(), "failed to read the secret of a call; the call fails");
+            HttpCallError::Secret
+        })?;
+        let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
+            tracing::warn!("the secret of a call has characters that a header cannot contain; the call fails");
+            HttpCallError::Secret
+        })?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    async fn send_call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError> {
+        if !call.allowed_hosts.as_ref().is_none_or(|hosts| matches_hosts(hosts, &call.address)) {
+            return Err(HttpCallError::Forbidden);
+        }
+        let mut endpoint = self.endpoint(&call.address, MAX_RESPONSE_BYTES).map_err(call_error)?;
+        let mut body = Vec::new();
+        if call.method.has_body() {
+            body = serde_json::to_vec(&call.arguments).map_err(|_| HttpCallError::Malformed)?;
+        } else {
+            endpoint = endpoint.with_query(call.arguments.iter().map(|(name, value)| (name.as_str(), query_value(value))));
+        }
+        let headers = self.headers(tenant, call).await?;
+        let path = call.path.trim_start_matches('/').to_owned();
+        let sent = EgressRequest { method: to_http_method(call.method), path, headers, body: body.into() };
+        let answer = endpoint.send(sent).await.map_err(call_error)?;
+        if !answer.status().is_success() {
+            tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
+            return Err(HttpCallError::Refused);
+        }
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let whole = answer.read_all().await.map_err(call_error)?;
+        if whole.is_empty() {
+            return Ok(Value::Null);
+        }
+        if kind == "application/json" || kind.ends_with("+json") {
+            // Duplicate member names are ambiguous, and PostgreSQL cannot store a NUL.
+            return json::read(&whole).map_err(|_| HttpCallError::Malformed);
+        }
+        if !kind.starts_with("text/") {
+            return Err(HttpCallError::Malformed);
+        }
+        String::from_utf8(whole.into()).map(sanitize).map(Value::String).map_err(|_| HttpCallError::Malformed)
+    }
+}
+
+#[async_trait]
+impl HttpCaller for ToolClient {
+    async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError> {
+        let time = call.timeout.min(MAX_DURATION);
+        tokio::time::timeout(time, self.send_call(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
+    }
+
+    async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
+        let time = call.connection.time.min(MAX_DURATION);
+        tokio::time::timeout(time, self.call_mcp_tool(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
+    }
+}
+
+const fn to_http_method(method: HttpMethod) -> HttpMethod {
+    match method {
+        HttpMethod::Get => HttpMethod::GET,
+        HttpMethod::Post => HttpMethod::POST,
+        HttpMethod::Put => HttpMethod::PUT,
+        HttpMethod::Patch => HttpMethod::PATCH,
+        HttpMethod::Delete => HttpMethod::DELETE,
+    }
+}
+
+/// Replaces NUL characters, which PostgreSQL cannot store in a text.
+fn sanitize(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
+/// A value as a query parameter: strings as they are, everything else as JSON.
+fn query_value(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether an address leads to one of these hosts. An entry with a port matches only that port.
+fn matches_hosts(hosts: &[String], address: &str) -> bool {
+    let Ok(url) = Url::parse(address) else { return false };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    hosts.iter().any(|entry| {
+        let (name, wanted) = entry.rsplit_once(':').map_or((entry.as_str(), None), |(name, port)| (name, Some(port)));
+        let fits = wanted.is_none_or(|wanted| wanted == port.to_string());
+        fits && match name.strip_prefix("*.") {
+            Some(above) => host
+                .to_ascii_lowercase()
+                .strip_suffix(&above.to_ascii_lowercase())
+                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
+            None => host.eq_ignore_ascii_case(name),
+        }
+    })
+}
+
+/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
+fn call_error(error: EgressError) -> HttpCallError {
+    tracing::info!(error = &error as &dyn std::error::Error, "a call failed");
+    match error {
+        EgressError::Refused(_) => HttpCallError::Forbidden,
+        EgressError::Unresolved | EgressError::Unreachable => HttpCallError::Unreachable,
+        EgressError::TimedOut => HttpCallError::TimedOut,
+        EgressError::Redirected => HttpCallError::Refused,
+        EgressError::TooLong => HttpCallError::TooLong,
+        EgressError::Encoded => HttpCallError::Malformed,
+        EgressError::Incomplete => HttpCallError::Broken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_nul_in_texts() {
+        assert_eq!(sanitize("a\0b".to_owned()), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn matches_hosts_subdomains_and_ports() {
+        for (entry, address, is_in) in [
+            ("api.example.com", "https://api.example.com/x", true),
+            ("api.example.com", "https://API.example.com./x", true),
+            ("api.example.com", "https://evil-api.example.com/x", false),
+            ("api.example.com", "https://api.example.com.evil.org/x", false),
+            ("api.example.com:8443", "https://api.example.com/x", false),
+            ("api.example.com:8443", "https://api.example.com:8443/x", true),
+            ("api.example.com:443", "https://api.example.com/x", true),
+            ("*.example.com", "https://a.b.example.com/", true),
+            ("*.example.com", "https://example.com/", false),
+            ("*.example.com", "https://.example.com/", false),
+            ("*.example.com", "https://evilexample.com/", false),
+            ("127.0.0.1", "http://127.0.0.1:4000/", true),
+            ("example.com", "no address", false),
+        ] {
+            assert_eq!(matches_hosts(&[entry.to_owned()], address), is_in, "{entry} {address}");
+        }
+        assert!(!matches_hosts(&[], "https://example.com/"), "an empty list allows nothing");
+    }
+}

@@ -1,0 +1,359 @@
+//! Tool calls over the Model Context Protocol, with its official SDK through the egress guard.
+//!
+//! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
+//! between calls, so that no tool changes after its check.
+
+use crate::{ToolClient, matches_hosts, sanitize, call_error};
+use fairway_domain::{
+    asset::content::mcp_server::{SessionStart, ToolPin},
+    execution::{
+        http_call::{MAX_RESPONSE_BYTES, HttpCallError},
+        tool::{McpCall, McpError},
+    },
+    json,
+    slug::Slug,
+};
+use fairway_egress::{
+    EgressRequest, EgressError, Endpoint, Method, StatusCode,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use rmcp::{
+    ClientHandler, RoleClient, ServiceError,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
+        ClientJsonRpcMessage, ClientRequest, ContentBlock, Implementation, PaginatedRequestParams, ProtocolVersion,
+        ServerJsonRpcMessage, Tool,
+    },
+    service::{ClientInitializeError, ClientLifecycleMode, Peer, serve_client_with_lifecycle},
+    transport::{
+        StreamableHttpClientTransport,
+        common::client_side_sse::NeverRetry,
+        streamable_http_client::{
+            SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+            StreamableHttpPostResponse,
+        },
+    },
+};
+use serde_json::Value;
+use sse_stream::{Sse, SseStream};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Maximum size of one response, in bytes: tool lists are longer than tool results.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// Maximum number of pages of a tool list.
+const MAX_PAGES: usize = 20;
+/// The header by which the server deduplicates a call.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The header with the server's session identifier.
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+impl ToolClient {
+    pub(crate) async fn call_mcp_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
+        let way = &call.connection;
+        for hosts in [&way.hosts, &call.allowed_hosts].into_iter().flatten() {
+            if !matches_hosts(hosts, &way.address) {
+                return Err(HttpCallError::Forbidden.into());
+            }
+        }
+        let endpoint = self.endpoint(&way.address, MAX_RESPONSE_BYTES).map_err(call_error)?;
+        let mut headers = HeaderMap::new();
+        for (name, reference) in &way.headers {
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
+            headers.insert(name, self.secret_header(tenant, reference, "").await?);
+        }
+        if let Some(reference) = &way.bearer {
+            headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
+        }
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
+        let wire = GuardedTransport { endpoint, headers, named, broke: Arc::default() };
+        let broke = Arc::clone(&wire.broke);
+        run_session(wire, call).await.map_err(|error| match error {
+            // The SDK reports only a broken transport; the transport has recorded the cause.
+            McpError::Call(HttpCallError::Broken) => {
+                let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
+                why.unwrap_or(HttpCallError::Broken).into()
+            }
+            McpError::Call(_) | McpError::Drifted(_) => error,
+        })
+    }
+}
+
+async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, McpError> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(call.connection.address.as_str());
+    config.retry_config = Arc::new(NeverRetry::default());
+    config.reinit_on_expired_session = false;
+    config.max_sse_event_size = MAX_RESPONSE_BYTES;
+    let transport = StreamableHttpClientTransport::with_client(wire, config);
+    let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+    let lifecycle = match call.connection.opening {
+        SessionStart::Handshake => ClientLifecycleMode::Initialize,
+        SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
+    };
+    let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
+    let me = ClientInfo(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
+    let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
+        tracing::info!(error = init_error_name(&error), "failed to start an MCP session");
+        HttpCallError::Broken
+    })?;
+    // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
+    // and a slow server does not delay the result.
+    verify_and_call(running.peer(), call).await
+}
+
+async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
+    if let (Some(agreed), Some(may)) = (peer.peer_info(), &call.connection.revisions)
+        && !may.iter().any(|revision| revision == agreed.protocol_version.as_str())
+    {
+        return Err(HttpCallError::Refused.into());
+    }
+    let found = find_tool(peer, &call.tool).await?;
+    let found = found.and_then(|tool| {
+        let schema = Value::Object(tool.input_schema.as_ref().clone());
+        ToolPin::of(&tool.name, tool.description.as_deref().unwrap_or_default(), &schema)
+    });
+    if found.as_ref() != Some(&call.pin) {
+        return Err(McpError::Drifted(found));
+    }
+    let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.arguments.clone());
+    match peer.call_tool_once(params).await.map_err(|error| session_error(&error))? {
+        CallToolResponse::Complete(result) => Ok(result_value(result)?),
+        // No user is available for input, and no client would poll a task.
+        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::Refused.into()),
+        _ => Err(HttpCallError::Malformed.into()),
+    }
+}
+
+async fn find_tool(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
+    let (mut found, mut cursor) = (None, None);
+    for _ in 0..MAX_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error))?;
+        for tool in page.tools.into_iter().filter(|tool| tool.name == name) {
+            // Of two tools with the same name, the server's choice is unknown.
+            if found.replace(tool).is_some() {
+                return Ok(None);
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+    // A duplicate may be on an unread page.
+    Err(HttpCallError::TooLong.into())
+}
+
+/// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
+fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
+    if result.is_error == Some(true) {
+        tracing::info!("an MCP tool reported an error");
+        return Err(HttpCallError::Refused);
+    }
+    let value = match result.structured_content {
+        Some(value) => value,
+        None => {
+            let words = result.content.into_iter().map(|block| match block {
+                ContentBlock::Text(text) => Ok(sanitize(text.text)),
+                ContentBlock::Image(_)
+                | ContentBlock::Audio(_)
+                | ContentBlock::Resource(_)
+                | ContentBlock::ResourceLink(_) => Err(HttpCallError::Malformed),
+                _ => Err(HttpCallError::Malformed),
+            });
+            Value::String(words.collect::<Result<Vec<_>, _>>()?.join("\n"))
+        }
+    };
+    let bytes = serde_json::to_vec(&value).map_err(|_| HttpCallError::Malformed)?;
+    if bytes.len() > MAX_RESPONSE_BYTES {
+        return Err(HttpCallError::TooLong);
+    }
+    // A value that cannot be stored is not a valid result.
+    json::read(&bytes).map_err(|_| HttpCallError::Malformed)
+}
+
+/// Converts a session failure. The log gets only its name: other parts may contain the server's text.
+fn session_error(error: &ServiceError) -> HttpCallError {
+    let (name, failure) = match error {
+        ServiceError::McpError(_) => ("McpError", HttpCallError::Refused),
+        ServiceError::UnexpectedResponse => ("UnexpectedResponse", HttpCallError::Malformed),
+        ServiceError::TransportSend(_) => ("TransportSend", HttpCallError::Broken),
+        ServiceError::TransportClosed => ("TransportClosed", HttpCallError::Broken),
+        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", HttpCallError::Broken),
+        ServiceError::Cancelled { .. } => ("Cancelled", HttpCallError::Broken),
+        ServiceError::Timeout { .. } => ("Timeout", HttpCallError::Broken),
+        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Broken),
+        _ => ("unknown", HttpCallError::Broken),
+    };
+    tracing::info!(error = name, "an MCP session failed");
+    failure
+}
+
+/// The name of an initialization failure: other parts may contain the server's text.
+const fn init_error_name(error: &ClientInitializeError) -> &'static str {
+    match error {
+        ClientInitializeError::ExpectedInitResponse(_) => "ExpectedInitResponse",
+        ClientInitializeError::ExpectedInitResult(_) => "ExpectedInitResult",
+        ClientInitializeError::ConflictInitResponseId(..) => "ConflictInitResponseId",
+        ClientInitializeError::UncorrelatedErrorResponse { .. } => "UncorrelatedErrorResponse",
+        ClientInitializeError::ConnectionClosed(_) => "ConnectionClosed",
+        ClientInitializeError::TransportError { .. } => "TransportError",
+        ClientInitializeError::JsonRpcError(_) => "JsonRpcError",
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => "NoCompatibleProtocolVersion",
+        ClientInitializeError::NoPreferredProtocolVersion => "NoPreferredProtocolVersion",
+        ClientInitializeError::Cancelled => "Cancelled",
+        ClientInitializeError::LegacyFallbackFailed { .. } => "LegacyFallbackFailed",
+        _ => "unknown",
+    }
+}
+
+/// The client information for servers. It offers no capabilities.
+struct ClientInfo(ClientConfig);
+
+impl ClientHandler for ClientInfo {
+    fn get_info(&self) -> ClientConfig {
+        self.0.clone()
+    }
+}
+
+/// The transport of a session. No message is sent twice.
+#[derive(Clone)]
+struct GuardedTransport {
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    /// The key by which the server deduplicates a tool call.
+    named: HeaderValue,
+    /// The cause of a transport failure.
+    broke: Arc<Mutex<Option<HttpCallError>>>,
+}
+
+type McpTransportError = StreamableHttpError<EgressError>;
+
+impl GuardedTransport {
+    fn record_failure(&self, why: HttpCallError) {
+        self.broke.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    fn egress_failure(&self, error: EgressError) -> McpTransportError {
+        self.record_failure(call_error(error));
+        StreamableHttpError::Client(error)
+    }
+
+    fn invalid_response(&self, why: HttpCallError) -> McpTransportError {
+        self.record_failure(why);
+        StreamableHttpError::UnexpectedServerResponse("an invalid response".into())
+    }
+
+    /// Checks an event for duplicate member names. The SDK skips unreadable data and takes the last duplicate; it
+    /// ignores events of other types.
+    fn check_event(&self, event: Sse) -> Result<Sse, SseError> {
+        if let (None | Some("" | "message"), Some(data)) = (event.event.as_deref(), event.data.as_deref())
+            && !data.trim().is_empty()
+            && let Err(refusal) = json::read(data.as_bytes())
+        {
+            self.record_failure(HttpCallError::Malformed);
+            return Err(SseError::Body(Box::new(refusal)));
+        }
+        Ok(event)
+    }
+
+    async fn post(
+        &self,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        said: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, McpTransportError> {
+        let mut headers = self.headers.clone();
+        headers.extend(said);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(session) = session {
+            let session = HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+            headers.insert(SESSION, session);
+        }
+        if let ClientJsonRpcMessage::Request(asked) = &message
+            && let ClientRequest::CallToolRequest(_) = &asked.request
+        {
+            // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
+            headers.insert(IDEMPOTENCY_KEY, self.named.clone());
+        }
+        let body = serde_json::to_vec(&message)?;
+        let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
+        let answer = self.endpoint.send(call).await.map_err(|error| self.egress_failure(error))?;
+        let status = answer.status();
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !status.is_success() {
+            tracing::info!(status = status.as_u16(), "an MCP server returned an error status");
+            return Err(self.invalid_response(HttpCallError::Refused));
+        }
+        let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/event-stream" => {
+                let wire = self.clone();
+                let body = answer.body().inspect_err(move |error| wire.record_failure(call_error(*error)));
+                let wire = self.clone();
+                let events = SseStream::from_bytes_stream(body).map(move |event| wire.check_event(event?));
+                Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
+            }
+            "application/json" => {
+                let whole = answer.read_all().await.map_err(|error| self.egress_failure(error))?;
+                // Duplicate member names are ambiguous.
+                let document = json::read(&whole).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+                let message: ServerJsonRpcMessage =
+                    serde_json::from_value(document).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+                Ok(StreamableHttpPostResponse::Json(message, session))
+            }
+            _ if matches!(message, ClientJsonRpcMessage::Notification(_)) => Ok(StreamableHttpPostResponse::Accepted),
+            _ => Err(self.invalid_response(HttpCallError::Malformed)),
+        }
+    }
+}
+
+impl StreamableHttpClient for GuardedTransport {
+    type Error = EgressError;
+
+    async fn post_message(
+        &self,
+        _: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, McpTransportError> {
+        self.post(message, session, headers).await
+    }
+
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session: Arc<str>,
+        _: Option<String>,
+        said: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), McpTransportError> {
+        let mut headers = self.headers.clone();
+        headers.extend(said);
+        let session = HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+        headers.insert(SESSION, session);
+        let call = EgressRequest { method: Method::DELETE, path: String::new(), headers, body: Vec::new().into() };
+        self.endpoint.send(call).await.map(|_| ()).map_err(StreamableHttpError::Client)
+    }
+
+    /// Responses arrive with their requests. An interrupted stream is not resumed.
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        _: Option<Arc<str>>,
+        _: Option<String>,
+        _: Option<String>,
+        _: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, McpTransportError> {
+        Err(StreamableHttpError::ServerDoesNotSupportSse)
+    }
+}

@@ -1,0 +1,292 @@
+//! Collects the raw values of settings from file and environment, and refuses unknown names.
+
+use super::{
+    provider::ProviderAccount,
+    setting::{IGNORED_PREFIXES, SETTINGS, Setting},
+};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt::{self, Write as _},
+};
+use toml::{Table, Value};
+
+/// Prefixes of the project's variables.
+const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
+/// Key of the provider accounts, which have no variable.
+const PROVIDERS_KEY: &str = "providers";
+/// Variable that enables traces.
+const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// Minimum Jaro-Winkler similarity for a suggestion, of 1.
+const MIN_SIMILARITY: f64 = 0.7;
+
+/// Errors of the settings. They never contain values of secret settings.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is not valid TOML.
+    #[error("the configuration file is not valid TOML at line {line}: {problem}")]
+    Syntax {
+        /// Line number, from 1.
+        line: usize,
+        /// The parser's message, without the text.
+        problem: String,
+    },
+    /// The file has an unknown key.
+    #[error("unknown key `{key}` in the configuration file{}", nearest_hint(.nearest))]
+    UnknownKey {
+        /// The unknown key.
+        key: String,
+        /// The most similar known name.
+        nearest: Option<String>,
+    },
+    /// The environment has an unknown variable with a prefix of the project.
+    #[error("unknown variable `{name}`{}", nearest_hint(.nearest))]
+    UnknownVariable {
+        /// The unknown variable.
+        name: String,
+        /// The most similar known name.
+        nearest: Option<String>,
+    },
+    /// A value is invalid.
+    #[error("`{name}` {rule}{}", value_hint(.value))]
+    Invalid {
+        /// The variable, or the key in the file.
+        name: String,
+        /// The expected form.
+        rule: String,
+        /// The value, unless the setting is secret.
+        value: Option<String>,
+    },
+    /// The bind address exposes local mode to other machines.
+    #[error("`auth.mode` is `local`, which trusts every caller: bind to a loopback address such as 127.0.0.1:8080")]
+    LocalModeExposed,
+    /// A setting puts local mode behind a proxy, whose forwarded requests it would trust.
+    #[error(
+        "`{key}` (`{variable}`) puts local mode behind a proxy, and local mode trusts every caller: set \
+         `FAIRWAY_LOCAL_MODE_EXPOSED=i-understand` to serve forwarded requests as `anonymous`"
+    )]
+    LocalModeBehindProxy {
+        /// Key of the setting.
+        key: &'static str,
+        /// Variable of the setting.
+        variable: &'static str,
+    },
+    /// Only one of vault URL and vault token is set.
+    #[error("`vault.addr` and `vault.token` must be set together")]
+    IncompleteVault,
+    /// A gateway token without an external gateway.
+    #[error("`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token")]
+    TokenWithoutGateway,
+    /// An owner URL for a managed database.
+    #[error("`migrate_database_url` requires `database_url`")]
+    OwnerWithoutDatabase,
+}
+
+fn nearest_hint(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+fn value_hint(value: &Option<String>) -> String {
+    value.as_ref().map_or_else(String::new, |value| format!(" (it is `{value}`)"))
+}
+
+impl ConfigError {
+    /// The stable error code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "config_syntax",
+            Self::UnknownKey { .. } => "config_unknown_key",
+            Self::UnknownVariable { .. } => "config_unknown_variable",
+            Self::Invalid { .. } => "config_invalid",
+            Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::LocalModeBehindProxy { .. } => "config_local_mode_behind_proxy",
+            Self::IncompleteVault => "config_half_a_vault",
+            Self::TokenWithoutGateway => "config_token_without_gateway",
+            Self::OwnerWithoutDatabase => "config_owner_without_database",
+        }
+    }
+}
+
+/// The source of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The default of the setting.
+    Default,
+    /// The configuration file.
+    File,
+    /// The environment.
+    Environment,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment => "environment",
+        })
+    }
+}
+
+/// The raw texts of all settings.
+pub(super) struct RawSettings {
+    file: BTreeMap<&'static str, String>,
+    environment: BTreeMap<&'static str, String>,
+    providers: Option<Value>,
+    has_collector: bool,
+}
+
+impl RawSettings {
+    /// Collects the texts from the file and the environment.
+    pub(super) fn collect(
+        file: Option<&str>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut raw = Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, has_collector: false };
+        if let Some(text) = file {
+            raw.add_table("", text.parse::<Table>().map_err(|failure| syntax_error(text, &failure))?)?;
+        }
+        for (name, value) in environment {
+            raw.add_variable(&name.to_string_lossy(), value)?;
+        }
+        Ok(raw)
+    }
+
+    /// Parses the value of a setting, or its default.
+    pub(super) fn read<T>(
+        &self,
+        setting: &Setting,
+        reader: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let (text, origin) = self.text(setting);
+        reader(text).map_err(|rule| invalid(setting, origin, text, rule))
+    }
+
+    /// Parses the value of a setting without a default; an empty value counts as unset.
+    pub(super) fn read_optional<T>(
+        &self,
+        setting: &Setting,
+        reader: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let (text, _) = self.text(setting);
+        if text.is_empty() { Ok(None) } else { self.read(setting, reader).map(Some) }
+    }
+
+    /// The provider accounts.
+    pub(super) fn providers(&self) -> Result<Vec<ProviderAccount>, ConfigError> {
+        self.providers.as_ref().map_or_else(|| Ok(Vec::new()), ProviderAccount::read_all)
+    }
+
+    /// Whether the standard OpenTelemetry variable names a collector.
+    pub(super) const fn exports_traces(&self) -> bool {
+        self.has_collector
+    }
+
+    /// The text of a setting for display; empty for a secret.
+    pub(super) fn display_text(&self, setting: &Setting) -> (String, Origin) {
+        let (text, origin) = self.text(setting);
+        (if setting.is_secret { String::new() } else { text.to_owned() }, origin)
+    }
+
+    fn text(&self, setting: &Setting) -> (&str, Origin) {
+        if let Some(text) = self.environment.get(setting.key) {
+            return (text, Origin::Environment);
+        }
+        self.file.get(setting.key).map_or((setting.default, Origin::Default), |text| (text, Origin::File))
+    }
+
+    fn add_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
+        for (name, value) in table {
+            let key = format!("{prefix}{name}");
+            let below = format!("{key}.");
+            let known = SETTINGS.iter().find(|setting| setting.key == key);
+            match (known, value) {
+                (Some(setting), value) => {
+                    let text = text_of(value).ok_or_else(|| unsupported_type(&key))?;
+                    self.file.insert(setting.key, text);
+                }
+                (None, accounts) if key == PROVIDERS_KEY => self.providers = Some(accounts),
+                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) => {
+                    self.add_table(&below, inner)?;
+                }
+                (None, _) => {
+                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY]);
+                    return Err(ConfigError::UnknownKey { nearest: nearest(&key, keys), key });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_variable(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
+        if name == COLLECTOR_VARIABLE {
+            self.has_collector = !value.is_empty();
+        }
+        // Some settings use variables of other programs, such as `VAULT_ADDR`; their other variables are ignored.
+        let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || SETTINGS.iter().any(|setting| setting.variable == name);
+        if !is_ours || IGNORED_PREFIXES.iter().any(|other| name.starts_with(other)) {
+            return Ok(());
+        }
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {
+            let known = SETTINGS.iter().map(|setting| setting.variable);
+            return Err(ConfigError::UnknownVariable { nearest: nearest(name, known), name: name.to_owned() });
+        };
+        let text = value.into_string().map_err(|_| ConfigError::Invalid {
+            name: name.to_owned(),
+            rule: "must be UTF-8".to_owned(),
+            value: None,
+        })?;
+        self.environment.insert(setting.key, text);
+        Ok(())
+    }
+}
+
+fn invalid(setting: &Setting, origin: Origin, text: &str, rule: String) -> ConfigError {
+    let name = match origin {
+        Origin::Environment => setting.variable,
+        Origin::File | Origin::Default => setting.key,
+    };
+    let value = (!setting.is_secret).then(|| text.to_owned());
+    ConfigError::Invalid { name: name.to_owned(), rule, value }
+}
+
+fn unsupported_type(key: &str) -> ConfigError {
+    let rule = "must be a text, a number, or a list of texts".to_owned();
+    ConfigError::Invalid { name: key.to_owned(), rule, value: None }
+}
+
+/// A value of the file in the format of variables: lists are comma-separated.
+fn text_of(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(truth) => Some(truth.to_string()),
+        Value::Array(items) => {
+            let mut list = String::new();
+            for (index, item) in items.into_iter().enumerate() {
+                let Value::String(text) = item else { return None };
+                let separator = if index == 0 { "" } else { "," };
+                write!(list, "{separator}{text}").ok()?;
+            }
+            Some(list)
+        }
+        Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,
+    }
+}
+
+/// The parser's full message quotes the line, which may contain a password; the short message does not.
+fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
+    let start = failure.span().map_or(0, |span| span.start);
+    let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();
+    ConfigError::Syntax { line: before.saturating_add(1), problem: failure.message().to_owned() }
+}
+
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, candidate)| candidate.to_owned())
+}

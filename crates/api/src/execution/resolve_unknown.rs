@@ -1,0 +1,60 @@
+//! Route that resolves runs with an unknown outcome.
+
+use super::ExecutionView;
+use crate::{
+    response::ResourceResponse,
+    caller::IdentifiedCaller,
+    compose::Api,
+    openapi::{KeyParams, WriteRefusals},
+    error::{ApiError, FieldProblem, FieldErrors},
+    http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+};
+use actix_web::{HttpResponse, http::StatusCode, post, web};
+use fairway_domain::{
+    execution::resolve_unknown::{MAX_NOTE, Resolution},
+    id::ExecutionId,
+    text::is_prose,
+};
+use fairway_operations::execution::ExecutionDetail;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// The outcome that an operator determined.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettleRequest {
+    /// `success`: the run completes without a result. `failure`: the run fails.
+    outcome: String,
+    /// How the outcome was determined, in at most 2000 characters. Stored with the evidence, for operators.
+    note: Option<String>,
+}
+
+/// Resolves a run with the status `unknown`. The first resolution wins.
+#[utoipa::path(
+    operation_id = "settle_execution",
+    tag = "executions",
+    params(("execution_id" = uuid::Uuid, Path, description = "The run"), KeyParams),
+    request_body = SettleRequest,
+    responses((status = 200, description = "The resolved run", body = ExecutionView), WriteRefusals)
+)]
+#[post("/v1/executions/{execution_id}/settle")]
+pub(crate) async fn settle_execution(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    execution: PathId<ExecutionId>,
+    keyed: IdempotencyHeader,
+    body: Body<SettleRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let SettleRequest { outcome, note } = body.into_inner();
+    let mut fields = FieldErrors::default();
+    let settled = fields.check(Resolution::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
+        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
+        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
+    }
+    let settled = fields.finish(|| settled)?;
+    let done = api.services.resolve_execution(&caller, *execution, (settled, note.as_deref()), key.as_ref()).await?;
+    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
+}

@@ -1,0 +1,124 @@
+//! Limits on open event streams. Each stream polls its run, so their number is bounded.
+
+use crate::error::ApiError;
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderValue, RETRY_AFTER},
+};
+use fairway_domain::{id::ExecutionId, rate_limit::ClientAddress};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Maximum streams of one run.
+const MAX_STREAMS_PER_RUN: usize = 32;
+/// Maximum streams of guests from one address.
+const MAX_STREAMS_PER_CLIENT: usize = 8;
+/// Maximum streams of this process. Each holds the buffers of a connection and polls its run.
+const MAX_STREAMS: usize = 1_024;
+/// `Retry-After` in seconds, after which a stream has probably ended.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
+
+/// Counts the open streams of this process. Clones share state.
+#[derive(Clone, Debug, Default)]
+pub struct StreamLimiter(Arc<Mutex<StreamCounts>>);
+
+#[derive(Debug, Default)]
+struct StreamCounts {
+    all: usize,
+    of_runs: HashMap<ExecutionId, usize>,
+    of_clients: HashMap<ClientAddress, usize>,
+}
+
+/// The permit of an open stream; dropping it closes the slot.
+#[derive(Debug)]
+#[must_use = "the stream counts as closed once this is dropped"]
+pub(super) struct StreamPermit {
+    limiter: StreamLimiter,
+    run: ExecutionId,
+    client: Option<ClientAddress>,
+}
+
+impl StreamLimiter {
+    /// Acquires a permit for a stream of a run, and of a client if the caller is a guest.
+    pub(super) fn acquire(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<StreamPermit, ApiError> {
+        let mut counts = self.counts();
+        let open = |count: Option<&usize>| count.copied().unwrap_or_default();
+        let is_exceeded = counts.all >= MAX_STREAMS
+            || open(counts.of_runs.get(&run)) >= MAX_STREAMS_PER_RUN
+            || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MAX_STREAMS_PER_CLIENT);
+        if is_exceeded {
+            let message = "too many streams are open; close one or try again later";
+            let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
+            return Err(refused.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        counts.all += 1;
+        *counts.of_runs.entry(run).or_default() += 1;
+        if let Some(client) = client {
+            *counts.of_clients.entry(client).or_default() += 1;
+        }
+        Ok(StreamPermit { limiter: self.clone(), run, client })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, StreamCounts> {
+        // The counts stay consistent after a panic elsewhere: each update is one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut counts = self.limiter.counts();
+        counts.all = counts.all.saturating_sub(1);
+        decrement(&mut counts.of_runs, self.run);
+        if let Some(client) = self.client {
+            decrement(&mut counts.of_clients, client);
+        }
+    }
+}
+
+/// Decrements a count and removes it at zero.
+fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn limits_streams_per_process() {
+        let crowd = StreamLimiter::default();
+        let run = |number: usize| Uuid::from_u128(number as u128).into();
+        let seats: Vec<StreamPermit> = (0..MAX_STREAMS).map(|number| crowd.acquire(run(number), None).unwrap()).collect();
+        assert_eq!(crowd.acquire(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
+        drop(seats);
+        assert!(crowd.acquire(run(MAX_STREAMS), None).is_ok());
+    }
+
+    #[test]
+    fn releases_permit_when_stream_ends() {
+        let crowd = StreamLimiter::default();
+        let run = |number| Uuid::from_u128(number).into();
+        let client = ClientAddress::from_ip("192.0.2.1".parse().unwrap());
+        let mut seats: Vec<StreamPermit> =
+            (0..MAX_STREAMS_PER_CLIENT as u128).map(|number| crowd.acquire(run(number), Some(client)).unwrap()).collect();
+        assert!(crowd.acquire(run(100), Some(client)).is_err());
+        // A named caller counts only towards the limit of its run.
+        seats.extend((0..MAX_STREAMS_PER_RUN).map(|_| crowd.acquire(run(100), None).unwrap()));
+        let refused = crowd.acquire(run(100), None).unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
+        drop(seats.remove(0));
+        seats.push(crowd.acquire(run(101), Some(client)).unwrap());
+        drop(seats);
+        assert!(crowd.counts().of_runs.is_empty() && crowd.counts().of_clients.is_empty());
+    }
+}

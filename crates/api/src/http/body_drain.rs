@@ -1,0 +1,155 @@
+//! Drains unread request bodies.
+//!
+//! A refusal by path, caller or load often comes before the body is read. The framework then closes the connection,
+//! because it would take the rest of the body for the next request. Under load, reconnecting costs both sides. The
+//! middleware therefore reads and drops a short rest before the response. A long rest still closes the connection.
+
+use super::body::content_length;
+use actix_web::{
+    Error,
+    body::MessageBody,
+    dev::{Payload, ServiceRequest, ServiceResponse},
+    error::PayloadError,
+    http::StatusCode,
+    middleware::Next,
+    web::Bytes,
+};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Maximum bytes to drain.
+const MAX_DRAINED_BYTES: usize = 64 << 10;
+/// Maximum number of bodies that one worker thread drains at a time. Each holds its connection and about 30 KiB of
+/// buffers. Beyond this number the response closes the connection instead.
+const MAX_DRAINS: usize = 128;
+/// Time limit for draining. Most short bodies arrive with their head.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Middleware that drains the body. It must wrap every service that may refuse a request.
+///
+/// # Errors
+/// The errors of the inner service.
+pub async fn body_drain<B: MessageBody + 'static>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    if matches!(request.parts_mut().1, Payload::None)
+        || content_length(request.headers()).is_some_and(|length| length > MAX_DRAINED_BYTES)
+    {
+        return next.call(request).await;
+    }
+    let body = Rc::new(SharedBody { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
+    let read = Rc::clone(&body);
+    let shared = stream::poll_fn(move |context| read.poll(context));
+    request.set_payload(Payload::Stream { payload: Box::pin(shared) });
+    let response = next.call(request).await;
+    // A client that was too slow for the handler gets no additional time.
+    let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
+    if drains
+        && !body.over.get()
+        // Bytes that have already arrived are dropped without waiting.
+        && drain(&body).now_or_never().is_none()
+        && let Some(_drain) = DrainPermit::acquire()
+    {
+        // The response is sent in any case; an undrained rest then closes the connection.
+        let _ = timeout(DRAIN_TIMEOUT, drain(&body)).await;
+    }
+    response
+}
+
+thread_local! {
+    static ACTIVE_DRAINS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The permit for one drain of this thread; dropping it ends the drain.
+struct DrainPermit;
+
+impl DrainPermit {
+    /// Begins a drain, or returns `None` if [`MAX_DRAINS`] are active.
+    fn acquire() -> Option<Self> {
+        ACTIVE_DRAINS.with(|drains| {
+            let active = drains.get();
+            (active < MAX_DRAINS).then(|| {
+                drains.set(active + 1);
+                Self
+            })
+        })
+    }
+}
+
+impl Drop for DrainPermit {
+    fn drop(&mut self) {
+        ACTIVE_DRAINS.with(|drains| drains.set(drains.get().saturating_sub(1)));
+    }
+}
+
+/// A body that the handler reads first and the middleware drains.
+struct SharedBody {
+    payload: RefCell<Payload>,
+    /// Whether the body has ended or failed; it must not be polled again.
+    over: Cell<bool>,
+}
+
+impl SharedBody {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, PayloadError>>> {
+        let part = self.payload.borrow_mut().poll_next_unpin(context);
+        self.over.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
+        part
+    }
+}
+
+async fn drain(body: &SharedBody) {
+    let mut dropped = 0_usize;
+    while let Some(Ok(part)) = poll_fn(|context| body.poll(context)).await {
+        dropped = dropped.saturating_add(part.len());
+        if dropped > MAX_DRAINED_BYTES {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::{
+        App, HttpResponse,
+        dev::Service as _,
+        middleware::from_fn,
+        test::{TestRequest, init_service},
+        web,
+    };
+
+    #[test]
+    fn bounds_the_drains_of_a_thread() {
+        let drains: Vec<DrainPermit> = (0..MAX_DRAINS).map(|_| DrainPermit::acquire().unwrap()).collect();
+        assert!(DrainPermit::acquire().is_none());
+        drop(drains);
+        assert!(DrainPermit::acquire().is_some());
+    }
+
+    #[actix_web::test]
+    async fn drops_what_has_arrived_while_every_drain_is_taken() {
+        let _drains: Vec<DrainPermit> = (0..MAX_DRAINS).map(|_| DrainPermit::acquire().unwrap()).collect();
+        let refuse = web::to(|| async { HttpResponse::NotFound().finish() });
+        let app = init_service(App::new().wrap(from_fn(body_drain)).default_service(refuse)).await;
+        let ended = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&ended);
+        let mut parts = vec![Bytes::from_static(b"{}")];
+        let payload = stream::poll_fn(move |_| {
+            let part = parts.pop();
+            tell.set(part.is_none());
+            Poll::Ready(part.map(Ok))
+        });
+        let request = TestRequest::post().to_request();
+        let (request, _) = request.replace_payload(Payload::Stream { payload: payload.boxed_local() });
+        assert_eq!(app.call(request).await.unwrap().status(), StatusCode::NOT_FOUND);
+        assert!(ended.get());
+    }
+}

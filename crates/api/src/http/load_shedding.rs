@@ -1,0 +1,386 @@
+//! Load shedding of one worker thread.
+//!
+//! PostgreSQL is the bottleneck, so the number of waiting statements measures the load. A queue that stays long for a
+//! whole observation window is standing: it does not shrink by itself. Requests beyond the number that keeps PostgreSQL
+//! busy are then refused at once, so admitted requests wait in a short queue. A request that waits for a provider does
+//! not count. A short burst is not an overload. Separately, each worker thread receives a bounded number of request bodies
+//! ([`MAX_ARRIVING`]), because each of them holds memory until its client has sent the rest.
+//!
+//! A client with less than its fair share of requests in flight is still served while others are refused. Clients are
+//! tenants where requests name one, else callers, or the addresses of share link holders.
+
+use fairway_domain::{
+    access::{ActorKind, ActorRef},
+    id::TenantId,
+    rate_limit::ClientAddress,
+};
+use fairway_memory_limit::is_exhausted;
+use fairway_postgres::InFlight;
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Time that a queue must stay long to count as standing.
+const OBSERVATION_WINDOW: Duration = Duration::from_millis(100);
+/// Time without a refusal after which the overload ends.
+const OVERLOAD_COOLDOWN: Duration = Duration::from_secs(1);
+/// The fraction of the queue limit that applies under overload, as numerator and denominator. It keeps PostgreSQL busy
+/// and leaves time for refusals.
+const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
+/// Factor by which a burst may exceed the queue limit.
+const BURST_FACTOR: usize = 3;
+
+/// Maximum request bodies that one worker thread receives at a time. Each takes about 60 KiB besides its bytes in an
+/// unoptimized build, for as long as its client withholds the rest.
+const MAX_ARRIVING: usize = 512;
+
+/// Requests that one worker thread serves at a time while the process is at its memory limit.
+const MAX_IN_FLIGHT_AT_MEMORY_LIMIT: usize = 4;
+
+/// Refusals per second of one worker thread that are sent without delay. Refusals share the thread with admitted
+/// requests and delay them.
+const REFUSALS_PER_SECOND: u32 = 3_000;
+/// Maximum delay of a refusal. It bounds the refusals of one connection to four per second.
+const MAX_REFUSAL_DELAY: Duration = Duration::from_millis(250);
+
+/// Load shedder of one worker thread. Clones share state.
+#[derive(Clone, Debug)]
+pub struct LoadShedder {
+    waiting: InFlight,
+    max_waiting: usize,
+    state: Arc<Mutex<ShedState>>,
+}
+
+/// The client that a request is counted for, from its unverified claims: a lookup would cost a query.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ClientKey {
+    /// The tenant that the request names.
+    Tenant(TenantId),
+    /// The caller, if the request names no tenant.
+    Caller(ActorRef),
+    /// The address of an unnamed share link holder.
+    Holder(ClientAddress),
+}
+
+/// The permit of an admitted request; dropping it ends the request.
+#[derive(Debug)]
+#[must_use = "the request counts as answered once this is dropped"]
+pub struct AdmissionPermit {
+    client: ClientKey,
+    state: Arc<Mutex<ShedState>>,
+    arriving: Option<Arriving>,
+}
+
+impl AdmissionPermit {
+    /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
+    pub fn take_arriving(&mut self) -> Option<Arriving> {
+        self.arriving.take()
+    }
+}
+
+/// A request body that arrives. The body counts until this guard is dropped.
+#[derive(Debug)]
+#[must_use = "the body counts as arrived once this is dropped"]
+pub struct Arriving {
+    sender: Sender,
+    books: Arc<Mutex<ShedState>>,
+}
+
+/// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
+type Sender = Option<ClientKey>;
+
+#[derive(Debug)]
+struct ShedState {
+    stretch_began: Instant,
+    /// The minimum of waiting statements in this window, sampled at each request.
+    fewest: usize,
+    overloaded_until: Option<Instant>,
+    /// Time of the next refusal.
+    next_refusal: Instant,
+    /// Requests in flight by client, without zero entries.
+    under_way: HashMap<ClientKey, usize>,
+    /// Arriving bodies by sender, without zero entries.
+    arriving: HashMap<Sender, usize>,
+    /// Time of the last log line about refused bodies.
+    bodies_logged_at: Option<Instant>,
+}
+
+impl LoadShedder {
+    /// Creates a load shedder over the statements that wait for PostgreSQL; `line` is the limit of a standing queue.
+    #[must_use]
+    pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
+        let books = ShedState {
+            stretch_began: Instant::now(),
+            fewest: 0,
+            overloaded_until: None,
+            next_refusal: Instant::now(),
+            under_way: HashMap::new(),
+            arriving: HashMap::new(),
+            bodies_logged_at: None,
+        };
+        Self { waiting, max_waiting, state: Arc::new(Mutex::new(books)) }
+    }
+
+    /// A permit for a request of this client, or `None` if the request must be refused.
+    pub fn admit(&self, party: ClientKey, has_body: bool, now: Instant) -> Option<AdmissionPermit> {
+        self.admit_within((party, has_body), now, is_exhausted)
+    }
+
+    /// Like `admit`, with a replaceable check whether the process is at its memory limit.
+    fn admit_within(
+        &self,
+        (party, has_body): (ClientKey, bool),
+        now: Instant,
+        is_exhausted: impl FnOnce() -> bool,
+    ) -> Option<AdmissionPermit> {
+        let mut books = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.count();
+        books.fewest = books.fewest.min(waiting);
+        if now.saturating_duration_since(books.stretch_began) >= OBSERVATION_WINDOW {
+            let is_standing = mem::replace(&mut books.fewest, waiting) >= self.max_waiting;
+            if is_standing {
+                if books.overloaded_until.is_none_or(|until| now >= until) {
+                    tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
+                }
+                books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
+            }
+            books.stretch_began = now;
+        }
+        let all: usize = books.under_way.values().sum();
+        if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
+            return None;
+        }
+        let sender = sender(&party);
+        if has_body && !books.has_room_for_body(&sender) {
+            if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
+                tracing::warn!(
+                    arriving = MAX_ARRIVING,
+                    "too many unfinished request bodies; refusing requests with a body"
+                );
+                books.bodies_logged_at = Some(now);
+            }
+            return None;
+        }
+        let overloaded = books.overloaded_until.is_some_and(|until| now < until);
+        let burst = self.max_waiting.saturating_mul(BURST_FACTOR);
+        let limit = if overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&books.under_way, &party)) {
+            if !overloaded {
+                tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
+            }
+            books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
+            return None;
+        }
+        *books.under_way.entry(party.clone()).or_default() += 1;
+        let arriving = has_body.then(|| {
+            *books.arriving.entry(sender.clone()).or_default() += 1;
+            Arriving { sender, books: Arc::clone(&self.state) }
+        });
+        Some(AdmissionPermit { client: party, state: Arc::clone(&self.state), arriving })
+    }
+}
+
+impl LoadShedder {
+    /// The time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`] refusals are
+    /// delayed, by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a delayed refusal.
+    #[must_use]
+    pub fn refusal_due(&self, now: Instant) -> Instant {
+        let mut books = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = books.next_refusal.max(now);
+        if due.saturating_duration_since(now) > MAX_REFUSAL_DELAY {
+            return now + MAX_REFUSAL_DELAY;
+        }
+        books.next_refusal = due + Duration::from_secs(1) / REFUSALS_PER_SECOND;
+        due
+    }
+}
+
+impl ShedState {
+    /// Whether one more body may arrive: any body up to [`MAX_ARRIVING`], bodies of senders below their fair share up to
+    /// twice that number, and the first body of a named caller up to three times that number.
+    fn has_room_for_body(&self, sender: &Sender) -> bool {
+        let all: usize = self.arriving.values().sum();
+        let is_first = sender.is_some() && !self.arriving.contains_key(sender);
+        all < MAX_ARRIVING
+            || all < MAX_ARRIVING.saturating_mul(2) && is_below_fair_share(&self.arriving, sender)
+            || all < MAX_ARRIVING.saturating_mul(3) && is_first
+    }
+}
+
+/// The sender that a client's bodies count for.
+fn sender(party: &ClientKey) -> Sender {
+    match party {
+        ClientKey::Holder(_) => None,
+        ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
+        ClientKey::Tenant(_) | ClientKey::Caller(_) => Some(party.clone()),
+    }
+}
+
+/// Whether a client has less than its fair share of the counted requests, and other clients exist.
+fn is_below_fair_share<P: Eq + Hash>(counts: &HashMap<P, usize>, party: &P) -> bool {
+    let own = counts.get(party).copied().unwrap_or_default();
+    let all: usize = counts.values().sum();
+    let parties = counts.len() + usize::from(own == 0);
+    parties > 1 && (own + 1).saturating_mul(parties) <= all
+}
+
+/// Decrements the count of a client and removes a zero entry.
+fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, party: &P) {
+    if let Some(count) = counts.get_mut(party) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(party);
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
+    }
+}
+
+impl Drop for AdmissionPermit {
+    fn drop(&mut self) {
+        count_down(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).under_way, &self.client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use tokio::task::JoinSet;
+
+    const MAX_WAITING: usize = 6;
+
+    fn client(name: &str) -> ClientKey {
+        ClientKey::Caller(ActorRef::parse(name).unwrap())
+    }
+
+    /// Spawns `many` waiting statements that end when the set is dropped.
+    async fn spawn_waiting(waiting: &InFlight, many: usize) -> JoinSet<()> {
+        let mut line = JoinSet::new();
+        for _ in 0..many {
+            let waiting = waiting.clone();
+            line.spawn(async move { waiting.track(pending()).await });
+        }
+        while waiting.count() < many {
+            tokio::task::yield_now().await;
+        }
+        line
+    }
+
+    #[tokio::test]
+    async fn serves_bursts_and_bounds_standing_queues() {
+        let waiting = InFlight::default();
+        let admission = LoadShedder::new(waiting.clone(), MAX_WAITING);
+        let (ada, start) = (client("user:ada"), Instant::now());
+        let line = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
+        // The queue was empty when the window began, so it is not standing yet.
+        assert!(admission.admit(ada.clone(), false, start).is_some());
+        assert!(admission.admit(ada.clone(), false, start + OBSERVATION_WINDOW).is_some());
+        // The queue was standing for a whole window.
+        let later = start + OBSERVATION_WINDOW * 2;
+        assert!(admission.admit(ada.clone(), false, later).is_none());
+        drop(line);
+        tokio::task::yield_now().await;
+        // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
+        let line = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
+        assert!(admission.admit(ada.clone(), false, later).is_some());
+        drop(line);
+        let line = spawn_waiting(&waiting, MAX_WAITING / 2).await;
+        assert!(admission.admit(ada.clone(), false, later).is_none());
+        drop(line);
+        tokio::task::yield_now().await;
+        assert!(admission.admit(ada.clone(), false, later).is_some());
+        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
+        assert!(admission.admit(ada, false, later + OVERLOAD_COOLDOWN).is_some());
+    }
+
+    #[tokio::test]
+    async fn serves_few_requests_at_a_time_at_the_memory_limit() {
+        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let (ada, now) = (client("user:ada"), Instant::now());
+        let admit = |is_exhausted: bool| admission.admit_within((ada.clone(), false), now, move || is_exhausted);
+        let mut served: Vec<AdmissionPermit> = (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
+        assert!(admit(true).is_none());
+        assert!(admit(false).is_some());
+        drop(served.pop());
+        assert!(admit(true).is_some());
+    }
+
+    #[tokio::test]
+    async fn bounds_arriving_bodies_and_serves_other_senders() {
+        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let holder = ClientKey::Holder(ClientAddress::from_ip([192, 0, 2, 7].into()));
+        let (crowd, now) = (client("anonymous"), Instant::now());
+        let admit = |party: &ClientKey| admission.admit(party.clone(), true, now);
+        let mut held: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&crowd).unwrap()).collect();
+        assert!(admit(&crowd).is_none());
+        // Holders of share links count as the same sender, and requests without a body are admitted.
+        assert!(admit(&holder).is_none());
+        assert!(admission.admit(crowd.clone(), false, now).is_some());
+        // A second sender gets its fair share, and others the rest of the second limit.
+        let second = client("user:second");
+        while let Some(place) = admit(&second) {
+            held.push(place);
+        }
+        assert!(held.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", held.len());
+        for other in 0.. {
+            let Some(place) = admit(&client(&format!("user:other-{}", other % 5))) else { break };
+            held.push(place);
+        }
+        // A named caller without an arriving body is admitted above the second limit, once.
+        let first = admit(&client("user:third"));
+        assert!(first.is_some());
+        assert!(admit(&client("user:third")).is_none());
+        // A body that has arrived no longer counts, although its request is still served.
+        drop(held.iter_mut().map(|place| place.take_arriving().unwrap()).collect::<Vec<_>>());
+        assert!(admit(&crowd).is_some());
+        drop((held, first));
+        assert!(admission.state.lock().unwrap().arriving.is_empty());
+    }
+
+    #[test]
+    fn spreads_refusals_over_time_and_bounds_their_delay() {
+        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let now = Instant::now();
+        let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
+        assert_eq!(admission.refusal_due(now), now);
+        assert_eq!(admission.refusal_due(now), now + interval);
+        assert_eq!(admission.refusal_due(now), now + interval * 2);
+        // After a pause the first refusal is sent at once.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(admission.refusal_due(later), later);
+        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| admission.refusal_due(later) - later).collect();
+        assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
+        assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
+    }
+
+    #[tokio::test]
+    async fn serves_client_below_fair_share_under_overload() {
+        let waiting = InFlight::default();
+        let admission = LoadShedder::new(waiting.clone(), MAX_WAITING);
+        let (crowd, other, start) = (client("user:crowd"), client("user:other"), Instant::now());
+        let mut places: Vec<AdmissionPermit> = (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
+        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
+        assert!(admission.admit(crowd.clone(), false, start + OBSERVATION_WINDOW).is_some());
+        let later = start + OBSERVATION_WINDOW * 2;
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
+        // Two clients: the fair share of each is one half.
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        places.push(admission.admit(other.clone(), false, later).unwrap());
+        assert!(admission.admit(other.clone(), false, later).is_some());
+        assert!(admission.admit(crowd.clone(), false, later).is_none());
+        // Beyond twice the burst limit every request is refused.
+        let _more = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
+        assert!(admission.admit(other, false, later).is_none());
+        drop(places);
+        assert!(admission.state.lock().unwrap().under_way.is_empty());
+    }
+}

@@ -1,0 +1,363 @@
+//! Budgets for client-controlled memory: arriving bodies, parsed documents, and large unread responses
+//! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
+//!
+//! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
+//! budget of all others. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
+
+use fairway_domain::rate_limit::ClientAddress;
+use fairway_memory_limit::{admit, try_admit};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+/// Bytes of one request that count as small. Small requests have a separate budget, so that large requests cannot block
+/// them.
+pub(super) const SMALL_REQUEST_BYTES: usize = 64 << 10;
+/// Maximum bytes of all small requests together.
+const MAX_SMALL_REQUESTS: usize = 24 << 20;
+/// Maximum bytes of all large requests together.
+const MAX_LARGE_REQUESTS: usize = 64 << 20;
+/// Maximum bytes of all large unread responses together.
+const MAX_RESPONSES: usize = 64 << 20;
+/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget and of each client's
+/// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
+/// deadlock.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+/// Time that a request waits for memory.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// The memory budget is exhausted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the memory budget is exhausted")]
+pub struct Exhausted;
+
+/// A number of bytes that reservations share. Clones share the budget.
+#[derive(Clone, Debug)]
+pub struct MemoryBudget(Arc<BudgetState>);
+
+#[derive(Debug)]
+struct BudgetState {
+    max: usize,
+    max_of_client: usize,
+    /// Bytes that arriving bodies leave free.
+    kept_from_arrivals: usize,
+    usage: Mutex<Usage>,
+    released: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    total: usize,
+    /// Bytes by client, without zero entries.
+    by_client: HashMap<ClientAddress, usize>,
+}
+
+/// The purpose of a reservation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// An arriving body.
+    Arrival,
+    /// The parsed values of a complete body, or a response.
+    Values,
+}
+
+/// Reserved bytes of a budget; dropping it releases them.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: MemoryBudget,
+    client: ClientAddress,
+    bytes: usize,
+}
+
+impl MemoryBudget {
+    /// A budget of `max` bytes.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self::with_reserve(max, 0)
+    }
+
+    /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
+    fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
+        let (usage, released) = (Mutex::default(), Notify::new());
+        Self(Arc::new(BudgetState { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
+    }
+
+    /// An empty reservation, which can grow.
+    #[must_use]
+    pub fn reserve(&self, client: ClientAddress) -> Reservation {
+        Reservation { budget: self.clone(), client, bytes: 0 }
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        // The sums stay consistent after a panic elsewhere: no call between their updates panics.
+        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    /// Resizes the reservation to `bytes`.
+    ///
+    /// # Errors
+    /// When it would grow and the budget is exhausted. It then keeps its size.
+    pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.try_resize_at(Stage::Values, bytes)
+    }
+
+    fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+        let (shared, before) = (&*self.budget.0, self.bytes);
+        let kept = match stage {
+            Stage::Arrival => shared.kept_from_arrivals,
+            Stage::Values => 0,
+        };
+        let (max, max_of_client) = (shared.max.saturating_sub(kept), shared.max_of_client.saturating_sub(kept));
+        let mut usage = self.budget.usage();
+        let others = usage.total.saturating_sub(before);
+        let of_client = usage.by_client.get(&self.client).copied().unwrap_or_default().saturating_sub(before);
+        let (total, of_client) = (others.saturating_add(bytes), of_client.saturating_add(bytes));
+        if bytes > before && (total > max || of_client > max_of_client) {
+            return Err(Exhausted);
+        }
+        usage.total = total;
+        if of_client == 0 {
+            usage.by_client.remove(&self.client);
+        } else {
+            usage.by_client.insert(self.client, of_client);
+        }
+        drop(usage);
+        self.bytes = bytes;
+        if bytes < before {
+            shared.released.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Resizes the reservation, and waits for memory if necessary.
+    ///
+    /// # Errors
+    /// When the budget is still exhausted after [`MAX_WAIT`].
+    async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+        let until = Instant::now() + MAX_WAIT;
+        let shared = Arc::clone(&self.budget.0);
+        loop {
+            // Registered before the attempt, so a release between the attempt and the wait is not lost.
+            let released = shared.released.notified();
+            if self.try_resize_at(stage, bytes).is_ok() {
+                return Ok(());
+            }
+            timeout_at(until, released).await.map_err(|_| Exhausted)?;
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // Shrinking cannot fail.
+        let _ = self.try_resize(0);
+    }
+}
+
+/// The budgets of a process.
+#[derive(Clone, Debug)]
+pub struct MemoryBudgets {
+    small_requests: MemoryBudget,
+    large_requests: MemoryBudget,
+    responses: MemoryBudget,
+}
+
+impl Default for MemoryBudgets {
+    fn default() -> Self {
+        Self {
+            small_requests: MemoryBudget::with_reserve(MAX_SMALL_REQUESTS, SMALL_REQUEST_BYTES),
+            large_requests: MemoryBudget::with_reserve(MAX_LARGE_REQUESTS, MAX_DOCUMENT_BYTES),
+            responses: MemoryBudget::new(MAX_RESPONSES),
+        }
+    }
+}
+
+impl MemoryBudgets {
+    /// The empty reservation of a request whose body starts to arrive.
+    #[must_use]
+    pub fn request_memory(&self, client: ClientAddress) -> RequestMemory {
+        RequestMemory { small: self.small_requests.reserve(client), large: self.large_requests.reserve(client) }
+    }
+
+    /// Reserves the memory of a response of `bytes` bytes.
+    ///
+    /// # Errors
+    /// When the budget is exhausted.
+    pub fn reserve_response(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, Exhausted> {
+        let mut reservation = self.responses.reserve(client);
+        reservation.try_resize(bytes)?;
+        Ok(reservation)
+    }
+}
+
+/// The reservation of a request: its first bytes in the budget of small requests, the rest in that of large ones.
+#[derive(Debug)]
+pub struct RequestMemory {
+    small: Reservation,
+    large: Reservation,
+}
+
+impl RequestMemory {
+    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. Until then the request holds
+    /// nothing in the budget of large requests, so large bodies cannot deadlock.
+    ///
+    /// # Errors
+    /// When the budget is exhausted.
+    pub async fn reserve_arriving(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.small.resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES)).await?;
+        self.resize_large(Stage::Arrival, bytes).await
+    }
+
+    /// Grows to the received bytes of a body of unknown length. Such a body holds memory while it needs more, so it
+    /// does not wait: it could deadlock.
+    ///
+    /// # Errors
+    /// When the budget is exhausted.
+    pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        if bytes <= self.bytes() {
+            return Ok(());
+        }
+        self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES))?;
+        let growth = self.large_growth(bytes);
+        if growth > 0 {
+            try_admit(growth).map_err(|_| Exhausted)?.detach();
+        }
+        self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL_REQUEST_BYTES))
+    }
+
+    /// Resizes the reservation, and waits for memory. Arriving bodies leave memory for the largest document, so one of
+    /// the waiting requests always proceeds.
+    ///
+    /// # Errors
+    /// When the budget is exhausted.
+    pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.small.resize_at(Stage::Values, bytes.min(SMALL_REQUEST_BYTES)).await?;
+        self.resize_large(Stage::Values, bytes).await
+    }
+
+    /// Resizes the part in the budget of large requests. Growth also needs admission by the process memory limit.
+    async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+        let growth = self.large_growth(bytes);
+        self.large.resize_at(stage, bytes.saturating_sub(SMALL_REQUEST_BYTES)).await?;
+        if growth > 0 {
+            admit(growth, MAX_WAIT).await.map_err(|_| Exhausted)?.detach();
+        }
+        Ok(())
+    }
+
+    /// Bytes by which the part in the budget of large requests grows.
+    const fn large_growth(&self, bytes: usize) -> usize {
+        bytes.saturating_sub(SMALL_REQUEST_BYTES).saturating_sub(self.large.bytes)
+    }
+
+    /// Bytes that the request holds.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.small.bytes.saturating_add(self.large.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(address: &str) -> ClientAddress {
+        ClientAddress::from_ip(address.parse().unwrap())
+    }
+
+    #[test]
+    fn limits_one_client_to_half_of_a_budget() {
+        let budget = MemoryBudget::new(100);
+        let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
+        assert_eq!(one.try_resize(30), Ok(()));
+        assert_eq!(other.try_resize(21), Err(Exhausted));
+        assert_eq!(other.try_resize(20), Ok(()));
+        let mut elsewhere = budget.reserve(client("192.0.2.2"));
+        assert_eq!(elsewhere.try_resize(50), Ok(()));
+        let mut last = budget.reserve(client("192.0.2.3"));
+        assert_eq!(last.try_resize(1), Err(Exhausted));
+        drop((one, other, elsewhere));
+        assert_eq!(budget.usage().total, 0);
+        assert!(budget.usage().by_client.is_empty());
+        assert_eq!(last.try_resize(50), Ok(()));
+    }
+
+    #[test]
+    fn failed_growth_keeps_reservation() {
+        let budget = MemoryBudget::new(100);
+        let mut one = budget.reserve(client("192.0.2.1"));
+        assert_eq!(one.try_resize(40), Ok(()));
+        assert_eq!(one.try_resize(51), Err(Exhausted));
+        assert_eq!(budget.usage().total, 40);
+        assert_eq!(one.try_resize(10), Ok(()));
+        assert_eq!(budget.usage().total, 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_memory_up_to_the_limit() {
+        let budget = MemoryBudget::new(100);
+        let mut holder = budget.reserve(client("192.0.2.1"));
+        assert_eq!(holder.try_resize(50), Ok(()));
+        let mut waiter = budget.reserve(client("192.0.2.1"));
+        assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(Exhausted));
+        let waits = tokio::spawn(async move { waiter.resize_at(Stage::Values, 10).await });
+        tokio::task::yield_now().await;
+        drop(holder);
+        assert_eq!(waits.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_requests_leave_memory_for_small_ones() {
+        let budgets = MemoryBudgets::default();
+        let client = client("192.0.2.1");
+        let mut large = Vec::new();
+        loop {
+            let mut memory = budgets.request_memory(client);
+            if memory.resize(8 << 20).await.is_err() {
+                break;
+            }
+            large.push(memory);
+        }
+        assert_eq!(large.len(), 4);
+        let mut small = budgets.request_memory(client);
+        assert_eq!(small.resize(SMALL_REQUEST_BYTES).await, Ok(()));
+        assert_eq!(small.bytes(), SMALL_REQUEST_BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn arriving_bodies_leave_memory_for_largest_document() {
+        let budgets = MemoryBudgets::default();
+        for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
+            let mut arrived = Vec::new();
+            for address in clients.into_iter().cycle().take(40) {
+                let mut memory = budgets.request_memory(client(address));
+                if memory.reserve_arriving(4 << 20).await.is_ok() {
+                    arrived.push(memory);
+                }
+            }
+            let last = arrived.last_mut().unwrap();
+            assert_eq!(last.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{clients:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_of_unknown_length_does_not_wait() {
+        let budgets = MemoryBudgets::default();
+        let (mut one, mut other) = (budgets.request_memory(client("192.0.2.1")), budgets.request_memory(client("192.0.2.1")));
+        assert_eq!(one.try_grow(12 << 20), Ok(()));
+        assert_eq!(other.try_grow(3 << 20), Ok(()));
+        let began = Instant::now();
+        assert_eq!(other.try_grow(5 << 20), Err(Exhausted));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        drop(one);
+        assert_eq!(other.try_grow(5 << 20), Ok(()));
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+use crate::http::test_support::base;
+use actix_web::{
+    App, HttpRequest, HttpResponse,
+    body::to_bytes,
+    http::{Method, StatusCode},
+    middleware::from_fn,
+    test::{TestRequest, call_service, init_service},
+};
+use fairway_domain::rate_limit::ClientAddress;
+use futures_util::stream;
+use serde_json::Value;
+
+/// The budget of one client for large requests, and for responses.
+const CLIENT_BUDGET: usize = 32 << 20;
+
+fn client() -> ClientAddress {
+    ClientAddress::from_ip([0, 0, 0, 0].into())
+}
+
+async fn endless_stream(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
+    let mut memory = base.memory_budgets.request_memory(client());
+    memory.resize(CLIENT_BUDGET).await.unwrap();
+    request.extensions_mut().insert(memory);
+    HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
+}
+
+#[actix_web::test]
+async fn stream_releases_request_memory() {
+    let base = web::Data::new(base());
+    let app = App::new().app_data(base.clone()).wrap(from_fn(response_memory)).default_service(web::to(endless_stream));
+    let app = init_service(app).await;
+    let opened = call_service(&app, TestRequest::post().to_request()).await;
+    assert_eq!(opened.status(), StatusCode::OK);
+    tokio::time::pause();
+    let mut next = base.memory_budgets.request_memory(client());
+    assert_eq!(next.resize(CLIENT_BUDGET).await, Ok(()), "the open stream holds no body memory");
+    drop(opened);
+}
+
+async fn large_response() -> HttpResponse {
+    HttpResponse::Ok().body(vec![b'x'; 100_000])
+}
+
+#[actix_web::test]
+async fn lost_response_reports_possible_change() {
+    let base = web::Data::new(base());
+    let app = App::new().app_data(base.clone()).wrap(from_fn(response_memory)).default_service(web::to(large_response));
+    let app = init_service(app).await;
+    let _held = base.memory_budgets.reserve_response(client(), CLIENT_BUDGET).unwrap();
+    for (method, key, told) in [
+        (Method::POST, None, true),
+        (Method::PATCH, None, true),
+        (Method::POST, Some("k"), false),
+        (Method::GET, None, false),
+    ] {
+        let request = TestRequest::default().method(method.clone());
+        let request = match key {
+            Some(key) => request.insert_header((IDEMPOTENCY_KEY, key)),
+            None => request,
+        };
+        let answer = call_service(&app, request.to_request()).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let bytes = to_bytes(answer.into_body()).await.unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = told.then_some(&Value::Bool(true));
+        assert_eq!(body.pointer("/detail/may_have_happened"), expected, "{method} {key:?}: {body}");
+    }
+}

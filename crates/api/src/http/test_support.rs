@@ -1,0 +1,33 @@
+//! Common fixtures of the HTTP tests.
+
+use super::{
+    HttpBase,
+    client_address::TrustedProxies,
+    fallback::KnownMethods,
+    shutdown::ShutdownSignal,
+    site_guard::{Scheme, SiteRules},
+    strict_query::KnownQueries,
+};
+use crate::{
+    embed::{FrameAncestors, EmbedPolicy},
+    metrics::Metrics,
+};
+use std::time::Duration;
+
+/// The HTTP base of an app that answers every host.
+pub(crate) fn base() -> HttpBase {
+    HttpBase {
+        metrics: Metrics::new().unwrap(),
+        site_rules: SiteRules::AnyHost,
+        public_scheme: Scheme::Http,
+        trusted_proxies: TrustedProxies::default(),
+        embed_policy: EmbedPolicy::new(Vec::new(), FrameAncestors::parse("'self'").unwrap()),
+        memory_budgets: Default::default(),
+        body_timeout: Duration::from_secs(30),
+        known_methods: KnownMethods::default(),
+        known_queries: KnownQueries::default(),
+        deprecations: &[],
+        stream_limiter: Default::default(),
+        shutdown: ShutdownSignal::default(),
+    }
+}

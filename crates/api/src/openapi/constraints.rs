@@ -1,0 +1,453 @@
+//! Constraints of texts in the OpenAPI document: the values of closed sets, from the domain, and the patterns of free
+//! texts.
+//!
+//! Wire types contain plain strings, so the derived schemas have no constraints. [`add`] adds them to the collected
+//! document by schema and property name.
+
+use fairway_domain::{
+    access::Role,
+    asset::{Lifecycle, MAX_CHANGE_NOTE_CHARS, kind::AssetKind},
+    evidence::lineage::{ActionClass, InfluenceRole, Origin},
+    execution::{
+        Outcome, Status as RunStatus,
+        script::Language,
+        review::{MAX_NOTE as LONGEST_NOTE, AnswerVerdict as ReviewVerdict},
+        resolve_unknown::{MAX_NOTE as LONGEST_SETTLEMENT, Resolution},
+    },
+    generator::MAX_DESCRIPTION as MAX_DESCRIBED,
+    knowledge::{
+        document::{DocumentId, MAX_CHUNKS, MAX_TITLE_CHARS},
+        revocation::MAX_REASON_CHARS as MAX_REVOCATION_REASON,
+    },
+    memory::{MAX_SESSION_CHARS, SessionId},
+    policy::Outcome as PolicyOutcome,
+    release::{
+        StateName,
+        lane::Lane,
+        review::{MAX_NOTE, Verdict},
+        rollback::MAX_REASON,
+    },
+    rollout::RolloutStatus,
+    share_link::MAX_LABEL_CHARS,
+    slug::MAX_SLUG,
+    tenant::{MAX_NAME, MAX_WORKSPACE_SLUG},
+    workload::{InvocationMode, MAX_DESCRIPTION, Status as WorkloadStatus},
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use utoipa::{
+    Number,
+    openapi::{
+        OpenApi, RefOr,
+        path::{Operation, Parameter},
+        schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
+    },
+};
+
+/// Pattern of slugs.
+const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
+const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
+const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
+const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
+const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
+/// Pattern of idempotency keys.
+const IDEMPOTENCY_KEY: &str = "^[!-~]{1,255}$";
+/// Pattern of `If-Match`: `*` or entity tags.
+const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
+/// Invisible characters, as far as portable patterns can name them; there are more beyond the basic multilingual plane.
+macro_rules! hidden {
+    () => {
+        r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    };
+}
+/// [`hidden`], and characters that are invisible alone.
+macro_rules! blank {
+    () => {
+        concat!(hidden!(), r"\u2800\ufe00-\ufe0f")
+    };
+}
+/// One line with at least one visible character.
+const NAME: &str =
+    concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", blank!(), r"][^\u0000-\u001f", hidden!(), "]*$");
+/// Lines without control or invisible characters.
+const PROSE: &str = concat!(r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f", hidden!(), "]*$");
+/// Lines with at least one visible character.
+const REASON: &str = concat!(
+    r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f",
+    hidden!(),
+    r"]*[^\s\u0000-\u001f",
+    blank!(),
+    r"][^\u0000-\u0008\u000b\u000c\u000e-\u001f",
+    hidden!(),
+    "]*$"
+);
+/// Matches every schema or operation.
+const ANY: &str = "*";
+
+/// A constraint of a value.
+enum Constraint {
+    /// One of these values.
+    Words(Vec<&'static str>),
+    /// A text with this pattern, and a maximum length in characters; the minimum is 1.
+    Pattern(&'static str, usize),
+    /// The value of `If-Match`.
+    Tags,
+    /// Lines with a maximum length in characters; may be empty.
+    Prose(usize),
+    /// A number with this maximum.
+    AtMost(usize),
+}
+
+/// A schema with a property, or an operation with a parameter, and its constraint. Later entries override earlier ones.
+type Entry = (&'static str, &'static str, fn() -> Constraint);
+
+/// Constraints by schema and property.
+const PROPERTIES: &[Entry] = &[
+    (ANY, "lane", lanes),
+    (ANY, "target_lane", target_lanes),
+    (ANY, "advanced_to_lane", lanes),
+    (ANY, "environment", slug),
+    (ANY, "slug", slug),
+    (ANY, "asset_slug", slug),
+    (ANY, "namespace", slug),
+    ("Workspace", "slug", workspace_slug),
+    ("NewWorkspace", "slug", workspace_slug),
+    ("NewTenant", "name", name),
+    ("NewWorkspace", "name", name),
+    ("NewWorkload", "name", name),
+    ("WorkloadChange", "name", name),
+    ("NewShareLink", "label", || Constraint::Pattern(NAME, MAX_LABEL_CHARS)),
+    ("NewWorkload", "description", description),
+    ("WorkloadChange", "description", description),
+    (ANY, "asset_kind", kinds),
+    ("AssetKind", "kind", kinds),
+    ("Binding", "role", kinds),
+    ("NewBinding", "role", kinds),
+    ("BindingSection", "role", kinds),
+    ("Role", "role", roles),
+    ("RoleBinding", "role", roles),
+    ("NewRoleBinding", "role", roles),
+    (ANY, "scope_kind", || Constraint::Words(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
+    (ANY, "owner_ref", owner),
+    (ANY, "principal", principal),
+    (ANY, "version_label", label),
+    (ANY, "session_id", session),
+    (ANY, "document_id", || Constraint::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "digest", || Constraint::Pattern(CHECKSUM, 71)),
+    ("NewDocument", "title", || Constraint::Pattern(NAME, MAX_TITLE_CHARS)),
+    ("NewReembedding", "max_chunks", || Constraint::AtMost(MAX_CHUNKS)),
+    ("NewContractRevocation", "reason", || Constraint::Pattern(REASON, MAX_REVOCATION_REASON)),
+    (ANY, "checksum", || Constraint::Pattern(CHECKSUM, 71)),
+    ("Asset", "lifecycle_state", lifecycles),
+    ("Release", "state", states),
+    ("ImpactedRelease", "state", states),
+    ("ReleaseSection", "lifecycle_state", states),
+    ("TransitionRequest", "to_state", states),
+    ("Execution", "status", run_statuses),
+    ("ExecutionSection", "status", run_statuses),
+    ("ExecutionResult", "status", || Constraint::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
+    ("CodeResult", "status", || {
+        one_of([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].map(RunStatus::as_str))
+    }),
+    ("RunCode", "language", || one_of(Language::ALL.map(Language::as_str))),
+    ("RunCode", "workload_slug", slug),
+    ("RunCode", "environment", slug),
+    ("SettleRequest", "outcome", || one_of(Resolution::ALL.map(Resolution::as_str))),
+    ("SettleRequest", "note", || Constraint::Prose(LONGEST_SETTLEMENT)),
+    ("QueuedExecution", "state", || Constraint::Words(vec![RunStatus::Queued.as_str()])),
+    ("QueuedExecution", "review", pending),
+    ("ReviewRequest", "outcome", || one_of(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
+    ("ReviewRequest", "note", || Constraint::Prose(LONGEST_NOTE)),
+    ("DraftRequest", "description", || Constraint::Prose(MAX_DESCRIBED)),
+    ("Execution", "outcome", outcomes),
+    ("ExecutionSection", "outcome", outcomes),
+    ("DecisionSection", "outcome", || one_of(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
+    ("Approval", "outcome", verdicts),
+    ("NewApproval", "outcome", verdicts),
+    ("NewApproval", "subject_kind", subjects),
+    ("Approval", "subject_kind", subjects),
+    ("RolloutState", "status", || one_of(RolloutStatus::ALL.map(RolloutStatus::as_str))),
+    (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
+    ("Workload", "status", workload_statuses),
+    ("WorkloadChange", "status", workload_statuses),
+    ("NewApproval", "note", || Constraint::Prose(MAX_NOTE)),
+    ("RollbackRequest", "reason", || Constraint::Pattern(REASON, MAX_REASON)),
+    ("NewVersion", "change_note", || Constraint::Prose(MAX_CHANGE_NOTE_CHARS)),
+    ("NewFlowVersion", "change_note", || Constraint::Prose(MAX_CHANGE_NOTE_CHARS)),
+    ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
+    ("Health", "status", || Constraint::Words(vec!["ok"])),
+    ("Readiness", "status", || Constraint::Words(vec!["ready", "unready", "leaving"])),
+    ("Readiness", "database", readiness),
+    ("Readiness", "artifacts", readiness),
+    ("Readiness", "partitions", readiness),
+];
+
+/// Constraints by operation and parameter.
+const PARAMETERS: &[Entry] = &[
+    (ANY, "asset_kind", kinds),
+    (ANY, "kind", kinds),
+    (ANY, "lifecycle_state", lifecycles),
+    ("list_executions", "status", run_statuses),
+    ("list_executions", "review", pending),
+    ("list_workloads", "status", workload_statuses),
+    (ANY, "state", states),
+    (ANY, "environment", slug),
+    (ANY, "lane", lanes),
+    (ANY, "slug", slug),
+    (ANY, "owner_ref", owner),
+    (ANY, "principal", principal),
+    (ANY, "session_id", session),
+    ("erase_session_memory", "owner", principal),
+    (ANY, "origin", || one_of(Origin::ALL.map(Origin::as_str))),
+    (ANY, "influence_role", || one_of(InfluenceRole::ALL.map(InfluenceRole::as_str))),
+    (ANY, "action_class", || one_of(ActionClass::ALL.map(ActionClass::as_str))),
+    (ANY, "format", || Constraint::Words(vec!["flat", "graph"])),
+    (ANY, "presentation_mode", || Constraint::Words(vec!["chat", "form", "block"])),
+    (ANY, "mode", || Constraint::Words(vec!["async"])),
+    (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
+    (ANY, "If-Match", || Constraint::Tags),
+];
+
+fn one_of<const N: usize>(all: [&'static str; N]) -> Constraint {
+    Constraint::Words(all.to_vec())
+}
+
+fn pending() -> Constraint {
+    Constraint::Words(vec!["pending"])
+}
+
+fn lanes() -> Constraint {
+    one_of(Lane::ALL.map(Lane::as_str))
+}
+
+fn target_lanes() -> Constraint {
+    Constraint::Words(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
+}
+
+const fn slug() -> Constraint {
+    Constraint::Pattern(SLUG, MAX_SLUG)
+}
+
+const fn workspace_slug() -> Constraint {
+    Constraint::Pattern(SLUG, MAX_WORKSPACE_SLUG)
+}
+
+const fn name() -> Constraint {
+    Constraint::Pattern(NAME, MAX_NAME)
+}
+
+const fn description() -> Constraint {
+    Constraint::Prose(MAX_DESCRIPTION)
+}
+
+fn kinds() -> Constraint {
+    one_of(AssetKind::ALL.map(AssetKind::as_str))
+}
+
+fn roles() -> Constraint {
+    one_of(Role::ALL.map(|role| role.as_str()))
+}
+
+const fn owner() -> Constraint {
+    Constraint::Pattern(OWNER, 132)
+}
+
+const fn principal() -> Constraint {
+    Constraint::Pattern(PRINCIPAL, 135)
+}
+
+const fn session() -> Constraint {
+    Constraint::Pattern(SessionId::PATTERN, MAX_SESSION_CHARS)
+}
+
+const fn label() -> Constraint {
+    Constraint::Pattern(LABEL, 64)
+}
+
+fn lifecycles() -> Constraint {
+    one_of(Lifecycle::ALL.map(Lifecycle::as_str))
+}
+
+fn states() -> Constraint {
+    one_of(StateName::ALL.map(StateName::as_str))
+}
+
+fn run_statuses() -> Constraint {
+    one_of(RunStatus::ALL.map(RunStatus::as_str))
+}
+
+fn outcomes() -> Constraint {
+    one_of(Outcome::ALL.map(Outcome::as_str))
+}
+
+fn verdicts() -> Constraint {
+    one_of(Verdict::ALL.map(Verdict::as_str))
+}
+
+fn subjects() -> Constraint {
+    Constraint::Words(vec!["release"])
+}
+
+fn workload_statuses() -> Constraint {
+    one_of(WorkloadStatus::ALL.map(WorkloadStatus::as_str))
+}
+
+fn readiness() -> Constraint {
+    Constraint::Words(vec!["ok", "unavailable"])
+}
+
+/// Adds the constraints to a document, and returns the entries that matched.
+pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static str)> {
+    let mut placed = BTreeSet::new();
+    let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
+    for (of, schema) in schemas {
+        if let RefOr::T(schema) = schema {
+            mark_open_objects(schema);
+            visit_properties(schema, &mut |name, object| apply_constraint(PROPERTIES, (of, name), object, &mut placed));
+        }
+    }
+    for item in document.paths.paths.values_mut() {
+        for operation in super::operations_mut(item) {
+            let id = operation.operation_id.clone().unwrap_or_default();
+            for parameter in parameters_of(operation) {
+                let name = parameter.name.clone();
+                if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
+                    remove_null(object);
+                    apply_constraint(PARAMETERS, (&id, &name), object, &mut placed);
+                }
+            }
+        }
+    }
+    placed
+}
+
+fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
+    operation.parameters.iter_mut().flatten().filter_map(|parameter| match parameter {
+        RefOr::T(parameter) => Some(parameter),
+        RefOr::Ref(_) => None,
+    })
+}
+
+/// Marks objects without described members as open: some clients would treat them as empty.
+fn mark_open_objects(schema: &mut Schema) {
+    let parts: Vec<&mut RefOr<Schema>> = match schema {
+        Schema::Object(object) => {
+            let is_object = match &object.schema_type {
+                SchemaType::Type(one) => matches!(one, Type::Object),
+                SchemaType::Array(types) => types.iter().any(|one| matches!(one, Type::Object)),
+                SchemaType::AnyValue => false,
+            };
+            if is_object && object.properties.is_empty() && object.additional_properties.is_none() {
+                object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(true)));
+            }
+            object.properties.values_mut().collect()
+        }
+        Schema::OneOf(one) => one.items.iter_mut().collect(),
+        Schema::AllOf(all) => all.items.iter_mut().collect(),
+        Schema::AnyOf(any) => any.items.iter_mut().collect(),
+        // No array contains free objects; the library may add further variants.
+        Schema::Array(_) | _ => Vec::new(),
+    };
+    for part in parts {
+        if let RefOr::T(part) = part {
+            mark_open_objects(part);
+        }
+    }
+}
+
+/// Removes null from the type of a parameter: a request cannot send it.
+fn remove_null(object: &mut Object) {
+    if let SchemaType::Array(types) = &object.schema_type {
+        let mut others = types.iter().filter(|one| !matches!(one, Type::Null)).cloned();
+        if let (Some(only), None) = (others.next(), others.next()) {
+            object.schema_type = SchemaType::Type(only);
+        }
+    }
+}
+
+/// Visits the properties of a schema and of its parts.
+fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
+    let parts = match schema {
+        Schema::Object(object) => {
+            for (name, property) in &mut object.properties {
+                if let RefOr::T(Schema::Object(property)) = property {
+                    each(name, property);
+                }
+            }
+            return;
+        }
+        Schema::OneOf(one) => &mut one.items,
+        Schema::AllOf(all) => &mut all.items,
+        Schema::AnyOf(any) => &mut any.items,
+        // The library may add further variants.
+        Schema::Array(_) | _ => return,
+    };
+    for part in parts {
+        if let RefOr::T(part) = part {
+            visit_properties(part, each);
+        }
+    }
+}
+
+fn apply_constraint(
+    entries: &[Entry],
+    (of, name): (&str, &str),
+    object: &mut Object,
+    placed: &mut BTreeSet<(&'static str, &'static str)>,
+) {
+    let types = match &object.schema_type {
+        SchemaType::Type(one) => std::slice::from_ref(one),
+        SchemaType::Array(types) => types.as_slice(),
+        SchemaType::AnyValue => &[],
+    };
+    let has = |wanted: &Type| types.contains(wanted);
+    let (is_text, is_number, null) = (has(&Type::String), has(&Type::Integer), has(&Type::Null));
+    if !is_number && (!is_text || object.format.is_some()) {
+        return;
+    }
+    for (schema, property, form) in entries {
+        if *property != name || (*schema != ANY && *schema != of) {
+            continue;
+        }
+        let form = form();
+        if matches!(form, Constraint::AtMost(_)) != is_number {
+            continue;
+        }
+        placed.insert((*schema, *property));
+        match form {
+            Constraint::AtMost(most) => object.maximum = Some(Number::from(most)),
+            Constraint::Words(words) => {
+                let null = null.then_some(Value::Null);
+                object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
+            }
+            Constraint::Pattern(pattern, longest) => {
+                object.pattern = Some(pattern.to_owned());
+                object.min_length = Some(1);
+                object.max_length = Some(longest);
+            }
+            Constraint::Tags => {
+                object.pattern = Some(ENTITY_TAGS.to_owned());
+                object.examples = vec![Value::from("\"1\"")];
+            }
+            Constraint::Prose(longest) => {
+                object.pattern = Some(PROSE.to_owned());
+                object.max_length = Some(longest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_constraint_matches_a_property() {
+        let mut document = crate::openapi::document();
+        let placed = add(&mut document);
+        let entries: BTreeSet<(&str, &str)> =
+            PROPERTIES.iter().chain(PARAMETERS).map(|(of, name, _)| (*of, *name)).collect();
+        let lost: Vec<_> = entries.difference(&placed).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! R21: during a database outage every request gets an immediate 503, and afterwards no acknowledged data is missing.
+
+use crate::{
+    faulty_postgres::FaultyPostgres,
+    server_process::{Server, wait_until},
+    api_client::{Response, ResponseResult, ApiClient, execute_body, allow_all_policy},
+};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// Time limit for a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Rounds of requests, one of which must be refused within [`REFUSAL_TIMEOUT`].
+const ROUNDS: usize = 3;
+/// Time limit for the first success after the database is back.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time during which the server's processor use is measured without a database.
+const OBSERVATION_TIME: Duration = Duration::from_secs(2);
+/// Pause between two requests of a client during the outage.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// A waiting server uses less than 1/[`PROCESSOR_SHARE_DIVISOR`] of a processor.
+const PROCESSOR_SHARE_DIVISOR: u32 = 5;
+/// Concurrent requests of each of the six kinds; in total more than the pool has connections.
+const CONCURRENT_PER_KIND: usize = 6;
+
+/// Sends a request of the kind `number % 6`.
+async fn send_request(remote: &ApiClient, number: usize, paths: &Paths) -> ResponseResult {
+    match number % 6 {
+        0 => remote.post(&paths.execute, &execute_body(), None).await,
+        1 => remote.post(&paths.execute, &execute_body(), Some(&Uuid::now_v7().to_string())).await,
+        2 => remote.get(&paths.execution).await,
+        3 => remote.post(&paths.versions, &json!({ "content": allow_all_policy() }), None).await,
+        4 => remote.get("/v1/audit/events?limit=5").await,
+        _ => remote.get(&paths.active).await,
+    }
+}
+
+#[derive(Clone)]
+struct Paths {
+    execute: String,
+    execution: String,
+    versions: String,
+    active: String,
+}
+
+impl Paths {
+    /// Creates the resources of the paths.
+    async fn create(remote: &ApiClient) -> Self {
+        let execute = remote.create_active_workload().await;
+        let (workload, _) = remote.create_workload().await;
+        let release = remote.create_approved_release(workload).await;
+        remote.create(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
+        let versions = format!("/v1/assets/{}/versions", remote.create_asset("policy_bundle").await);
+        let first = remote.post(&execute, &execute_body(), None).await.unwrap();
+        Self {
+            execution: format!("/v1/executions/{}", first.execution_id().unwrap()),
+            execute,
+            versions,
+            active: format!("/v1/workloads/{workload}/active-release?environment=dev"),
+        }
+    }
+}
+
+/// Sends 12 requests, two of each kind, one after the other; each must succeed. Returns the runs in the responses.
+async fn assert_all_succeed(server: &Server, paths: &Paths) -> Vec<Uuid> {
+    let mut runs = Vec::new();
+    for number in 0..12 {
+        let response = send_request(&server.client, number, paths).await.unwrap();
+        assert!(matches!(response.status, 200 | 201), "{response:?}: {}", server.read_log());
+        runs.extend(response.execution_id());
+    }
+    runs
+}
+
+/// Sends all kinds of requests concurrently. Returns each response with its duration.
+async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Duration, Response)> {
+    let mut requests = JoinSet::new();
+    for number in 0..6 * at_once {
+        let (remote, paths) = (remote.clone(), paths.clone());
+        requests.spawn(async move {
+            let since = Instant::now();
+            let response = send_request(&remote, number, &paths).await.unwrap();
+            (since.elapsed(), response)
+        });
+    }
+    requests.join_all().await
+}
+
+/// Asserts that all requests of a round are refused within [`REFUSAL_TIMEOUT`]. Other programs can delay a round, so one of
+/// [`ROUNDS`] rounds must be fast enough.
+async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: usize) {
+    let mut slowest = Vec::new();
+    for _ in 0..ROUNDS {
+        let round = send_all(remote, paths, concurrent).await;
+        assert!(!round.is_empty());
+        for (_, response) in &round {
+            assert!(response.is_unavailable_with_retry_after(), "{response:?}");
+        }
+        let longest = round.iter().map(|(elapsed, _)| *elapsed).max().unwrap();
+        if longest < REFUSAL_TIMEOUT {
+            return;
+        }
+        slowest.push(longest);
+    }
+    panic!("refusals took longer than {REFUSAL_TIMEOUT:?} in each round: {slowest:?}");
+}
+
+async fn assert_all_refused_in_time(remote: &ApiClient, paths: &Paths) {
+    assert_prompt_refusals(remote, paths, CONCURRENT_PER_KIND).await;
+    let since = Instant::now();
+    let readiness = remote.get("/readyz").await.unwrap();
+    assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
+    assert!(since.elapsed() < REFUSAL_TIMEOUT, "{:?}", since.elapsed());
+    assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
+}
+
+/// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
+async fn assert_low_processor_use(server: &Server, paths: &Paths) {
+    let (since, before) = (Instant::now(), server.processor_time());
+    let mut pace = tokio::time::interval(REQUEST_INTERVAL);
+    let mut number = 0;
+    while since.elapsed() < OBSERVATION_TIME {
+        pace.tick().await;
+        let response = send_request(&server.client, number, paths).await.unwrap();
+        assert!(response.is_unavailable_with_retry_after(), "{response:?}");
+        number += 1;
+    }
+    let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
+    assert!(used * PROCESSOR_SHARE_DIVISOR < elapsed, "used {used:?} of processor time in {elapsed:?} without a database");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
+    fairway_testkit::init();
+    let mut postgres = FaultyPostgres::new();
+    let setup = postgres.create_server_setup().await;
+    let server = setup.start().await;
+    let remote = &server.client;
+    let paths = Paths::create(remote).await;
+
+    for _ in 0..2 {
+        let acknowledged = assert_all_succeed(&server, &paths).await;
+        postgres.crash();
+        assert_all_refused_in_time(remote, &paths).await;
+        assert_low_processor_use(&server, &paths).await;
+        postgres.start();
+        let since = Instant::now();
+        wait_until("the first request succeeds", RECOVERY_TIMEOUT, async || {
+            let response = remote.post(&paths.execute, &execute_body(), None).await.unwrap();
+            assert!(response.status == 200 || response.is_unavailable_with_retry_after(), "{response:?}");
+            response.status == 200
+        })
+        .await;
+        assert!(since.elapsed() < RECOVERY_TIMEOUT);
+        wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+        assert_all_succeed(&server, &paths).await;
+        for execution in acknowledged {
+            let found = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
+            assert_eq!((found.status, found.body["outcome"].as_str()), (200, Some("success")), "{found:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses_promptly_while_the_database_hangs() {
+    fairway_testkit::init();
+    let postgres = FaultyPostgres::new();
+    let setup = postgres.create_server_setup().await;
+    let server = setup.start().await;
+    let remote = &server.client;
+    let paths = Paths::create(remote).await;
+    assert_all_succeed(&server, &paths).await;
+
+    let frozen = postgres.pause();
+    // More requests than several batches hold, so that some wait behind others.
+    assert_prompt_refusals(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
+    drop(frozen);
+    wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+    assert_all_succeed(&server, &paths).await;
+}

@@ -1,0 +1,57 @@
+//! T4: ten thousand idle connections on a server that started with a limit of 1,024 open files.
+
+use crate::server_process::ServerSetup;
+use fairway_testkit::TestDatabase;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::time::{Duration, Instant};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+const MAX_CONNECTIONS: u64 = 10_000;
+/// The default soft limit of open files on many systems.
+const DEFAULT_FILE_LIMIT: u64 = 1_024;
+/// Open files that the test process needs for itself.
+const RESERVED_FILES: u64 = 500;
+/// Longer than the server's timeout for a request head.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Limit of the server's peak resident memory, in KiB.
+const MAX_PEAK_KIB: u64 = 512 << 10;
+
+#[tokio::test]
+async fn serves_requests_beside_ten_thousand_idle_connections() {
+    let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let many = MAX_CONNECTIONS.min(allowed.saturating_sub(RESERVED_FILES));
+    assert!(many > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
+    let database = TestDatabase::create().await.unwrap();
+    let setup = ServerSetup::new(&database.url());
+    setrlimit(Resource::RLIMIT_NOFILE, DEFAULT_FILE_LIMIT, allowed).unwrap();
+    let server = setup.start().await;
+    setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).unwrap();
+
+    let mut idle = Vec::new();
+    for index in 0..many {
+        let connected = timeout(CLOSE_TIMEOUT, TcpStream::connect(setup.address)).await;
+        let mut stream = connected.unwrap_or_else(|_| panic!("connection {index} was not accepted")).unwrap();
+        if index % 2 == 0 {
+            stream.write_all(b"POST /v1/workloads HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+        }
+        idle.push(stream);
+    }
+    let since = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(server.client.get("/v1/workloads").await.unwrap().status, 200);
+    }
+    assert!(since.elapsed() < CLOSE_TIMEOUT / 3, "active requests took {:?}", since.elapsed());
+    let memory = server.memory();
+    assert!(memory.peak_kib < MAX_PEAK_KIB, "{} KiB for {many} connections", memory.peak_kib);
+    // The server closes idle connections, with or without a response.
+    let mut rest = Vec::new();
+    for stream in [0, idle.len() / 2, idle.len() - 1] {
+        rest.clear();
+        let closed = timeout(CLOSE_TIMEOUT, idle[stream].read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "connection {stream} is still open");
+    }
+}

@@ -1,0 +1,222 @@
+//! R22: two servers and two workers on one database restart in turn under load, without a failed request.
+
+use crate::{
+    server_process::{ServerSetup, Server, wait_until},
+    api_client::execute_body,
+    raw_connection::{RawRequest, RawResponse, RawConnection},
+};
+use fairway_testkit::{TestDatabase, is_long};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+const CLIENTS: usize = 6;
+/// Mean number of responses between two restarts.
+const RESPONSES_BETWEEN_RESTARTS: usize = 40;
+/// Fixed seed of the times of restarts.
+const SEED: u64 = 0x0C0F_FEE5;
+/// Requests per connection; the next connection goes to the other server.
+const REQUESTS_PER_CONNECTION: usize = 16;
+/// Time limit for the shutdown of a server.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of a client to get a response from either server.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Poll interval for a queued run.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// A lease longer than [`RESPONSE_TIMEOUT`]: a run that waits for its lease to expire fails the test.
+const LEASE: &str = "60s";
+
+/// The record of the clients.
+#[derive(Default)]
+struct ClientRecord {
+    /// The run of each idempotency key.
+    runs: Mutex<BTreeMap<String, Uuid>>,
+    answers: AtomicUsize,
+    /// Number of responses with `Connection: close`.
+    goodbyes: AtomicUsize,
+    closed: AtomicBool,
+}
+
+/// A client with a simple load balancer. If a connection is refused, or closed between requests, the client sends the
+/// same request to the other server.
+struct BalancedClient {
+    servers: [SocketAddr; 2],
+    at: usize,
+    wire: Option<(RawConnection, usize)>,
+    book: Arc<ClientRecord>,
+}
+
+impl BalancedClient {
+    async fn send(&mut self, question: RawRequest<'_>) -> RawResponse {
+        let since = Instant::now();
+        loop {
+            assert!(since.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
+            let (mut wire, sent_requests) = match self.wire.take() {
+                Some(open) => open,
+                None => match RawConnection::open(self.servers[self.at % 2]).await {
+                    Some(wire) => (wire, 0),
+                    None => {
+                        self.at += 1;
+                        continue;
+                    }
+                },
+            };
+            let Some(response) = wire.send(&question).await else {
+                self.at += 1;
+                continue;
+            };
+            assert!(response.status < 500, "{}: {response:?}", question.path);
+            self.book.answers.fetch_add(1, Ordering::SeqCst);
+            if response.closes_connection {
+                self.book.goodbyes.fetch_add(1, Ordering::SeqCst);
+                wire.wait_for_close().await;
+                self.at += 1;
+            } else if sent_requests + 1 == REQUESTS_PER_CONNECTION {
+                self.at += 1;
+            } else {
+                self.wire = Some((wire, sent_requests + 1));
+            }
+            return response;
+        }
+    }
+
+    /// Executes the workload with new keys and reads each run, until the test stops. Every other run is queued; it must
+    /// end long before a lease expires.
+    async fn run_workloads(mut self, path: String) {
+        let body = execute_body();
+        let async_path = format!("{path}?mode=async");
+        let mut is_queued = self.at.is_multiple_of(2);
+        while !self.book.closed.load(Ordering::SeqCst) {
+            let key = Uuid::now_v7().to_string();
+            is_queued = !is_queued;
+            if is_queued {
+                let accepted = self.send(RawRequest { path: &async_path, body_and_key: Some((&body, &key)) }).await;
+                assert_eq!(accepted.status, 202, "{accepted:?}");
+                let run = execution_id(&accepted);
+                self.book.runs.lock().unwrap().insert(key, run);
+                let since = Instant::now();
+                loop {
+                    let run_state = self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
+                    if run_state.body["outcome"] == "success" {
+                        break;
+                    }
+                    assert!(since.elapsed() < RESPONSE_TIMEOUT && run_state.body["outcome"].is_null(), "{run_state:?}");
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                continue;
+            }
+            let executed = loop {
+                let response = self.send(RawRequest { path: &path, body_and_key: Some((&body, &key)) }).await;
+                // A request that was sent twice may find its first run still active.
+                match response.status {
+                    200 => break response,
+                    202 | 409 => {}
+                    _ => panic!("{response:?}"),
+                }
+            };
+            let run = execution_id(&executed);
+            self.book.runs.lock().unwrap().insert(key, run);
+            let run_state = self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
+            assert_eq!((run_state.status, run_state.body["outcome"].as_str()), (200, Some("success")), "{run_state:?}");
+        }
+    }
+}
+
+fn execution_id(response: &RawResponse) -> Uuid {
+    let text = response.body.get("execution_id").and_then(Value::as_str);
+    text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no execution_id in {response:?}"))
+}
+
+/// A pseudo-random sequence (xorshift64).
+fn next_random(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    usize::try_from(*state % 1_000_003).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rolling_restart_fails_no_request() {
+    let database = TestDatabase::create().await.unwrap();
+    let first = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let new_setup = || ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let worker_setups = [new_setup(), new_setup()];
+    let setups = [new_setup(), first];
+    let mut servers: Vec<Server> = Vec::new();
+    for setup in &setups {
+        let mut server = setup.spawn_without_worker();
+        server.wait_until_ready().await;
+        servers.push(server);
+    }
+    let mut workers: Vec<Server> = worker_setups.iter().map(ServerSetup::spawn_worker).collect();
+    let path = servers[0].client.create_active_workload().await;
+
+    let book = Arc::new(ClientRecord::default());
+    let mut clients = JoinSet::new();
+    for at in 0..CLIENTS {
+        let addresses = [setups[0].address, setups[1].address];
+        let caller = BalancedClient { servers: addresses, at, wire: None, book: Arc::clone(&book) };
+        clients.spawn(caller.run_workloads(path.clone()));
+    }
+    let mut random = SEED;
+    let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
+        let target = book.answers.load(Ordering::SeqCst) + more;
+        wait_until("enough responses arrived", SHUTDOWN_TIMEOUT, async || {
+            // Propagate the panic of a client.
+            if let Some(finished) = clients.try_join_next() {
+                finished.unwrap();
+            }
+            book.answers.load(Ordering::SeqCst) >= target
+        })
+        .await;
+    };
+    let rounds = if is_long() { 20 } else { 2 };
+    for turn in 0..rounds * servers.len() {
+        wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_RESTARTS).await;
+        let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
+        let goodbyes = book.goodbyes.load(Ordering::SeqCst);
+        servers[server].terminate();
+        let status = servers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
+        assert!(status.success(), "{status}: {}", servers[server].read_log());
+        wait_until("a client received `Connection: close`", RESPONSE_TIMEOUT, async || {
+            book.goodbyes.load(Ordering::SeqCst) > goodbyes
+        })
+        .await;
+        servers[server] = setup.spawn_without_worker();
+        servers[server].wait_until_ready().await;
+        wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS / 4).await;
+        workers[server].terminate();
+        let status = workers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
+        assert!(status.success(), "{status}: {}", workers[server].read_log());
+        workers[server] = worker_setups[server].spawn_worker();
+    }
+    wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS).await;
+    book.closed.store(true, Ordering::SeqCst);
+    clients.join_all().await;
+
+    let owner = database.owner().await.unwrap();
+    let runs = book.runs.lock().unwrap().clone();
+    let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
+    let stored: BTreeMap<Uuid, Option<String>> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    for (key, run) in &runs {
+        assert_eq!(stored.get(run), Some(&Some("success".to_owned())), "{key}");
+    }
+    assert_eq!(stored.len(), runs.len(), "keys and runs do not match");
+    let count = async |sql: &str| owner.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let wrong_ends = "SELECT count(*) FROM execution LEFT JOIN (
+            SELECT (convert_from(body, 'UTF8')::json -> 'subject' ->> 'id')::uuid AS execution_id, count(*) AS told
+            FROM fact WHERE kind LIKE 'execution.%' GROUP BY 1) AS ended USING (execution_id)
+        WHERE told IS DISTINCT FROM 1";
+    assert_eq!(count(wrong_ends).await, 0, "runs without exactly one end in the log");
+    assert_eq!(count("SELECT count(*) FROM execution_lease").await, 0, "no lease is left for recovery");
+    assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0, "no run is left in the queue");
+}

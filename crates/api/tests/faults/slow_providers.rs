@@ -1,0 +1,160 @@
+//! R2 with slow providers. A worker that renews its lease keeps its run for as long as the call takes. A paused worker
+//! loses its run, and the response that it receives afterwards is discarded.
+
+use crate::{
+    server_process::{ServerSetup, Server, wait_until},
+    api_client::{ApiClient, execute_body},
+};
+use fairway_testkit::{FaultyEndpoint, Script, TestDatabase};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Concurrent runs that wait for a provider.
+const RUNS: usize = 3;
+/// Duration of a call, in worker leases.
+const LEASES_PER_CALL: u32 = 10;
+/// The lease that [`ServerSetup`] configures.
+const LEASE: Duration = Duration::from_secs(2);
+/// Much longer than any step of these tests.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A response that starts immediately and pauses half way until the test releases it.
+fn pausing_response(text: &str) -> Script {
+    let answer = completion_body(text).to_string();
+    let (start, rest) = answer.split_at(answer.len() / 2);
+    Script::events([start, rest]).pausing()
+}
+
+fn completion_body(text: &str) -> Value {
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
+    json!({ "model": "rules", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 } })
+}
+
+/// A server without workers, with an account at a scripted endpoint.
+struct Fixture {
+    database: TestDatabase,
+    endpoint: FaultyEndpoint,
+    place: ServerSetup,
+    front: Server,
+    owner: Client,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let endpoint = FaultyEndpoint::start().await;
+        let setup = ServerSetup::new(&database.url()).config_file(&account_config(&endpoint));
+        let mut front = setup.spawn_without_worker();
+        front.wait_until_ready().await;
+        let owner = database.owner().await.unwrap();
+        Self { database, endpoint, place: setup, front, owner }
+    }
+
+    /// A worker and its place, whose files the worker reads while it starts: keep both.
+    fn start_worker(&self) -> (ServerSetup, Server) {
+        let setup = ServerSetup::sharing_storage_of(&self.place).config_file(&account_config(&self.endpoint));
+        let worker = setup.spawn_worker();
+        (setup, worker)
+    }
+
+    fn client(&self) -> &ApiClient {
+        &self.front.client
+    }
+
+    async fn queue_run(&self, path: &str) -> Uuid {
+        let answer = self.client().post(&format!("{path}?mode=async"), &execute_body(), None).await.unwrap();
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.execution_id().unwrap()
+    }
+
+    /// Waits until the run ends. Returns it.
+    async fn wait_for_end(&self, run: Uuid) -> Value {
+        let mut read = Value::Null;
+        wait_until("the run ended", STEP_TIMEOUT, async || {
+            read = self.client().get(&format!("/v1/executions/{run}")).await.unwrap().body;
+            !read["completed_at"].is_null()
+        })
+        .await;
+        read
+    }
+
+    async fn count(&self, sql: &str) -> i64 {
+        self.owner.query_one(sql, &[]).await.unwrap().get(0)
+    }
+}
+
+fn account_config(endpoint: &FaultyEndpoint) -> String {
+    let base = endpoint.url("/v1");
+    format!("[[providers]]\naccount_slot = \"slow\"\nkind = \"openai\"\nbase_url = \"{base}\"\ntimeout = \"5m\"\n")
+}
+
+#[tokio::test]
+async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
+    let scene = Fixture::start().await;
+    let path = scene.client().create_active_workload_using("slow").await;
+    scene.endpoint.respond_in_sequence((0..RUNS).map(|number| pausing_response(&format!("answer {number}"))));
+    let workers = [scene.start_worker(), scene.start_worker()];
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        runs.push(scene.queue_run(&path).await);
+    }
+    wait_until("every run called its provider", STEP_TIMEOUT, async || scene.endpoint.count() == RUNS).await;
+    // Counts leases renewed for at least ten lease durations, by the database's clock.
+    let renewed_leases = format!(
+        "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
+         WHERE lapses_at > started_at + interval '{} seconds'",
+        (LEASE * LEASES_PER_CALL).as_secs()
+    );
+    let expected = i64::try_from(RUNS).unwrap();
+    wait_until("every lease was renewed for ten durations", STEP_TIMEOUT, async || {
+        scene.count(&renewed_leases).await == expected
+    })
+    .await;
+    assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
+    assert_eq!(scene.endpoint.count(), RUNS, "a provider was called twice");
+    scene.endpoint.release(RUNS);
+    let mut results = Vec::new();
+    for run in runs {
+        let ended_run = scene.wait_for_end(run).await;
+        assert_eq!(ended_run["status"], "completed", "{ended_run}");
+        results.push(ended_run["queued_result"]["result"].as_str().unwrap().to_owned());
+    }
+    results.sort();
+    assert_eq!(results, ["answer 0", "answer 1", "answer 2"]);
+    assert_eq!(scene.endpoint.count(), RUNS);
+    drop(workers);
+}
+
+#[tokio::test]
+async fn response_of_a_paused_worker_is_discarded() {
+    let scene = Fixture::start().await;
+    let path = scene.client().create_active_workload_using("slow").await;
+    scene.endpoint.respond_in_sequence([pausing_response("late"), pausing_response("in time")]);
+    let (_place, mut paused) = scene.start_worker();
+    let run = scene.queue_run(&path).await;
+    wait_until("the first worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 1).await;
+    paused.pause();
+    let (_other_place, other) = scene.start_worker();
+    wait_until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 2).await;
+
+    // The second worker owns the run now and waits. The endpoint releases pauses in their order.
+    paused.resume();
+    scene.endpoint.release(1);
+    // The worker exits after it has finished its run.
+    paused.terminate();
+    assert!(paused.wait_for_exit(STEP_TIMEOUT).await.success(), "{}", paused.read_log());
+    assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
+    assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
+    scene.endpoint.release(1);
+    let ended_run = scene.wait_for_end(run).await;
+    assert_eq!((&ended_run["status"], &ended_run["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
+    let ends = "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'";
+    assert_eq!(scene.count(ends).await, 1);
+    let calls = "SELECT count(*) FROM evidence_artifact WHERE artifact_kind = 'provider_call'";
+    assert_eq!(scene.count(calls).await, 1);
+    assert_eq!(scene.count("SELECT count(*) FROM execution_lease").await, 0);
+    drop(other);
+    drop(scene.database);
+}

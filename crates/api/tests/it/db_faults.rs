@@ -1,0 +1,306 @@
+//! R3: a server applies each request exactly once although its database connections break before, after and during
+//! commits. It never permanently refuses a request whose effect is committed.
+
+mod harness;
+
+use crate::{
+    openapi_routes::{Route, routes},
+    fixture::WorkspaceFixture,
+};
+use fairway_testkit::{
+    FaultPoint, FaultProxy, ProxyFault, TestApp,
+    app::{Response, Client, Request},
+};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The probability of a fault, in ten-thousandths of the requests to the database.
+const ONE_IN_A_HUNDRED: u64 = 100;
+
+/// The same unit as [`ONE_IN_A_HUNDRED`].
+const ONE_IN_TWENTY: u64 = 500;
+
+/// The attempts after which a refusal counts as permanent.
+const MAX_ATTEMPTS: usize = 200;
+
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The time limit for all runs to end, which includes the expiry of a lost run's lease.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Concurrent requests of each kind, so that commits are grouped.
+const CONCURRENT_REQUESTS: usize = 24;
+
+/// Operations that run a workload; the test counts executions for them.
+const RUN_OPERATIONS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
+
+/// Starts a run of the generator, which writes the same rows as other runs.
+const DRAFT_OPERATION: &str = "generate_asset_draft";
+
+/// Starts a run like any other.
+const TOOL_OPERATION: &str = "call_tool";
+
+/// Needs a running run, so the database never becomes idle; a separate test covers it.
+const CANCEL_OPERATION: &str = "cancel_execution";
+
+/// A script is dispatched once and its outcome can be lost; the module `scripts` tests it.
+const SCRIPT_OPERATION: &str = "run_code";
+
+/// Tables that background tasks and caches write at any time.
+const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
+
+/// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
+fn seeds_and_odds() -> Vec<(u64, u64)> {
+    let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
+    let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
+    let seeds = start..start + seeds;
+    seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|odds| (seed, odds))).collect()
+}
+
+/// The row count of each table.
+type RowCounts = BTreeMap<String, i64>;
+
+/// Two servers over one database: one with direct connections, one behind a fault proxy.
+struct FaultHarness {
+    direct: TestApp,
+    proxied: TestApp,
+    proxy: Arc<FaultProxy>,
+    owner: tokio_postgres::Client,
+    count_sql: String,
+    fault: ProxyFault,
+    /// The status and the added rows of each operation without faults.
+    expected: BTreeMap<String, (u16, RowCounts)>,
+    keys: usize,
+    /// The count of each response status of the server behind the proxy.
+    statuses: BTreeMap<u16, usize>,
+}
+
+/// One attempt and its request identifier.
+struct Attempt {
+    request_id: String,
+    answer: Response,
+}
+
+/// Every route that changes state, except those that start or cancel runs.
+fn changing_routes() -> Vec<Route> {
+    let writes = |route: &Route| {
+        route.method != "get" && !["validate_flow", RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, DRAFT_OPERATION, SCRIPT_OPERATION].contains(&route.operation_id())
+    };
+    routes().into_iter().filter(writes).collect()
+}
+
+fn with_key(key: Option<&str>, request: Request) -> Request {
+    match key {
+        Some(key) => request.idempotency_key(key),
+        None => request,
+    }
+}
+
+/// A request that changes state. Settings are first reset, because an unchanged setting writes nothing.
+async fn changing_request(stage: &WorkspaceFixture<'_>, operation: &str) -> Request {
+    let request = stage.successful_request(operation).await;
+    let (back, forth) = match operation {
+        "change_tenant_settings" => {
+            (json!({ "advanced_notifications_enabled": false }), json!({ "advanced_notifications_enabled": true }))
+        }
+        "change_environment_settings" => {
+            let of = |approvals: u8| {
+                json!({
+                    "min_approvals": approvals, "allow_self_approval": true, "pin_documents": false,
+                })
+            };
+            (of(1), of(2))
+        }
+        _ => return request,
+    };
+    request.clone().json(back).await.expect(200);
+    request.json(forth)
+}
+
+/// The runs that the responses name.
+fn named_runs(sent: &[Attempt]) -> BTreeSet<String> {
+    let runs = sent.iter().map(|sent| sent.answer.json());
+    let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
+    runs.filter_map(|run| run.as_str().map(str::to_owned)).collect()
+}
+
+impl std::fmt::Debug for Attempt {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "\n{}: {}", self.request_id, self.answer)
+    }
+}
+
+/// A workload whose runs are all denied.
+async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
+    let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
+    let deny = stage.fixtures.policy_with_rules("deny", deny).await;
+    let workload = stage.fixtures.active_workload_under("denied", deny).await;
+    stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
+}
+
+/// Runs operations whose first call writes further rows: the namespace of a first workspace, the settings row of an
+/// environment, and the index of a knowledge base.
+async fn warm_up(stage: &WorkspaceFixture<'_>) {
+    for operation in ["create_workspace", "change_environment_settings", "add_documents"] {
+        let answer = stage.successful_request(operation).await.await;
+        assert!(answer.status < 300, "{answer}");
+    }
+}
+
+/// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
+async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize>, BTreeMap<u16, usize>) {
+    let mut harness = FaultHarness::start(seed, ProxyFault::Drawn(odds)).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    let denied = denied_run(&stage).await;
+    warm_up(&stage).await;
+    for route in changing_routes() {
+        if route.has_parameter("Idempotency-Key") {
+            harness.assert_change(&stage, route.operation_id(), true).await;
+        }
+        harness.assert_change(&stage, route.operation_id(), false).await;
+    }
+    for operation in RUN_OPERATIONS {
+        let request = stage.successful_request(operation).await;
+        harness.assert_run(&request, Some(operation), (200, "")).await;
+        harness.assert_run(&request, None, (200, "")).await;
+    }
+    harness.assert_run(&denied, Some("denied"), (403, "policy_denied")).await;
+    harness.assert_run(&denied, None, (403, "policy_denied")).await;
+    harness.assert_concurrent_changes(&stage).await;
+    for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
+        harness.assert_read(&stage, route.operation_id()).await;
+    }
+    let mut cuts = BTreeMap::new();
+    for made in harness.proxy.injected() {
+        *cuts.entry(made.point).or_default() += 1;
+    }
+    (cuts, std::mem::take(&mut harness.statuses))
+}
+
+/// Each change, with each fault point at its own commit.
+#[tokio::test]
+async fn interrupted_commits_happen_once_or_not_at_all() {
+    let mut harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    let denied = denied_run(&stage).await;
+    warm_up(&stage).await;
+    let changes = changing_routes();
+    for cut in [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late] {
+        harness.fault = ProxyFault::Once("fairway_commit(", cut);
+        for route in &changes {
+            let keyed = route.has_parameter("Idempotency-Key");
+            assert!(
+                harness.assert_change(&stage, route.operation_id(), keyed).await,
+                "{cut:?} did not reach a commit of {}",
+                route.operation_id()
+            );
+        }
+        for commit in ["INTO execution (", "INTO execution_result ("] {
+            harness.fault = ProxyFault::Once(commit, cut);
+            let request = stage.successful_request("execute_workload").await;
+            let cuts = harness.proxy.injected().len();
+            harness.assert_run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
+            harness.assert_run(&request, None, (200, "")).await;
+            assert_eq!(harness.proxy.injected().len(), cuts + 2, "{cut:?} did not reach {commit}");
+        }
+        harness.fault = ProxyFault::Once("INTO execution (", cut);
+        harness.assert_run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
+        harness.assert_run(&denied, None, (403, "policy_denied")).await;
+    }
+    let cuts = harness.proxy.injected().len();
+    println!("{cuts} faults, {:?}", harness.statuses);
+    assert_eq!(cuts, 3 * (changes.len() + 6), "each commit had each fault");
+    assert!(harness.statuses[&503] > changes.len(), "faults caused refusals: {:?}", harness.statuses);
+}
+
+#[tokio::test]
+async fn random_faults_neither_lose_nor_repeat_commits() {
+    let (mut cuts, mut answers) = (BTreeMap::new(), BTreeMap::new());
+    for (seed, odds) in seeds_and_odds() {
+        println!("seed {seed}, {odds} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
+        let began = Instant::now();
+        let (cut, answered) = run_all_operations(seed, odds).await;
+        println!("    {cut:?}, {answered:?} after {:.1?}", began.elapsed());
+        for (cut, times) in cut {
+            *cuts.entry(cut).or_insert(0) += times;
+        }
+        for (status, times) in answered {
+            *answers.entry(status).or_insert(0) += times;
+        }
+    }
+    println!("all: {cuts:?}, {answers:?}");
+    assert_eq!(cuts.len(), 3, "each fault point was injected: {cuts:?}");
+    assert!(answers[&503] > 10, "faults caused refusals: {answers:?}");
+}
+
+/// If permissions cannot be read, the server refuses every request despite warm caches.
+#[tokio::test]
+async fn unreadable_permissions_refuse_every_request() {
+    let mut harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.operation_id() != CANCEL_OPERATION;
+    let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
+    assert!(ours.len() > 40, "{}", ours.len());
+    for fault in [ProxyFault::At("access_revision"), ProxyFault::Down] {
+        for route in &ours {
+            let request = stage.successful_request(route.operation_id()).await;
+            // A successful request warms the caches.
+            if route.method == "get" {
+                assert_eq!(request.clone().to_server(&harness.proxied).await.status, 200, "{}", route.operation_id());
+            }
+            let before = harness.settled_rows().await;
+            harness.proxy.set_fault(fault.clone());
+            let answer = request.to_server(&harness.proxied).await;
+            harness.proxy.set_fault(ProxyFault::None);
+            if answer.status != 503 {
+                panic!("{fault:?}: {answer}");
+            }
+            // A tool call has its own code for a run whose acceptance is unknown.
+            let is_lost = route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
+            answer.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
+            assert_eq!(harness.settled_rows().await, before, "{}", route.operation_id());
+            *harness.statuses.entry(answer.status).or_default() += 1;
+        }
+    }
+    assert_eq!(harness.statuses, [(503, 2 * ours.len())].into());
+}
+
+/// The run ends once, and a retry with the same key returns the ended run.
+#[tokio::test]
+async fn interrupted_cancellation_ends_its_run_once() {
+    let harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    let mut cuts = 0;
+    for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
+        for cut in [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late] {
+            let request = stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
+            harness.proxy.set_fault(ProxyFault::Once(commit, cut));
+            let mut answered = Vec::new();
+            while answered.last() != Some(&200) {
+                let answer = request.clone().to_server(&harness.proxied).await;
+                assert!(matches!(answer.status, 200 | 503), "{answer}");
+                answered.push(answer.status);
+                assert!(answered.len() < 5, "{commit} {cut:?}: {answered:?}");
+                if answer.status == 200 {
+                    assert_eq!(answer.json()["status"], "cancelled");
+                }
+            }
+            cuts += 1;
+            assert_eq!(harness.proxy.injected().len(), cuts, "{cut:?} did not reach {commit}");
+        }
+    }
+    harness.proxy.set_fault(ProxyFault::None);
+    harness.settled_rows().await;
+    let ends = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
+    let ends: i64 = harness.owner.query_one(ends, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(ends).unwrap(), cuts);
+}

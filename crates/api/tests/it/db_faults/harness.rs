@@ -1,0 +1,245 @@
+//! A server behind a fault proxy, and the rows of its database before and after a request.
+
+use super::{CONCURRENT_REQUESTS, BACKGROUND_TABLES, SETTLE_TIMEOUT, RETRY, RowCounts, FaultHarness, Attempt, MAX_ATTEMPTS, changing_request, named_runs, with_key};
+use crate::fixture::WorkspaceFixture;
+use fairway_testkit::{
+    FaultProxy, ProxyFault, TestApp,
+    app::{Response, Client, Request},
+};
+use futures_util::future::join_all;
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// The differences of the row counts, without zeros.
+fn added_rows(before: &RowCounts, after: &RowCounts) -> RowCounts {
+    let differences = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
+    differences.filter(|(_, rows)| *rows != 0).collect()
+}
+
+impl FaultHarness {
+    pub(super) async fn start(seed: u64, fault: ProxyFault) -> Self {
+        let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
+        let line = FaultProxy::to_database(calm.database(), seed);
+        let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").sharing_storage_of(&calm).through_proxy(&line).start().await;
+        let owner = calm.database().owner().await.unwrap();
+        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+            AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(string_to_array($1, ' '))";
+        let tables = owner.query(tables, &[&BACKGROUND_TABLES]).await.unwrap();
+        assert!(tables.len() > 20, "{}", tables.len());
+        let count = tables.iter().map(|row| row.get::<_, String>(0));
+        let count = count.map(|table| format!("SELECT '{table}' AS name, count(*) FROM {table}"));
+        let count = count.collect::<Vec<_>>().join(" UNION ALL ");
+        Self { direct: calm, proxied: shaky, proxy: line, owner, count_sql: count, fault, expected: BTreeMap::new(), keys: 0, statuses: BTreeMap::new() }
+    }
+
+    /// The row counts after all runs have ended and all facts are sequenced.
+    pub(super) async fn settled_rows(&self) -> RowCounts {
+        self.proxy.wait_until_idle().await;
+        let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
+            + (SELECT count(*) FROM execution WHERE outcome IS NULL AND status <> 'awaiting_review')";
+        let quiet = async {
+            while self.owner.query_one(busy, &[]).await.unwrap().get::<_, i64>(0) != 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let settled = tokio::time::timeout(SETTLE_TIMEOUT, quiet).await;
+        assert!(settled.is_ok(), "every run ends and every fact is sequenced");
+        let rows = self.owner.query(&self.count_sql, &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// The number of facts that carry one of these request identifiers.
+    pub(super) async fn fact_count(&self, requests: &[String]) -> i64 {
+        let sql = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8')::json ->> 'request_id' = ANY($1)";
+        self.owner.query_one(sql, &[&requests]).await.unwrap().get(0)
+    }
+
+    /// Sends the request to the proxied server until it gets a final response, with at most `tries` attempts. Returns
+    /// every attempt.
+    pub(super) async fn send(&mut self, request: &Request, tries: usize) -> Vec<Attempt> {
+        let sent = send_until_final(request, &self.proxied, tries).await;
+        for Attempt { answer, .. } in &sent {
+            *self.statuses.entry(answer.status).or_default() += 1;
+        }
+        sent
+    }
+}
+
+impl Drop for FaultHarness {
+    #[expect(clippy::print_stdout, reason = "the injected faults explain a failed test")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let made = self.proxy.injected();
+            println!("the last injected faults: {:#?}", &made[made.len().saturating_sub(12)..]);
+        }
+    }
+}
+
+/// Whether the response invites a retry of the same request.
+fn invites_retry(answer: &Response) -> bool {
+    match answer.status {
+        503 => {
+            answer.expect_refusal(503, "unavailable");
+            assert!(answer.header("retry-after").is_some(), "{answer}");
+            true
+        }
+        409 => answer.code() == "request_in_progress",
+        _ => false,
+    }
+}
+
+async fn send_until_final(request: &Request, server: &Client, tries: usize) -> Vec<Attempt> {
+    let mut all = Vec::new();
+    loop {
+        let request_id = Uuid::now_v7().to_string();
+        let answer = request.clone().to_server(server).header("X-Request-Id", &request_id).await;
+        let is_final = !invites_retry(&answer);
+        all.push(Attempt { request_id, answer });
+        if is_final || all.len() == tries {
+            return all;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+impl FaultHarness {
+    /// The status and the added rows of an operation without faults, measured once.
+    pub(super) async fn expected_effect(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, key: Option<&str>) -> (u16, RowCounts) {
+        let name = format!("{operation} {}", key.is_some());
+        if let Some(known) = self.expected.get(&name) {
+            return known.clone();
+        }
+        let request = changing_request(stage, operation).await;
+        let before = self.settled_rows().await;
+        let answer = with_key(key.map(|_| "calm"), request).await;
+        assert!(answer.status < 300, "{answer}");
+        let seen = (answer.status, added_rows(&before, &self.settled_rows().await));
+        self.expected.insert(name, seen.clone());
+        seen
+    }
+
+    /// Sends a change through the proxy. With a key, retries make its effect happen exactly once. Without one, a single
+    /// attempt has its effect once, or at most once after 503. Returns whether a fault was injected.
+    pub(super) async fn assert_change(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, keyed: bool) -> bool {
+        self.keys += 1;
+        let key = keyed.then(|| format!("shaky-{}", self.keys));
+        let (status, expected) = self.expected_effect(stage, operation, key.as_deref()).await;
+        let request = with_key(key.as_deref(), changing_request(stage, operation).await);
+        let before = self.settled_rows().await;
+        let cuts = self.proxy.injected().len();
+        self.proxy.set_fault(self.fault.clone());
+        let sent = self.send(&request, if keyed { MAX_ATTEMPTS } else { 1 }).await;
+        self.proxy.set_fault(ProxyFault::None);
+        let cut = self.proxy.injected().len() > cuts;
+        let happened = added_rows(&before, &self.settled_rows().await);
+        let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
+        let facts = happened.get("fact").copied().unwrap_or_default();
+        assert_eq!(self.fact_count(&requests).await, facts, "{operation}: {sent:?}");
+        let last = &sent.last().unwrap().answer;
+        if last.status == 503 {
+            assert!(!keyed, "{operation} got no final response: {sent:?}");
+            assert!(happened.is_empty() || happened == expected, "{operation}, all or nothing: {happened:?}");
+            return cut;
+        }
+        assert_eq!((last.status, &happened), (status, &expected), "{operation}: {sent:?}");
+        if keyed {
+            // The direct server replays the same response.
+            let again = request.to_server(&self.direct).await;
+            assert_eq!(again.status, status, "{again}");
+            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
+            for name in ["location", "etag"] {
+                assert_eq!(again.header(name), last.header(name), "{operation}: {again}");
+            }
+        }
+        cut
+    }
+
+    /// Sends a run through the proxy. Every run that may be accepted is named, and every accepted run ends.
+    pub(super) async fn assert_run(&mut self, request: &Request, key: Option<&str>, (status, code): (u16, &str)) {
+        let request = with_key(key, request.clone());
+        let before = self.settled_rows().await;
+        self.proxy.set_fault(self.fault.clone());
+        let sent = self.send(&request, if key.is_some() { MAX_ATTEMPTS } else { 1 }).await;
+        self.proxy.set_fault(ProxyFault::None);
+        let happened = added_rows(&before, &self.settled_rows().await);
+        let runs = happened.get("execution").copied().unwrap_or_default();
+        let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
+        let last = &sent.last().unwrap().answer;
+        let mut there = 0;
+        for run in named_runs(&sent) {
+            let read = self.direct.get(format!("/v1/executions/{run}")).await;
+            if read.status != 404 {
+                there += 1;
+                assert!(read.expect(200)["outcome"].is_string(), "{read}");
+            }
+        }
+        assert_eq!(there, runs, "every run is named: {happened:?} {sent:?}");
+        assert_eq!(happened.get("fact").copied().unwrap_or_default(), runs, "{happened:?} {sent:?}");
+        // Another server can end a lost run outside of any request.
+        assert!(self.fact_count(&requests).await <= runs);
+        if last.status != 503 {
+            assert_eq!(runs, 1, "{sent:?}");
+            assert!(last.status == status || last.status == 202, "{sent:?}");
+            assert!(last.status == 202 || last.code() == code, "{sent:?}");
+        }
+        assert!(runs <= 1 && (key.is_none() || last.status != 503), "{sent:?}");
+    }
+
+    /// Asserts that a read returns the current state or 503.
+    pub(super) async fn assert_read(&mut self, stage: &WorkspaceFixture<'_>, operation: &str) {
+        let request = stage.successful_request(operation).await;
+        let timeless = |answer: &Response| {
+            assert_eq!(answer.status, 200, "{answer}");
+            // An event stream is not JSON.
+            let mut body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
+            if operation == "read_rollout" {
+                body["observed"]["soak_left_seconds"] = json!(null);
+            }
+            body
+        };
+        let expected = timeless(&request.clone().await);
+        self.proxy.set_fault(self.fault.clone());
+        let sent = self.send(&request, MAX_ATTEMPTS).await;
+        self.proxy.set_fault(ProxyFault::None);
+        assert_eq!(timeless(&sent.last().unwrap().answer), expected, "{operation}");
+    }
+
+    /// Sends concurrent requests whose commits are grouped, and asserts that each has its effect once.
+    pub(super) async fn assert_concurrent_changes(&mut self, stage: &WorkspaceFixture<'_>) {
+        let asset = stage.path_parameter("asset_id");
+        let path = format!("/v1/assets/{asset}/versions");
+        let run = stage.successful_request("execute_workload").await;
+        let mut requests = Vec::new();
+        for number in 0..CONCURRENT_REQUESTS {
+            let content = json!({ "content": { "system_prompt": format!("Number {number}") } });
+            requests.push(self.direct.post(&path, content).idempotency_key(&format!("crowd-{number}")));
+            requests.push(run.clone().idempotency_key(&format!("crowd-{number}")));
+        }
+        let before = self.settled_rows().await;
+        self.proxy.set_fault(self.fault.clone());
+        let sent = join_all(requests.iter().map(|request| send_until_final(request, &self.proxied, MAX_ATTEMPTS))).await;
+        self.proxy.set_fault(ProxyFault::None);
+        let many = i64::try_from(CONCURRENT_REQUESTS).unwrap();
+        let happened = added_rows(&before, &self.settled_rows().await);
+        for table in ["asset_version", "execution"] {
+            assert_eq!(happened[table], many, "{table}: {happened:?}");
+        }
+        assert_eq!((happened["fact"], happened["idempotency_key"]), (2 * many, 2 * many), "{happened:?}");
+        let mut made = BTreeSet::new();
+        for sent in &sent {
+            let body = sent.last().unwrap().answer.json();
+            assert!(sent.last().unwrap().answer.status < 300, "{sent:?}");
+            for name in ["asset_version_id", "execution_id"] {
+                made.extend(body[name].as_str().map(str::to_owned));
+            }
+            for Attempt { answer, .. } in sent {
+                *self.statuses.entry(answer.status).or_default() += 1;
+            }
+        }
+        assert_eq!(made.len(), 2 * CONCURRENT_REQUESTS, "each request gets its own resource");
+    }
+}

@@ -1,0 +1,152 @@
+//! Delegation: runs that a service submits on behalf of a subject.
+
+use crate::{dispatch::execution_path, execution::wait_until_ended, share_link::query_number};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Request},
+};
+use serde_json::{Value, json};
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+fn delegated_body(subject: &str) -> Value {
+    json!({
+        "environment": "dev", "inputs": { "ticket": "a refund" }, "execution_mode": "on_behalf_of", "actor_ref": subject,
+        "actor_type": subject.split(':').next().unwrap(), "actor_auth_mode": "local",
+    })
+}
+
+fn submit_delegated(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> Request {
+    app.post(workload.execute_path(), delegated_body(subject)).as_actor("service:portal")
+}
+
+async fn start() -> (TestApp, ActiveWorkload) {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
+    let given = app.fixtures();
+    let workload = given.active_workload("main").await;
+    given.bind_role("service:portal", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    (app, workload)
+}
+
+async fn bind_principal(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
+    let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    app.put(bindings, json!({ "principal": principal })).await.expect(200);
+}
+
+#[tokio::test]
+async fn delegated_run_belongs_to_its_subject_and_records_both() {
+    let (app, workload) = start().await;
+    bind_principal(&app, &workload, "user:mia").await;
+    let now = submit_delegated(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
+    let later = submit_delegated(&app, &workload, "user:mia").header("prefer", "respond-async").await.expect(202);
+    for id in [&now, &later["execution_id"]] {
+        wait_until_ended(&app, id).await;
+        let read = app.get(execution_path(id, "")).as_actor("user:mia").await.expect(200);
+        assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+        assert_eq!(read["queued_result"]["result"], "billing");
+        app.get(execution_path(id, "")).as_actor("service:portal").await.expect_refusal(404, "not_found");
+        let evidence = app.get(execution_path(id, "/evidence-graph")).await.expect(200);
+        let execution = &evidence["execution"];
+        assert_eq!(execution["submitted_by"], "user:mia");
+        assert_eq!(execution["delegated_by"], "service:portal");
+    }
+}
+
+#[tokio::test]
+async fn delegation_requires_both_permissions_and_a_binding() {
+    let (app, workload) = start().await;
+    let given = app.fixtures();
+    submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
+    bind_principal(&app, &workload, "user:mia").await;
+    bind_principal(&app, &workload, "user:leo").await;
+    given.bind_role("user:leo", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let refused = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
+    assert_eq!(refused["permission"], "execution.run");
+    submit_delegated(&app, &workload, "user:mia").await.expect(200);
+    // A request with an explicit lane requires the permission of both the service and the subject.
+    let mut with_lane = delegated_body("user:mia");
+    with_lane["lane"] = json!("standard");
+    let refused =
+        app.post(workload.execute_path(), with_lane).as_actor("service:portal").await.expect_refusal(403, "forbidden");
+    assert_eq!(refused["permission"], "release.transition");
+    // A removed binding and a revoked role take effect at once.
+    let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
+    app.delete(bindings).await.expect(204);
+    submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
+    bind_principal(&app, &workload, "user:new").await;
+    given.bind_role("user:new", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
+    let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
+    app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
+    // The subject is not cached; the cached rights of the service must not admit the run.
+    submit_delegated(&app, &workload, "user:new").await.expect_refusal(404, "not_found");
+}
+
+/// Other operations run under the service's own identity, so they refuse the on-behalf-of fields.
+#[tokio::test]
+async fn only_runs_accept_on_behalf_of_fields() {
+    let (app, workload) = start().await;
+    app.fixtures().bind_role("service:portal", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
+    for path in ["/v1/workloads", "/v1/releases", &links] {
+        for (field, value) in delegated_body("user:mia").as_object().unwrap() {
+            if ["environment", "inputs"].contains(&field.as_str()) {
+                continue;
+            }
+            let send = |actor: &str| app.post(path, json!({ field: value })).as_actor(actor);
+            send("service:portal").await.expect_refusal(403, "forbidden_field");
+            let refused = send("service:other").await.expect_refusal(422, "validation_error");
+            let problems = refused["fields"].as_array().unwrap();
+            assert!(problems.iter().any(|problem| problem["path"] == *field && problem["code"] == "unknown_field"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn rejects_on_behalf_of_fields_from_other_callers() {
+    let (app, workload) = start().await;
+    bind_principal(&app, &workload, "user:mia").await;
+    for actor in ["user:local", "user:mia", "service:other"] {
+        let request = app.post(workload.execute_path(), delegated_body("user:mia")).as_actor(actor);
+        request.await.expect_refusal(422, "forbidden_field");
+        let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
+        app.post(workload.execute_path(), one).as_actor(actor).await.expect_refusal(422, "forbidden_field");
+    }
+    // Any present member is refused from other callers, and an incomplete set from an internal client.
+    let tool = json!({ "workload_slug": "main", "environment": "dev", "inputs": { "ticket": "x" } });
+    for (path, plain) in [
+        (workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })),
+        ("/v1/runtime/tools/execute_flow".to_owned(), json!({ "arguments": tool })),
+        ("/v1/runtime/tools/inspect_evidence".to_owned(), json!({ "arguments": { "execution_id": WORKSPACE } })),
+    ] {
+        for field in ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"] {
+            for value in [Value::Null, json!(1), json!(["user:mia"]), json!({}), json!("")] {
+                let mut sent = plain.clone();
+                sent[field] = value;
+                for actor in ["user:local", "service:other", "anonymous"] {
+                    app.post(&path, sent.clone()).as_actor(actor).await.expect_refusal(422, "forbidden_field");
+                }
+                let refused = app.post(&path, sent.clone()).as_actor("service:portal").await;
+                let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+                assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
+            }
+        }
+    }
+    assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 0);
+    for (field, wrong) in [
+        ("execution_mode", json!("as")),
+        ("execution_mode", Value::Null),
+        ("actor_ref", json!("group:care")),
+        ("actor_ref", json!("anonymous")),
+        ("actor_type", json!("service")),
+        ("actor_auth_mode", json!("oidc")),
+    ] {
+        let mut sent = delegated_body("user:mia");
+        sent[field] = wrong;
+        let refused = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
+        let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+        assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
+    }
+}

@@ -1,0 +1,354 @@
+//! Changed embedding models, capped vector searches, and concurrent ingestion of several tenants.
+
+use crate::{
+    guardrail::evidence_documents,
+    fixture::{WORKSPACE, knowledge_content},
+};
+use async_trait::async_trait;
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Builder, Version},
+};
+use serde_json::{Value, json};
+use std::{
+    future::IntoFuture as _,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::watch;
+
+/// A flow that searches for the ticket and returns the found chunks.
+pub(crate) const SEARCH_FLOW: &str = "\
+name: Search
+description: Looks documents up.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.find.output}}'
+";
+
+/// A server with local provider `accounts`, of which `embedding` is the embedding account.
+pub(crate) fn server_with_accounts(accounts: &[&str], embedding: &str) -> Builder {
+    let account = |name: &&str| format!("[[providers]]\naccount_slot = \"{name}\"\nkind = \"local\"\n");
+    TestApp::builder()
+        .config_file(accounts.iter().map(account).collect::<String>())
+        .setting("FAIRWAY_EMBEDDING_ACCOUNT", embedding)
+        .setting("FAIRWAY_EMBEDDING_MODEL", format!("model/of-{embedding}"))
+}
+
+pub(crate) fn documents_path(base: &Version, rest: &str) -> String {
+    format!("/v1/assets/{}/documents{rest}?workspace_id={WORKSPACE}", base.asset_id)
+}
+
+pub(crate) fn text_document(document_id: &str, text: &str) -> Value {
+    json!({ "documents": [{ "document_id": document_id, "text": text }] })
+}
+
+pub(crate) fn warning_codes(answer: &Value) -> Vec<&str> {
+    answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
+
+/// Creates a knowledge base with these retrieval settings.
+pub(crate) async fn knowledge_base(app: &TestApp, name: &str, retrieval: Value) -> Version {
+    let mut content = knowledge_content(name);
+    content["retrieval"] = retrieval;
+    app.fixtures().version("knowledge_base", name, content).await
+}
+
+async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "days of leave" } });
+    app.post(workload.execute_path(), body).await.expect(200)
+}
+
+/// Runs a search. Returns the account that embedded the query and the searched index revision.
+async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
+    let answer = search(app, workload).await;
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert_eq!(answer["output"][0]["document_id"], "leave", "{answer}");
+    let event = &evidence_documents(app, &answer["execution_id"], "retrieval_event").await[0];
+    let account = event["embedding"]["account_slot"].as_str().unwrap().to_owned();
+    (account, event["index_revision"].as_i64().unwrap())
+}
+
+/// The verdict, code and message of a gate of the release.
+async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
+    let gates = app.get(format!("/v1/releases/{}/gates", workload.release_id)).await.expect(200);
+    let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == name).unwrap();
+    let field = |name: &str| gate[name].as_str().unwrap().to_owned();
+    (field("verdict"), field("code"), field("message"))
+}
+
+/// A release that searches a knowledge base and pins the documents of its approval.
+async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
+    let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
+    let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
+    app.put(settings, pinning).await.expect(200);
+    let given = app.fixtures();
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
+    given.active_workload_with("desk", versions).await
+}
+
+#[tokio::test]
+async fn pinned_release_survives_a_changed_embedding_model() {
+    let app = server_with_accounts(&["old", "new"], "old").start().await;
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector", "top_k": 1 })).await;
+    for (name, content) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
+        app.post(documents_path(&base, ""), text_document(name, content)).await.expect(201);
+    }
+    let workload = pinned_release(&app, &base).await;
+    assert_eq!(embedding_of_search(&app, &workload).await, ("old".to_owned(), 2));
+
+    // While its account is configured, the old model embeds queries against the old vectors.
+    let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
+    assert_eq!(embedding_of_search(&changed, &workload).await, ("old".to_owned(), 2));
+    assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
+
+    // Without the account the search fails, and the gate names the remedy.
+    let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
+    let failed = search(&moved, &workload).await;
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("embedding_mismatch")));
+    let (verdict, code, message) = gate(&moved, &workload, "embedding").await;
+    assert_eq!((verdict.as_str(), code.as_str()), ("warn", "embedding_account_missing"));
+    assert!(message.contains("`handbook`") && message.contains("`old`") && message.contains("again"), "{message}");
+
+    // Re-embedding stores the same documents in a new revision with vectors of the new model.
+    let reembed =
+        async |limit: u32| moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200);
+    let half = reembed(1).await;
+    assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
+    assert_eq!((&half["complete"], warning_codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
+    assert_eq!(
+        embedding_of_search(&changed, &workload).await,
+        ("old".to_owned(), 2),
+        "a partial re-embedding does not affect searches"
+    );
+    let whole = reembed(2_000).await;
+    let expected = json!({
+        "asset_id": base.asset_id, "index_revision": 4, "embedding_account": "new", "embedding_model": "model/of-new",
+        "chunk_count": 1, "complete": true, "warnings": [],
+    });
+    assert_eq!(whole, expected);
+    assert_eq!(reembed(2_000).await["chunk_count"], 0, "a complete re-embedding has no further chunks");
+    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(
+        embedding_of_search(&changed, &workload).await,
+        ("old".to_owned(), 2),
+        "the pinned revision is used while its model is available"
+    );
+    assert_eq!(gate(&moved, &workload, "embedding").await.0, "pass");
+    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents", "no documents were added");
+
+    // Documents that are added later go into another revision; the pinned revision stays.
+    moved.post(documents_path(&base, ""), text_document("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+    assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
+}
+
+/// A changed setting does not change existing knowledge bases.
+#[tokio::test]
+async fn knowledge_base_keeps_its_model_until_reembedding() {
+    let app = server_with_accounts(&["old", "new"], "old").start().await;
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "hybrid" })).await;
+    let first = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(warning_codes(&first), [""; 0]);
+    let ask = |app: &TestApp| {
+        let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
+        app.post("/v1/runtime/tools/query_knowledge_base", query)
+    };
+    let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
+    let added = changed.post(documents_path(&base, ""), text_document("travel", "Go by train.")).idempotency_key("once").await.expect(201);
+    assert_eq!(warning_codes(&added), ["embedding_model_kept"]);
+    let replayed = changed.post(documents_path(&base, ""), text_document("travel", "Go by train.")).idempotency_key("once").await.expect(201);
+    assert_eq!(replayed, added);
+    let found = ask(&changed).await.expect(200);
+    assert_eq!(
+        (&found["result"]["chunks"][0]["document_id"], &found["result"]["capped"]),
+        (&json!("leave"), &json!(false))
+    );
+
+    // The old account is removed before re-embedding: added documents get vectors of the new model.
+    let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
+    ask(&moved).await.expect_refusal(409, "embedding_mismatch");
+    let added = moved.post(documents_path(&base, ""), text_document("food", "Lunch is at noon.")).await.expect(201);
+    assert_eq!(warning_codes(&added), ["embedding_mismatch"]);
+    ask(&moved).await.expect_refusal(409, "embedding_mismatch");
+    let whole = moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200);
+    assert_eq!((&whole["chunk_count"], &whole["complete"]), (&json!(2), &json!(true)));
+    assert_eq!(moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200), whole);
+    ask(&moved).await.expect(200);
+    for most in [0, 2_001] {
+        let refused = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;
+        assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
+    }
+    // A knowledge base with text search needs no vectors.
+    let words = app.fixtures().version("knowledge_base", "words", knowledge_content("words")).await;
+    app.post(documents_path(&words, ""), text_document("a", "b")).await.expect(201);
+    let nothing = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
+}
+
+/// Returns vectors of the maximum dimension, so that the search compares few of them.
+struct LongVectorProvider;
+
+#[async_trait]
+impl Provider for LongVectorProvider {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        let vector = |text: &String| {
+            let mut vector = vec![0.0; 8_192];
+            vector[usize::from(!text.contains("leave"))] = 1.0;
+            vector
+        };
+        Ok(Embeddings { vectors: call.texts.iter().map(vector).collect(), tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn capped_vector_search_is_reported() {
+    let app = TestApp::builder().provider(Arc::new(LongVectorProvider)).start().await;
+    let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
+    let base = knowledge_base(&app, "handbook", retrieval).await;
+    let few = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(warning_codes(&few), [""; 0]);
+    let given = app.fixtures();
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let workload = given.active_workload_with("desk", versions).await;
+    let answer = search(&app, &workload).await;
+    assert_eq!(answer["metadata"], json!({}), "{answer}");
+    assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");
+
+    let words = "Go by train wherever there is one, and by bus where there is none at all. ".repeat(600);
+    let many = app.post(documents_path(&base, ""), text_document("travel", &words)).await.expect(201);
+    assert!(many["documents"][0]["chunk_count"].as_u64().unwrap() > 512);
+    assert_eq!(warning_codes(&many), ["vector_search_capped"]);
+    assert!(many["warnings"][0]["message"].as_str().unwrap().contains("512"), "{many}");
+    let answer = search(&app, &workload).await;
+    assert_eq!(answer["metadata"]["find"]["candidates_capped"], true, "{answer}");
+    assert_eq!(answer["output"][0]["document_id"], "leave", "the chunks that were added first are compared: {answer}");
+    let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
+    let found = app.post("/v1/runtime/tools/query_knowledge_base", query).await.expect(200);
+    assert_eq!(found["result"]["capped"], true, "{found}");
+    let (verdict, code, message) = gate(&app, &workload, "vector_search").await;
+    assert_eq!((verdict.as_str(), code.as_str()), ("warn", "vector_search_capped"));
+    assert!(message.contains("`handbook`"), "{message}");
+}
+
+/// Records the texts to embed, and blocks every response until it is released.
+struct BlockedEmbeddings {
+    asked: Mutex<Vec<String>>,
+    count: watch::Sender<usize>,
+    may_answer: watch::Sender<bool>,
+}
+
+#[async_trait]
+impl Provider for BlockedEmbeddings {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.lock().unwrap().extend(call.texts.clone());
+        self.count.send_modify(|count| *count += 1);
+        let _ = self.may_answer.subscribe().wait_for(|may| *may).await;
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
+#[tokio::test]
+async fn two_tenants_cannot_hold_all_ingestion_permits() {
+    let blocked = Arc::new(BlockedEmbeddings {
+        asked: Mutex::default(),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
+    });
+    let app = TestApp::builder().provider(blocked.clone()).start().await;
+    let given = app.fixtures();
+    let mut tenants = Vec::new();
+    for name in ["first", "second", "third"] {
+        let tenant = given.tenant(name).await;
+        let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+        let mut content = knowledge_content("handbook");
+        content["retrieval"] = json!({ "strategy": "vector" });
+        let base = given.in_tenant(&tenant, &there).version("knowledge_base", "handbook", content).await;
+        let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
+        tenants.push((name, tenant, path));
+    }
+    let send = |number: usize, tenant: usize| {
+        let (name, tenant, path) = &tenants[tenant];
+        let request = app.post(path.clone(), text_document(&format!("d{number}"), name)).in_tenant(tenant);
+        tokio::spawn(request.into_future())
+    };
+    let wait_for_calls = async |times: usize| {
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    };
+    let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
+    wait_for_calls(4).await;
+    answers.extend((0..6).map(|number| send(number, 1)));
+    wait_for_calls(5).await;
+    answers.push(send(0, 2));
+    wait_for_calls(6).await;
+    let texts = blocked.asked.lock().unwrap().clone();
+    assert_eq!(texts, ["first", "first", "first", "first", "second", "third"]);
+    blocked.may_answer.send_replace(true);
+    for answer in answers {
+        answer.await.unwrap().expect(201);
+    }
+}
+
+/// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
+#[tokio::test]
+async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
+    let blocked = Arc::new(BlockedEmbeddings {
+        asked: Mutex::default(),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
+    });
+    let app = TestApp::builder().provider(blocked.clone()).start().await;
+    let wait_for_calls = async |times: usize| {
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    };
+    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    let given = app.fixtures();
+    let other_tenant = given.tenant("abroad").await;
+    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let mut content = knowledge_content("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let foreign = given.in_tenant(&other_tenant, &workspace).version("knowledge_base", "handbook", content).await;
+    let mut answers = Vec::new();
+    for number in 0..6 {
+        let request = app.post(documents_path(&base, ""), text_document(&format!("d{number}"), "mine"));
+        answers.push(tokio::spawn(request.into_future()));
+    }
+    wait_for_calls(4).await;
+    let theirs = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
+    let theirs = app.post(theirs, text_document("a", "theirs")).in_tenant(&other_tenant);
+    answers.push(tokio::spawn(theirs.into_future()));
+    wait_for_calls(5).await;
+    assert_eq!(*blocked.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
+    blocked.may_answer.send_replace(true);
+    for answer in answers {
+        answer.await.unwrap().expect(201);
+    }
+}

@@ -1,0 +1,332 @@
+//! End-to-end test from an empty database to a governed answer and its evidence, field by field.
+
+use crate::fixture::{NAMESPACE, WORKSPACE};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use uuid::{Uuid, Version};
+
+const FLOW: &str = "\
+name: Sort a ticket
+description: Asks the policy, then the model.
+trigger:
+  type: api_request
+  inputs_schema:
+    ticket: string
+entry_step: check
+steps:
+  - id: check
+    type: task
+    action: evaluate_policy
+    inputs:
+      ticket: '{{trigger.ticket}}'
+    on_success: classify
+  - id: classify
+    type: llm_call
+    model_policy: '{{release.model_policy}}'
+    inputs:
+      prompt: '{{release.prompt_template}}'
+      message: '{{trigger.ticket}}'
+    next: answer
+  - id: answer
+    type: return
+    output:
+      category: '{{steps.classify.output}}'
+";
+
+/// Asserts that the value is a UUID of version 7, and returns it.
+#[track_caller]
+fn parse_id(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_else(|| panic!("no identifier: {value}"));
+    assert_eq!(Uuid::parse_str(text).unwrap().get_version(), Some(Version::SortRand), "{text}");
+    text.to_owned()
+}
+
+/// Parses a timestamp of the service: RFC 3339 in UTC with `Z`.
+#[track_caller]
+fn parse_timestamp(value: &Value) -> time::OffsetDateTime {
+    let text = value.as_str().unwrap_or_else(|| panic!("no timestamp: {value}"));
+    assert!(text.ends_with('Z'), "{text}");
+    time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).unwrap()
+}
+
+/// The members of an object, sorted.
+fn member_names(value: &Value) -> Vec<&str> {
+    let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn governs_a_run_from_an_empty_database_to_its_evidence() {
+    let app = TestApp::start().await;
+
+    // Assets: a prompt, a model policy, a policy bundle.
+    let made = app
+        .post("/v1/assets", json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a" }))
+        .as_actor("user:ada")
+        .await;
+    let prompt = made.expect(201);
+    let prompt_id = parse_id(&prompt["asset_id"]);
+    parse_timestamp(&prompt["created_at"]);
+    assert_eq!(
+        prompt,
+        json!({
+            "asset_id": prompt_id, "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a",
+            "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE,
+            "namespace_id": NAMESPACE, "created_at": prompt["created_at"], "created_by": "user:ada",
+        })
+    );
+    let location = made.header("location").unwrap();
+    assert_eq!(app.get(location).await.expect(200), prompt);
+
+    let content = json!({
+        "system_prompt": "Sort it.\nOne of: billing (invoice, refund), other.\nTicket: $arg:ticket",
+        "variables": [{ "name": "ticket", "type": "string" }],
+    });
+    let path = format!("/v1/assets/{prompt_id}/versions");
+    let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
+    let version = made.expect(201);
+    let version_id = parse_id(&version["asset_version_id"]);
+    // Without numbers, the canonical form is compact JSON with sorted members.
+    let canonical = content.to_string();
+    assert_eq!(
+        version,
+        json!({
+            "asset_version_id": version_id, "asset_id": prompt_id, "version_label": "v1", "content": content,
+            "change_note": null,
+            "artifact_ref": format!("assets/{prompt_id}/{version_id}/content.json"),
+            "checksum": format!("blake3:{}", blake3::hash(canonical.as_bytes()).to_hex()),
+            "created_at": version["created_at"], "created_by": "user:ada",
+        })
+    );
+    // The artifact contains exactly the bytes of the checksum.
+    let artifact = app.home().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
+    assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
+    let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(read.expect(200), version);
+    let second = app.post(&path, json!({ "content": content })).await.expect(201);
+    assert_eq!((&second["version_label"], &second["checksum"]), (&json!("v2"), &version["checksum"]));
+    let labelled = app.post(&path, json!({ "content": content, "version_label": "v1" })).await;
+    labelled.expect_refusal(409, "duplicate_version_label");
+    let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(listed.expect(200).as_array().unwrap().len(), 2);
+    assert_eq!(listed.header("x-total-count"), Some("2"));
+
+    let given = app.fixtures();
+    let model = given.model_policy("ticket-model").await;
+    let rules = json!([
+        { "id": "short", "condition": "size(inputs.ticket) < 100", "outcome": "allow", "reason_code": "short_ticket" },
+    ]);
+    let policy = given.policy_with_rules("ticket-policy", rules).await;
+
+    // A flow is an asset that keeps its YAML text.
+    let made = app
+        .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
+        .await
+        .expect(201);
+    let flow_id = parse_id(&made["asset_id"]);
+    assert_eq!(made["asset_kind"], "orchestration_flow");
+    assert_eq!(made["content_yaml"], FLOW);
+    assert_eq!(made["version"]["content"]["entry_step"], "check");
+    assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), made);
+
+    // The workload.
+    let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
+    let made = app.post("/v1/workloads", body).as_actor("user:ada").await;
+    let workload = made.expect(201);
+    let workload_id = parse_id(&workload["workload_id"]);
+    assert_eq!(
+        workload,
+        json!({
+            "workload_id": workload_id, "slug": "ticket-classifier", "name": workload["name"], "description": "",
+            "owner_ref": "team:support", "status": "registered", "invocation_mode": "form", "interface_config": null,
+            "management_source": null, "workspace_id": WORKSPACE, "created_at": workload["created_at"],
+            "created_by": "user:ada", "updated_at": workload["updated_at"],
+        })
+    );
+    assert_eq!(made.header("etag"), Some("\"1\""));
+
+    // The release, from draft to active.
+    let body = json!({
+        "workload_id": workload_id, "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id,
+    });
+    let made = app.post("/v1/releases", body).as_actor("user:ada").await;
+    let release = made.expect(201);
+    let release_id = parse_id(&release["release_id"]);
+    assert_eq!(
+        release,
+        json!({
+            "release_id": release_id, "workload_id": workload_id, "environment": "dev", "target_lane": "all",
+            "state": "draft", "policy_bundle_id": policy.asset_id, "supersedes_release_id": null,
+            "created_at": release["created_at"], "created_by": "user:ada", "updated_at": release["updated_at"],
+            "bindings": [], "references": [], "valid_transitions": ["review_ready", "retired"],
+        })
+    );
+    let execute = "/v1/workloads/by-slug/ticket-classifier/execute";
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "I want a refund" } });
+    app.post(execute, body.clone()).await.expect_refusal(409, "no_active_release");
+
+    let flow_version = parse_id(&flow_version_id(&app, &flow_id).await);
+    let bound = [
+        (&version_id, "prompt_template"),
+        (&model.asset_version_id, "model_policy"),
+        (&policy.asset_version_id, "policy_bundle"),
+        (&flow_version, "orchestration_flow"),
+    ];
+    for (version, role) in bound {
+        let body = json!({ "asset_version_id": version, "role": role });
+        let binding = app.post(format!("/v1/releases/{release_id}/bindings"), body).as_actor("user:ada").await;
+        let binding = binding.expect(201);
+        assert_eq!(
+            binding,
+            json!({
+                "binding_id": parse_id(&binding["binding_id"]), "release_id": release_id, "asset_version_id": version,
+                "role": role, "created_at": binding["created_at"], "created_by": "user:ada",
+            })
+        );
+    }
+    let transition = format!("/v1/releases/{release_id}/transition");
+    let early = app.post(&transition, json!({ "to_state": "active" })).await.expect_refusal(409, "invalid_transition");
+    assert_eq!(early["current_state"], "draft");
+    assert_eq!(early["valid_transitions"], json!(["review_ready", "retired"]));
+    let moved = app.post(&transition, json!({ "to_state": "review_ready" })).as_actor("user:ada").await.expect(200);
+    assert_eq!((&moved["state"], &moved["previous_state"]), (&json!("review_ready"), &json!("draft")));
+    assert_eq!((&moved["lane"], &moved["transitioned_by"]), (&Value::Null, &json!("user:ada")));
+    parse_timestamp(&moved["transitioned_at"]);
+    app.post(&transition, json!({ "to_state": "approved" })).await.expect_refusal(422, "approval_required");
+    let verdict = json!({
+        "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.",
+    });
+    let approvals = format!("/v1/releases/{release_id}/approvals");
+    let approval = app.post(&approvals, verdict).as_actor("user:grace").await.expect(201);
+    assert_eq!(
+        approval,
+        json!({
+            "approval_id": parse_id(&approval["approval_id"]), "subject_kind": "release", "subject_ref": release_id,
+            "outcome": "approved", "approved_by": "user:grace", "approved_at": approval["approved_at"],
+            "note": "Read and found good.", "subject_digest": approval["subject_digest"],
+        })
+    );
+    assert_eq!(app.get(&approvals).await.expect(200), json!([approval]));
+    let moved = app.post(&transition, json!({ "to_state": "approved" })).as_actor("user:grace").await.expect(200);
+    assert_eq!(moved["valid_transitions"], json!(["active", "retired"]));
+    let moved = app.post(&transition, json!({ "to_state": "active" })).as_actor("user:grace").await.expect(200);
+    assert_eq!(moved["state"], "active");
+    let bindings = moved["bindings"].as_array().unwrap();
+    assert_eq!(bindings.len(), 4);
+
+    let active = app.get(format!("/v1/workloads/{workload_id}/active-release?environment=dev")).await.expect(200);
+    assert_eq!((&active["release_id"], &active["state"]), (&json!(release_id), &json!("active")));
+    assert_eq!(active, app.get(format!("/v1/releases/{release_id}")).await.expect(200));
+    assert_eq!(
+        app.get(format!("/v1/releases?workload_id={workload_id}")).await.expect(200)[0]["release_id"],
+        release_id
+    );
+
+    // The governed answer.
+    let ran = app.post(execute, body).as_actor("user:grace").await;
+    let answer = ran.expect(200);
+    let execution_id = parse_id(&answer["execution_id"]);
+    assert!(parse_timestamp(&answer["started_at"]) <= parse_timestamp(&answer["completed_at"]));
+    assert_eq!(
+        answer,
+        json!({
+            "execution_id": execution_id, "status": "completed", "output": { "category": "billing" },
+            "metadata": { "classify": answer["metadata"]["classify"] }, "error": null,
+            "started_at": answer["started_at"], "completed_at": answer["completed_at"],
+        })
+    );
+    assert_eq!(answer["metadata"]["classify"]["provider"], "local");
+
+    // The submitter reads the result; other callers read the run without it.
+    let read = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:grace").await.expect(200);
+    assert_eq!(
+        read,
+        json!({
+            "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id, "environment": "dev",
+            "lane": "standard", "submitted_by": "user:grace", "delegated_by": null, "status": "completed", "outcome": "success",
+            "error": null, "reason_code": "short_ticket", "started_at": answer["started_at"],
+            "completed_at": answer["completed_at"], "steps": read["steps"],
+            "queued_result": { "result": { "category": "billing" }, "result_at": answer["completed_at"] },
+        })
+    );
+    let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    assert_eq!(steps, ["check", "classify", "answer"]);
+    let foreign = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:ada").await.expect(200);
+    assert_eq!(foreign["queued_result"], Value::Null);
+
+    // The evidence.
+    let evidence = app.get(format!("/v1/executions/{execution_id}/evidence-graph?format=flat")).await.expect(200);
+    let sections = [
+        "approvals",
+        "bindings",
+        "evidence_artifacts",
+        "execution",
+        "obligations",
+        "policy_decision",
+        "references",
+        "release",
+        "retrieval_events",
+        "workload",
+    ];
+    assert_eq!(member_names(&evidence), sections);
+    assert_eq!(
+        evidence["execution"],
+        json!({
+            "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id,
+            "started_at": answer["started_at"], "finished_at": answer["completed_at"], "status": "completed",
+            "outcome": "success", "error_code": null, "environment": "dev", "lane": "standard",
+            "submitted_by": read["submitted_by"], "delegated_by": null, "input_digest": evidence["execution"]["input_digest"],
+            "output_digest": evidence["execution"]["output_digest"],
+        })
+    );
+    assert_eq!(
+        evidence["release"],
+        json!({ "release_id": release_id, "environment": "dev", "lifecycle_state": "active" })
+    );
+    assert_eq!(
+        evidence["workload"],
+        json!({ "workload_id": workload_id, "slug": "ticket-classifier", "owner_ref": "team:support" })
+    );
+    let slugs = ["ticket-prompt", "ticket-model", "ticket-policy", "ticket-flow"];
+    let mut expected: Vec<Value> = bound
+        .iter()
+        .zip(slugs)
+        .map(|((version, role), slug)| json!({ "role": role, "asset_version_id": version, "asset_slug": slug }))
+        .collect();
+    let mut shown = evidence["bindings"].as_array().unwrap().clone();
+    for list in [&mut expected, &mut shown] {
+        list.sort_by_key(|binding| binding["role"].to_string());
+    }
+    assert_eq!(shown, expected);
+    let decision = &evidence["policy_decision"];
+    assert_eq!(member_names(decision), ["decision_id", "evaluated_at", "outcome", "reason_code", "rules"]);
+    assert_eq!((&decision["outcome"], &decision["reason_code"]), (&json!("allow"), &json!("short_ticket")));
+    parse_timestamp(&decision["evaluated_at"]);
+    assert_eq!(evidence["obligations"], json!([]));
+    assert_eq!(evidence["retrieval_events"], json!([]));
+    assert_eq!(evidence["references"], json!([]), "no bound content has references");
+    let artifact = &evidence["evidence_artifacts"][0];
+    assert_eq!(member_names(artifact), ["artifact_id", "artifact_kind", "created_at", "storage_ref"]);
+    let stored = format!("evidence/{execution_id}/{}/", artifact["artifact_id"].as_str().unwrap());
+    assert!(artifact["storage_ref"].as_str().unwrap().starts_with(&stored), "{artifact}");
+    assert_eq!(
+        evidence["approvals"],
+        json!([{
+            "approval_id": approval["approval_id"], "approved_by": "user:grace",
+            "approved_at": approval["approved_at"], "note": "Read and found good.", "note_withheld": false,
+        }])
+    );
+
+    // The evidence is a snapshot that later changes do not alter.
+    app.patch(format!("/v1/workloads/{workload_id}"), json!({ "owner_ref": "team:other" })).await.expect(200);
+    app.post(&transition, json!({ "to_state": "retired" })).await.expect(200);
+    let later = app.get(format!("/v1/executions/{execution_id}/evidence-graph")).await.expect(200);
+    assert_eq!(later, evidence);
+}
+
+/// The version identifier of a flow.
+async fn flow_version_id(app: &TestApp, flow_id: &str) -> Value {
+    let flow = app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200);
+    flow["asset_version_id"].clone()
+}

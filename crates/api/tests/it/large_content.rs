@@ -1,0 +1,99 @@
+//! Resource usage of creating, reading and comparing large content within the limits.
+
+use crate::{resource_usage::assert_bounded, fixture::WORKSPACE};
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::net::SocketAddr;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// The status and the first 2,000 bytes of a response. The memory count covers the whole process, so the client keeps
+/// neither the rest of the response nor a copy of the request.
+struct PartialResponse {
+    status: u16,
+    beginning: String,
+}
+
+impl PartialResponse {
+    /// The identifier of the new version.
+    fn version_id(&self) -> String {
+        let (_, behind) = self.beginning.split_once("\"asset_version_id\":\"").unwrap();
+        behind[..36].to_owned()
+    }
+}
+
+async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> PartialResponse {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server can respond and close before it has read the whole body.
+    let _ = stream.write_all(body).await;
+    let (mut beginning, mut portion) = (Vec::new(), vec![0; 16 << 10]);
+    loop {
+        match stream.read(&mut portion).await {
+            Ok(0) | Err(_) => break,
+            Ok(read) => beginning.extend(portion[..read].iter().take(2_000_usize.saturating_sub(beginning.len()))),
+        }
+    }
+    let beginning = String::from_utf8_lossy(&beginning).into_owned();
+    let status = beginning.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+    PartialResponse { status, beginning }
+}
+
+/// A request body for a version with a list of items. It is built in one buffer, because the server could reuse freed
+/// memory of temporary buffers without an increase of the count.
+fn version_with_items(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
+    let mut body = String::with_capacity(4 << 20);
+    body.push_str(r#"{"content":{"provider":"stub","model":"echo","params":{"l":["#);
+    for (place, number) in items.enumerate() {
+        body.push_str(if place == 0 { "" } else { "," });
+        body.push_str(&item(number));
+    }
+    body.push_str("]}}}");
+    body
+}
+
+/// The maximum number of short texts in one content.
+fn version_with_texts(order: impl Iterator<Item = usize>) -> String {
+    version_with_items(order, |number| format!("\"{number:070}\""))
+}
+
+#[tokio::test]
+async fn large_content_is_created_and_compared_within_memory_limits() {
+    let app = TestApp::start().await;
+    let (given, address) = (app.fixtures(), app.address());
+    let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
+    let path = format!("/v1/assets/{asset}/versions");
+    let mut versions = Vec::new();
+    for body in [version_with_texts(0..49_900), version_with_texts((0..49_900).rev())] {
+        let answer = assert_bounded("making", send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(answer.status, 201, "{}", answer.beginning);
+        versions.push(answer.version_id());
+    }
+    let (one, other) = (&versions[0], &versions[1]);
+    let read = format!("{path}/{one}?workspace_id={WORKSPACE}");
+    let read = assert_bounded("reading", send(address, "GET", &read, b"")).await;
+    assert_eq!(read.status, 200, "{}", read.beginning);
+    let diff = format!("{path}/{one}/diff/{other}?workspace_id={WORKSPACE}");
+    let compared = assert_bounded("comparing", send(address, "GET", &diff, b"")).await;
+    assert_eq!(compared.status, 200, "{}", compared.beginning);
+}
+
+#[tokio::test]
+async fn limits_content_by_its_size_in_memory() {
+    let app = TestApp::start().await;
+    let (given, address) = (app.fixtures(), app.address());
+    let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
+    let path = format!("/v1/assets/{asset}/versions");
+    for (many, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
+        let body = version_with_items(0..many, |_| r#"{"a":1}"#.to_owned());
+        let answer = assert_bounded(&format!("{many} objects"), send(address, "POST", &path, body.as_bytes())).await;
+        assert_eq!(answer.status, status, "{many}: {}", answer.beginning);
+    }
+}

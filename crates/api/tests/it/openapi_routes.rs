@@ -1,0 +1,72 @@
+//! The routes of the OpenAPI document, for tests that cover every route.
+
+use fairway_api::openapi;
+use serde_json::Value;
+
+/// One method of one path.
+pub(crate) struct Route {
+    pub(crate) method: String,
+    /// The path template, such as `/v1/assets/{asset_id}`.
+    pub(crate) path: String,
+    /// The OpenAPI operation object.
+    pub(crate) operation: Value,
+}
+
+impl Route {
+    pub(crate) fn operation_id(&self) -> &str {
+        self.operation["operationId"].as_str().unwrap()
+    }
+
+    /// The names of the path parameters, in order.
+    pub(crate) fn placeholders(&self) -> Vec<&str> {
+        self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect()
+    }
+
+    pub(crate) fn takes_body(&self) -> bool {
+        self.operation.get("requestBody").is_some()
+    }
+
+    /// The schema of the request body.
+    pub(crate) fn body_schema<'d>(&self, document: &'d Value) -> &'d Value {
+        let reference = self.operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
+        document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
+    }
+
+    /// A query string of those `parameters` that the route accepts.
+    pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
+        let known = parameters.iter().filter(|(name, _)| self.has_parameter(name));
+        known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
+    }
+
+    /// Whether the route accepts a query parameter of this name.
+    pub(crate) fn has_query_parameter(&self, name: &str) -> bool {
+        let parameters = self.operation["parameters"].as_array();
+        let is_match = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
+        parameters.is_some_and(|list| list.iter().any(is_match))
+    }
+
+    /// Whether the route accepts a parameter of this name in any location.
+    pub(crate) fn has_parameter(&self, name: &str) -> bool {
+        let parameters = self.operation["parameters"].as_array();
+        parameters.is_some_and(|list| list.iter().any(|parameter| parameter["name"] == name))
+    }
+}
+
+/// The OpenAPI document that the server generates.
+pub(crate) fn openapi_document() -> Value {
+    serde_json::from_str(&openapi::as_json().unwrap()).unwrap()
+}
+
+/// Every route of the OpenAPI document.
+pub(crate) fn routes() -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (path, methods) in openapi_document()["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            if ["get", "put", "post", "patch", "delete"].contains(&method.as_str()) {
+                routes.push(Route { method: method.clone(), path: path.clone(), operation: operation.clone() });
+            }
+        }
+    }
+    assert!(routes.len() > 35, "the document lacks routes");
+    routes
+}

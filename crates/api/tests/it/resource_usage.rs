@@ -1,0 +1,69 @@
+//! Resource usage of a request: CPU time and peak memory of the process, as the kernel counts them.
+//!
+//! Each test is a process of its own, with its server in it. CPU time does not depend on the load of the machine.
+//! Memory includes that of the client, so it exceeds the server's share.
+
+use std::{fs, time::Duration};
+
+/// The CPU limit for bad input: 1 s. Debug builds get 5 s, because unoptimized code is about ten times slower and
+/// processor speed varies.
+const MAX_CPU_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+/// The memory limit for bad input: 32 MiB.
+const MAX_KIBIBYTES: u64 = 32 << 10;
+/// `USER_HZ`, the unit of process times on every platform of Linux.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` names the work in the message.
+pub(crate) async fn assert_bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
+    // Resets the peak to the current usage (proc(5), clear_refs).
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let (before, began) = (status_kib("VmRSS:"), process_cpu_time());
+    let done = work.into_future().await;
+    let (grown, took) = (status_kib("VmHWM:").saturating_sub(before), process_cpu_time().saturating_sub(began));
+    assert!(took < MAX_CPU_TIME, "{what} took {took:?}");
+    assert!(grown < MAX_KIBIBYTES, "{what} took {grown} KiB");
+    done
+}
+
+/// Polls `work` on this thread. Returns its output, the longest CPU time of one poll, and the CPU time of the process.
+pub(crate) async fn measure_polls<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (began, mut work) = (process_cpu_time(), std::pin::pin!(work));
+    let (mut last, mut longest) = (thread_cpu_time(), Duration::ZERO);
+    loop {
+        let done = tokio::select! {
+            biased;
+            done = &mut work => Some(done),
+            // Forces another poll of `work`.
+            () = tokio::task::yield_now() => None,
+        };
+        let now = thread_cpu_time();
+        longest = longest.max(now.saturating_sub(last));
+        last = now;
+        if let Some(done) = done {
+            return (done, longest, process_cpu_time().saturating_sub(began));
+        }
+    }
+}
+
+/// A field of `/proc/self/status`, in KiB.
+fn status_kib(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn process_cpu_time() -> Duration {
+    cpu_time("/proc/self/stat")
+}
+
+fn thread_cpu_time() -> Duration {
+    cpu_time("/proc/thread-self/stat")
+}
+
+fn cpu_time(stat: &str) -> Duration {
+    let text = fs::read_to_string(stat).unwrap();
+    // The program's name can hold any character, so fields are counted after its closing bracket (proc(5), stat).
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
+}

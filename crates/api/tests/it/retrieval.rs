@@ -1,0 +1,318 @@
+//! Runs that retrieve documents: their answers, their evidence, and refusals by access contracts.
+
+use crate::{
+    embedding_models::SEARCH_FLOW,
+    execution::wait_until_ended,
+    fixture::{WORKSPACE, knowledge_content},
+};
+use fairway_testkit::{
+    Behaviour, FaultyEndpoint, FaultProxy, ProxyFault, Script, StubProvider, TestApp,
+    app::{ActiveWorkload, Response, Version},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A flow that retrieves documents and asks a model about them.
+pub(crate) const RETRIEVAL_FLOW: &str = "\
+name: Answer from documents
+description: Looks documents up and asks a model about them.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}', knowledge_base: '{{release.knowledge_base}}' }
+    on_failure: sorry
+  - id: ask
+    type: llm_call
+    inputs:
+      prompt: '{{release.prompt_template}}'
+      message: '{{trigger.ticket}}'
+      documents: '{{steps.find.output}}'
+  - id: done
+    type: return
+    output: '{{steps.ask.output}}'
+  - id: sorry
+    type: return
+    output: 'Nobody could look.'
+";
+
+struct RetrievalWorkload {
+    app: TestApp,
+    provider: Arc<StubProvider>,
+    base: Version,
+    workload: ActiveWorkload,
+}
+
+impl RetrievalWorkload {
+    /// Starts a server with a workload that answers from a handbook, under a policy with these obligations.
+    async fn start(content: Value, obligations: &[&str]) -> Self {
+        let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+        let app = TestApp::builder().provider(provider.clone()).start().await;
+        let given = app.fixtures();
+        let base = given.version("knowledge_base", "handbook", content).await;
+        let documents = json!({ "documents": [
+            { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year." },
+            { "document_id": "travel", "text": "Take the train." },
+        ] });
+        app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents)
+            .await
+            .expect(201);
+        let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
+        if !obligations.is_empty() {
+            rule["outcome"] = json!("allow_with_obligations");
+            rule["obligations"] = json!(obligations);
+        }
+        let versions = vec![
+            given.prompt("prompt").await,
+            given.policy_with_rules("policy", json!([rule])).await,
+            given.model_policy("models").await,
+            base.clone(),
+            given.flow("flow", RETRIEVAL_FLOW).await,
+        ];
+        let workload = given.active_workload_with("desk", versions).await;
+        Self { app, provider, base, workload }
+    }
+
+    async fn execute(&self, ticket: &str) -> Response {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(self.workload.execute_path(), body).await
+    }
+
+    async fn get_of_execution(&self, execution: &Value, rest: &str) -> Value {
+        let id = execution.as_str().unwrap();
+        self.app.get(format!("/v1/executions/{id}/{rest}")).await.expect(200)
+    }
+
+    /// The evidence artifacts of one kind of a run.
+    async fn evidence_documents(&self, execution: &Value, kind: &str) -> Vec<Value> {
+        let evidence = self.get_of_execution(execution, "evidence-graph").await;
+        let mut documents = Vec::new();
+        for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
+            if artifact["artifact_kind"] == kind {
+                let path = format!("evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+                documents.push(self.get_of_execution(execution, &path).await);
+            }
+        }
+        documents
+    }
+
+    async fn revoke_contract(&self) {
+        let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", self.base.asset_id);
+        self.app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
+    }
+}
+
+/// A heading without documents would ask the model to cite documents that do not exist.
+#[tokio::test]
+async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let answer = desk.execute("Zebra crossings?").await.expect(200);
+    let flat = desk.get_of_execution(&answer["execution_id"], "evidence-graph").await;
+    assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
+    let call = &desk.provider.calls()[0].conversation;
+    let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(texts, ["Zebra crossings?"]);
+}
+
+#[tokio::test]
+async fn records_evidence_of_the_documents_behind_an_answer() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await;
+    let answer = desk.execute("How many days of leave?").await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
+    // The document is a message before the question, and not part of the system prompt.
+    let call = &desk.provider.calls()[0].conversation;
+    assert!(!call.system_prompt.contains("thirty days of leave"));
+    let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!((texts.len(), texts[1]), (2, "How many days of leave?"));
+    assert!(texts[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
+    assert!(!texts[0].contains("train"));
+    let id = &answer["execution_id"];
+    let flat = desk.get_of_execution(id, "evidence-graph").await;
+    let event = &flat["retrieval_events"][0];
+    assert_eq!(event["knowledge_base_asset_id"], json!(desk.base.asset_id));
+    assert_eq!((&event["query_text"], &event["retrieved_chunk_count"]), (&json!("How many days of leave?"), &json!(1)));
+    assert_eq!(flat["obligations"][0]["obligation_name"], "require_citation");
+    assert!(flat["obligations"][0]["fulfilled_at"].is_string());
+    let graph = desk.get_of_execution(id, "evidence-graph?format=graph").await;
+    let edges = graph["edges"].as_array().unwrap();
+    let retrieved: Vec<&Value> = edges.iter().filter(|edge| edge["relationship"] == "retrieved").collect();
+    let node = format!("retrieval_event:{}", event["retrieval_event_id"].as_str().unwrap());
+    assert_eq!((retrieved.len(), &retrieved[0]["target"]), (1, &json!(node)));
+    let retrieval = &desk.evidence_documents(id, "retrieval_event").await[0];
+    let content = &retrieval["content"];
+    assert_eq!((&content["index_revision"], &content["strategy"]), (&json!(1), &json!("lexical")));
+    assert_eq!((&content["decision"], &content["candidates_capped"]), (&json!("allow"), &json!(false)));
+    assert_eq!(content["chunks"][0]["document_id"], "leave");
+    assert!(content["chunks"][0]["digest"].as_str().unwrap().starts_with("blake3:"));
+    assert!(!content.to_string().contains("How many"), "the query is stored separately");
+    let contract = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
+    assert_eq!((&contract["contract_id"], &contract["decision"]), (&json!("handbook"), &json!("allow")));
+    let cited = &desk.evidence_documents(id, "citations").await[0]["content"];
+    assert_eq!((&cited["retrieved"], &cited["cited"]), (&json!(["leave"]), &json!(["leave"])));
+    let lineage = desk.get_of_execution(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
+    let items = lineage["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["ref"] == "handbook#leave/0" && item["trust"] == "untrusted"), "{lineage}");
+}
+
+#[tokio::test]
+async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let answer = desk.execute("How many days of leave?").await.expect(200);
+    desk.app.fixtures().bind_role("user:reader", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let flat = desk.app.get(path).as_actor("user:reader").await.expect(200);
+    let event = &flat["retrieval_events"][0];
+    assert_eq!((&event["query_text"], &event["query_text_withheld"]), (&Value::Null, &json!(true)));
+    assert_eq!(event["retrieved_chunk_count"], 1);
+}
+
+/// T42: only the submitter reads a queued result that contains documents, until its retention ends.
+#[tokio::test]
+async fn only_the_submitter_reads_a_queued_result_and_its_query() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let given = desk.app.fixtures();
+    for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
+        given.bind_role(actor, role, ("workspace", Some(WORKSPACE))).await;
+    }
+    let abroad = given.tenant("abroad").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
+    let accepted = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
+    let id = accepted.expect(202)["execution_id"].clone();
+    let own = wait_until_ended(&desk.app, &id).await;
+    assert_eq!(own["queued_result"]["result"], "Thirty days [leave].");
+    let path = format!("/v1/executions/{}", id.as_str().unwrap());
+    for actor in ["user:reader", "user:author"] {
+        let read = desk.app.get(&path).as_actor(actor).await;
+        assert_eq!(read.expect(200)["queued_result"], Value::Null, "{actor}");
+        for place in ["", "/evidence-graph", "/events", &format!("/context-lineage?workspace_id={WORKSPACE}")] {
+            let read = desk.app.get(format!("{path}{place}")).as_actor(actor).await;
+            for private in ["Thirty days", "thirty days", "canaries"] {
+                assert!(!read.text().contains(private), "{actor}, {place}: {read}");
+            }
+        }
+    }
+    for place in ["", "/evidence-graph", "/events"] {
+        desk.app.get(format!("{path}{place}")).in_tenant(&abroad).await.expect_refusal(404, "not_found");
+    }
+    desk.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
+    assert_eq!(desk.app.get(&path).await.expect(200)["queued_result"], Value::Null);
+    let events = desk.app.get(format!("{path}/events")).await;
+    assert!(!events.text().contains("Thirty days"), "{events}");
+}
+
+#[tokio::test]
+async fn withholds_answers_without_required_citations() {
+    let mut content = knowledge_content("handbook");
+    content["access_contract"]["citation_required"] = json!(true);
+    // Required by the contract, and by the policy.
+    for desk in [RetrievalWorkload::start(content, &[]).await, RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await] {
+        for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
+            desk.provider.set_behaviour(Behaviour::Answers(answer.to_owned()));
+            let answer = desk.execute("How many days of leave?").await.expect(200);
+            assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
+            assert_eq!(answer["error"]["code"], "citation_missing");
+        }
+        desk.provider.set_behaviour(Behaviour::Answers("[leave]".to_owned()));
+        assert_eq!(desk.execute("How many days of leave?").await.expect(200)["output"], "[leave]");
+    }
+}
+
+#[tokio::test]
+async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    desk.execute("leave").await.expect(200);
+    desk.revoke_contract().await;
+    let refused = desk.execute("leave").await.expect_refusal(422, "contract_refused");
+    assert_eq!(desk.provider.count(), 1, "the provider is not called again");
+    let id = &refused["execution_id"];
+    let read = wait_until_ended(&desk.app, id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
+    assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
+    let decision = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
+    assert_eq!(decision["decision"], "deny");
+    assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
+    // `on_failure` does not catch a refusal.
+    assert_eq!(read["queued_result"], Value::Null);
+}
+
+/// R16: a contract whose state cannot be read counts as not in force.
+#[tokio::test]
+async fn refuses_retrieval_when_the_contract_cannot_be_read() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let line = FaultProxy::to_database(desk.app.database(), 1);
+    let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+    let server = TestApp::builder().sharing_storage_of(&desk.app).through_proxy(&line).provider(provider.clone()).start().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
+    let ask = || server.post(desk.workload.execute_path(), body.clone());
+    assert_eq!(ask().await.expect(200)["status"], "completed");
+    line.set_fault(ProxyFault::At("held.revoked"));
+    let refused = ask().await;
+    line.set_fault(ProxyFault::None);
+    let run = refused.expect(200);
+    assert_eq!(
+        (&run["status"], &run["error"]["code"]),
+        (&json!("failed"), &json!("contract_unavailable")),
+        "{refused}"
+    );
+    assert_eq!((&run["output"], provider.count()), (&Value::Null, 1));
+    let id = &run["execution_id"];
+    assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
+    assert_eq!(desk.evidence_documents(id, "contract_decision").await, [Value::Null; 0]);
+    assert_eq!(ask().await.expect(200)["status"], "completed");
+}
+
+#[tokio::test]
+async fn refuses_principals_that_the_contract_does_not_name() {
+    let mut content = knowledge_content("handbook");
+    content["access_contract"]["allowed_principals"] = json!(["user:somebody-else"]);
+    content["access_contract"]["allowed_groups"] = json!([]);
+    let desk = RetrievalWorkload::start(content, &[]).await;
+    desk.execute("leave").await.expect_refusal(422, "contract_refused");
+    assert_eq!(desk.provider.count(), 0);
+}
+
+/// The embedding provider receives the query, so the sovereignty profile applies to it.
+#[tokio::test]
+async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
+    let endpoint = FaultyEndpoint::start().await;
+    let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
+    endpoint.respond_with(Script::json(&vector));
+    let account = |residency: &str| {
+        let url = endpoint.url("/v1");
+        format!("[[providers]]\naccount_slot = \"vectors\"\nkind = \"openai\"\nbase_url = \"{url}\"\n{residency}")
+    };
+    let server =
+        |residency: &str| TestApp::builder().config_file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors");
+    let app = server("residency = \"us\"\n").start().await;
+    let given = app.fixtures();
+    let mut content = knowledge_content("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = given.version("knowledge_base", "handbook", content).await;
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
+    app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
+    let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
+    let versions = vec![
+        given.policy("policy").await,
+        given.flow("flow", SEARCH_FLOW).await,
+        base,
+        given.version("sovereignty_profile", "profile", profile).await,
+    ];
+    let workload = given.active_workload_with("desk", versions).await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
+    for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
+        let app = server(residency).sharing_storage_of(&app).start().await;
+        let before = endpoint.count();
+        let answer = app.post(workload.execute_path(), body.clone()).await;
+        assert_eq!(answer.status, status, "{residency}: {answer}");
+        assert_eq!(endpoint.count() - before, usize::from(status == 200), "{residency}");
+        if status == 422 {
+            let id = answer.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
+            let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
+            let refused = flat["evidence_artifacts"].as_array().unwrap().iter();
+            let refused: Vec<&Value> = refused.filter(|one| one["artifact_kind"] == "route_refused").collect();
+            assert_eq!(refused.len(), 1, "{residency}: {flat}");
+        }
+    }
+}

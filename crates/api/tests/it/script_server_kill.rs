@@ -1,0 +1,100 @@
+//! A server that is killed after it committed a script and before it dispatched it.
+
+use crate::{
+    dispatch::{expire_leases, execution_path},
+    execution::wait_until_ended,
+    fixture::WORKSPACE,
+};
+use fairway_managed_postgres::parent_death::{self, DeathSignal};
+use fairway_testkit::{FaultPoint, FaultyEndpoint, FaultProxy, ProxyFault, Script, StubGateway, TestApp, app::Client};
+use serde_json::{Value, json};
+use std::{
+    env,
+    net::{TcpListener, TcpStream},
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// The time limit for the server to become ready and to commit a script.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A server in a process of its own.
+struct ServerProcess {
+    client: Client,
+    child: Child,
+    _home: TempDir,
+}
+
+impl ServerProcess {
+    async fn start(database: &str, gateway: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRWAY_")) {
+            command.env_remove(name);
+        }
+        command
+            .arg("serve")
+            .current_dir(home.path())
+            .env("FAIRWAY_BIND", address.to_string())
+            .env("FAIRWAY_DATABASE_URL", database)
+            .env("FAIRWAY_DATA_DIR", home.path().join("data"))
+            .env("FAIRWAY_RUNTIME_GATEWAY_URL", gateway)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let client = Client::new(address, database.to_owned()).unwrap();
+        let since = Instant::now();
+        while TcpStream::connect(address).is_err() || client.get("/readyz").await.status != 200 {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && since.elapsed() < TIMEOUT, "{ended:?}");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        Self { client, child, _home: home }
+    }
+}
+
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// R4: the row is committed, the script is never dispatched, and the run ends unknown.
+#[tokio::test]
+async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
+    let (gateway, idle_gateway) = (FaultyEndpoint::start().await, StubGateway::succeeding());
+    let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
+    survivor.active_workload("main").await;
+    let proxy = FaultProxy::to_database(survivor.database(), 1);
+    let mut victim = ServerProcess::start(proxy.url(), &gateway.url("/")).await;
+    let body = json!({
+        "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
+        "code": "result = 1",
+    });
+    gateway.respond_with(Script::json(&json!({ "result": 1 })));
+    victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
+    assert_eq!(gateway.count(), 1, "a committed script is dispatched");
+
+    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::Withheld));
+    let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
+    let since = Instant::now();
+    while query_count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
+        assert!(since.elapsed() < TIMEOUT, "{:?}", proxy.injected());
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    victim.child.kill().unwrap();
+    victim.child.wait().unwrap();
+    request.await.unwrap_err();
+
+    let accepted = "SELECT count(*) FROM fact WHERE kind = 'execution.code_accepted'";
+    assert_eq!(query_count(&survivor, accepted).await, 2, "both acceptances are recorded");
+    let running = survivor.get("/v1/executions?status=running").await.expect(200);
+    let id: &Value = &running[0]["execution_id"];
+    expire_leases(&survivor).await;
+    let read = wait_until_ended(&survivor, id).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
+    survivor.post(execution_path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
+    assert_eq!((gateway.count(), idle_gateway.count()), (1, 0), "the script is never dispatched");
+}

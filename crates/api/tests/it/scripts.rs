@@ -1,0 +1,294 @@
+//! Code mode: scripts are admitted like runs and dispatched to the gateway at most once.
+
+mod fields;
+mod unknown_outcome;
+
+use crate::{dispatch::execution_path, execution::wait_until_ended, fixture::WORKSPACE};
+use fairway_domain::execution::script::{ScriptResult, Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure};
+use fairway_testkit::{GatewayBehaviour, StubGateway, TestApp, app::Request};
+use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
+use serde_json::{Value, json};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+
+const HELLO_SCRIPT: &str = "print('hello')\nresult = 1 + 1";
+
+fn script_body(slug: &str) -> Value {
+    json!({
+        "workspace_id": WORKSPACE, "workload_slug": slug, "environment": "dev", "language": "starlark", "code": HELLO_SCRIPT,
+    })
+}
+
+fn run_script(app: &TestApp) -> Request {
+    app.post("/v1/runtime/code", script_body("main"))
+}
+
+async fn start_app(gateway: &Arc<StubGateway>) -> TestApp {
+    let app = TestApp::builder().gateway(gateway.clone()).start().await;
+    app.active_workload("main").await;
+    app
+}
+
+fn succeeding(result: Value, stdout: &str) -> GatewayBehaviour {
+    GatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(result), stdout: stdout.to_owned() }))
+}
+
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn execution_facts(app: &TestApp) -> Vec<Value> {
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'execution.%' ORDER BY fact_id";
+    let rows = owner.query(sql, &[]).await.unwrap();
+    rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn script_is_recorded_as_a_run() {
+    let gateway = StubGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
+    let app = start_app(&gateway).await;
+    let answer = run_script(&app).await.expect(200);
+    assert_eq!(
+        (&answer["status"], &answer["result"], &answer["stdout"], &answer["error"]),
+        (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
+    );
+    assert_eq!((gateway.count(), gateway.scripts()[0].language), (1, Language::Starlark));
+    assert_eq!(gateway.scripts()[0].code, HELLO_SCRIPT);
+    let id = &answer["execution_id"];
+    let read = app.get(execution_path(id, "")).await.expect(200);
+    assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));
+    assert_eq!(read["queued_result"]["result"], json!({ "sum": 2 }));
+    assert_eq!((&read["steps"][0]["step_type"], read["steps"].as_array().map(Vec::len)), (&json!("code"), Some(1)));
+    let evidence = app.get(execution_path(id, "/evidence-graph")).await;
+    let document = &evidence.expect(200)["evidence_artifacts"][0];
+    assert_eq!(document["artifact_kind"], "code_run");
+    assert!(!evidence.text().contains("hello"), "evidence must not hold the output of scripts: {evidence}");
+    let recorded = execution_facts(&app).await;
+    let kinds: Vec<&str> = recorded.iter().map(|fact| fact["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["execution.code_accepted", "execution.ended"]);
+    assert_eq!(recorded[0]["detail"]["language"], "starlark");
+    assert!(!json!(recorded).to_string().contains("hello"), "no fact holds a script");
+}
+
+#[tokio::test]
+async fn failed_script_returns_its_code_and_output() {
+    let gateway = StubGateway::succeeding();
+    let app = start_app(&gateway).await;
+    for failure in ScriptFailure::ALL {
+        gateway.set_behaviour(GatewayBehaviour::Answers(Ok(ScriptResult { result: Err(failure), stdout: "so far\n".to_owned() })));
+        let answer = run_script(&app).await.expect(200);
+        assert_eq!((&answer["status"], &answer["result"]), (&json!("failed"), &Value::Null));
+        assert_eq!((&answer["error"]["code"], &answer["stdout"]), (&json!(failure.code()), &json!("so far\n")));
+    }
+}
+
+#[tokio::test]
+async fn scripts_pass_the_same_checks_as_runs() {
+    let gateway = StubGateway::succeeding();
+    let app = start_app(&gateway).await;
+    let given = app.fixtures();
+    let of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
+    of("nobody").await.expect_refusal(404, "not_found");
+    let other_workspace = given.workspace("elsewhere", "elsewhere").await;
+    run_script(&app)
+        .json({
+            let mut there = script_body("main");
+            there["workspace_id"] = json!(other_workspace);
+            there
+        })
+        .await
+        .expect_refusal(404, "not_found");
+    given.workload("bare").await;
+    of("bare").await.expect_refusal(409, "no_active_release");
+    let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
+        "reason_code": "no_starlark" }]);
+    given.active_workload_under("strict", given.policy_with_rules("strict-policy", rules).await).await;
+    let denied = of("strict").await.expect_refusal(403, "policy_denied");
+    assert_eq!(denied["reason_code"], "no_starlark");
+    assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
+    // Public access to a workload does not cover scripts.
+    given.bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:nobody", "viewer", ("workspace", Some(&other_workspace))).await;
+    let public = given.active_workload("public").await;
+    let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
+    app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);
+    let refused = of("public").as_actor("user:viewer").await.expect_refusal(403, "forbidden");
+    assert_eq!(refused["permission"], "execution.run");
+    of("public").as_actor("user:nobody").await.expect_refusal(404, "not_found");
+    of("public").as_actor("anonymous").await.expect_refusal(404, "not_found");
+    let suspend = app.patch(format!("/v1/workloads/{}", public.workload_id), json!({ "status": "suspended" }));
+    suspend.await.expect(200);
+    of("public").await.expect_refusal(409, "workload_suspended");
+    assert_eq!(gateway.count(), 0);
+}
+
+#[tokio::test]
+async fn limits_concurrent_scripts_per_tenant() {
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let app = start_app(&gateway).await;
+    let blocked: Vec<_> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
+    let refused = run_script(&app).idempotency_key("k").await;
+    refused.expect_refusal(429, "too_many_scripts");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let given = app.fixtures();
+    let tenant = given.tenant("acme").await;
+    let workspace = given.in_tenant(&tenant, "").workspace("there", "there").await;
+    given.in_tenant(&tenant, &workspace).active_workload("main").await;
+    let mut there = script_body("main");
+    there["workspace_id"] = json!(workspace);
+    let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT + 1).await;
+    gateway.set_behaviour(succeeding(json!(1), ""));
+    for answer in join_all(blocked).await.into_iter().chain([other.await]) {
+        answer.unwrap().expect(200);
+    }
+    run_script(&app).idempotency_key("k").await.expect(200);
+    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT + 2);
+}
+
+/// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
+#[tokio::test]
+async fn concurrent_duplicates_of_a_key_take_one_permit() {
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let app = start_app(&gateway).await;
+    let mut duplicates: FuturesUnordered<_> =
+        (0..3 * MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future())).collect();
+    for _ in 1..duplicates.len() {
+        duplicates.next().await.unwrap().unwrap().expect_refusal(409, "request_in_progress");
+    }
+    assert_eq!(gateway.count(), 1);
+    let others: Vec<_> = (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
+    run_script(&app).await.expect_refusal(429, "too_many_scripts");
+    gateway.set_behaviour(succeeding(json!(1), ""));
+    let first = duplicates.next().await.unwrap().unwrap().expect(200);
+    for answer in join_all(others).await {
+        answer.unwrap().expect(200);
+    }
+    let again = run_script(&app).idempotency_key("twin").await;
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
+    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT);
+}
+
+#[tokio::test]
+async fn scripts_can_be_cancelled_and_fulfil_obligations() {
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let app = start_app(&gateway).await;
+    let request = tokio::spawn(run_script(&app).into_future());
+    gateway.wait_for_scripts(1).await;
+    let running = app.get("/v1/executions?status=running").await.expect(200);
+    let stopped = app.post(execution_path(&running[0]["execution_id"], "/cancel"), json!({})).await.expect(200);
+    assert_eq!(stopped["status"], "cancelled");
+    assert_eq!(request.await.unwrap().expect(200)["status"], "cancelled");
+
+    gateway.set_behaviour(succeeding(json!("ada@example.com"), "grace@example.com\n"));
+    let given = app.fixtures();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
+    given.active_workload_under("masked", given.policy_with_rules("masked-policy", rules).await).await;
+    let masked = app.post("/v1/runtime/code", script_body("masked")).await.expect(200);
+    assert_eq!((&masked["result"], &masked["stdout"]), (&json!("[email]"), &json!("[email]\n")));
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "watched", "obligations": ["human_review"] }]);
+    given.active_workload_under("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
+    let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
+    assert_eq!(waiting["review"], "pending");
+    let id = &waiting["execution_id"];
+    assert_eq!(app.get(execution_path(id, "")).await.expect(200)["queued_result"], Value::Null, "the run waits for review");
+    let review = app.get(execution_path(id, "/review")).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(review["metadata"]["stdout"], "grace@example.com\n");
+    let verdict = app.post(execution_path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
+    verdict.await.expect(200);
+    let given = &app.get(execution_path(id, "")).await.expect(200)["queued_result"];
+    assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
+}
+
+/// R4, contract 12: a client that disconnects at any moment does not end its run.
+#[tokio::test]
+async fn disconnected_clients_leave_no_unfinished_run() {
+    let gateway = StubGateway::succeeding();
+    let app = start_app(&gateway).await;
+    let sent = script_body("main").to_string();
+    let head = format!(
+        "POST /v1/runtime/code HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        app.address(),
+        sent.len()
+    );
+    for millis in (0..10).cycle().take(100) {
+        let mut stream = TcpStream::connect(app.address()).await.unwrap();
+        // Closing the socket sends a reset, which the server detects while it works.
+        stream.set_zero_linger().unwrap();
+        stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    let owner = app.database().owner().await.unwrap();
+    let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
+        count(*) FROM execution";
+    let since = Instant::now();
+    let (completed, all) = loop {
+        let row = owner.query_one(counts, &[]).await.unwrap();
+        let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        if open == 0 && all > 0 {
+            break (completed, all);
+        }
+        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.count()));
+}
+
+/// The output of a failed script must not bypass human review.
+#[tokio::test]
+async fn withholds_the_output_of_a_failed_script_under_review() {
+    let failed = Err(ScriptFailure::Error);
+    let gateway = StubGateway::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: failed, stdout: "canary".to_owned() })));
+    let app = TestApp::builder().gateway(gateway.clone()).start().await;
+    let rules = json!([{
+        "id": "look", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
+        "obligations": ["human_review"],
+    }]);
+    let policy = app.fixtures().policy_with_rules("looked-at", rules).await;
+    app.fixtures().active_workload_under("main", policy).await;
+    let answer = run_script(&app).await;
+    let id = answer.expect(200)["execution_id"].clone();
+    let read = app.get(execution_path(&id, "")).await;
+    assert_eq!(read.expect(200)["status"], "failed");
+    assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
+}
+
+/// A replay returns the stored result and needs neither a permit nor a prepared sandbox.
+#[tokio::test]
+async fn replay_takes_no_permit() {
+    let gateway = StubGateway::new(succeeding(json!(2), ""));
+    let app = start_app(&gateway).await;
+    run_script(&app).idempotency_key("k").await.expect(200);
+    let (prepared, _) = gateway.preparation_counts();
+    let again = run_script(&app).idempotency_key("k").await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    assert_eq!(gateway.preparation_counts(), (prepared, 0), "a replay must not prepare a sandbox");
+}
+
+#[tokio::test]
+async fn idempotency_key_identifies_one_script() {
+    let gateway = StubGateway::new(succeeding(json!(2), "hello\n"));
+    let app = start_app(&gateway).await;
+    let first = run_script(&app).idempotency_key("k").await;
+    let again = run_script(&app).idempotency_key("k").await;
+    assert_eq!((first.expect(200), again.header("idempotency-replayed")), (again.expect(200), Some("true")));
+    let mut other = script_body("main");
+    other["code"] = json!("result = 3");
+    app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    assert_eq!(gateway.count(), 1);
+    gateway.set_behaviour(GatewayBehaviour::Holds);
+    let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
+    gateway.wait_for_scripts(2).await;
+    run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");
+    gateway.set_behaviour(succeeding(json!(2), ""));
+    slow.await.unwrap().expect(200);
+    assert_eq!(gateway.count(), 2);
+}

@@ -1,0 +1,219 @@
+//! Scripts are recorded before dispatch and dispatched at most once. A lost response leaves the run unknown.
+
+use super::{HELLO_SCRIPT, start_app, query_count, execution_facts, succeeding, run_script};
+use crate::{
+    dispatch::{expire_leases, execution_path},
+    execution::wait_until_ended,
+    fixture::WORKSPACE,
+};
+use fairway_domain::execution::script::GatewayFailure;
+use fairway_testkit::{
+    FaultPoint, FaultyEndpoint, FaultProxy, GatewayBehaviour, ProxyFault, Script, StubGateway, TestApp, app::Response,
+};
+use serde_json::{Value, json};
+
+async fn resolve_unknown(app: &TestApp, id: &Value, outcome: &str) -> Response {
+    app.post(execution_path(id, "/settle"), json!({ "outcome": outcome, "note": "Checked at the gateway." })).await
+}
+
+/// R4: whatever the gateway does after it received a script, the script is dispatched once. The caller gets the known
+/// outcome, and the run is recorded.
+#[tokio::test]
+async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
+    let endpoint = FaultyEndpoint::start().await;
+    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
+    app.active_workload("main").await;
+    endpoint.respond_with(Script::json(&json!({ "result": [1], "stdout": "hi\n" })));
+    let answer = run_script(&app).await.expect(200);
+    assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
+    let request = &endpoint.requests()[0];
+    assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
+    assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO_SCRIPT), &json!("starlark")));
+    assert_eq!(request.json()["execution_id"], answer["execution_id"]);
+    endpoint.respond_with(Script::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
+    assert_eq!(run_script(&app).await.expect(200)["error"]["code"], "script_error");
+
+    let whole = Script::json(&json!({ "result": 1 }));
+    for (fault, status, code) in [
+        (Script::reset(), 502, "gateway_error"),
+        (whole.clone().truncated(), 502, "gateway_error"),
+        (whole.clone().reset_before_end(), 502, "gateway_error"),
+        (Script::status(200, "{garbage"), 502, "gateway_error"),
+        (Script::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
+        (Script::status(500, "{}"), 502, "gateway_error"),
+        (Script::status(503, "{}"), 502, "gateway_error"),
+        (Script::redirect("http://169.254.169.254/"), 502, "gateway_error"),
+        (Script::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
+        (Script::hang(), 504, "gateway_timeout"),
+        (whole.clone().hanging(), 504, "gateway_timeout"),
+    ] {
+        let before = endpoint.count();
+        endpoint.respond_with(fault.clone());
+        let key = format!("key-{before}");
+        let answer = run_script(&app).idempotency_key(&key).await;
+        let refused = answer.expect_refusal(status, code);
+        assert!(!answer.text().contains("s3cret") && !answer.text().contains("hello"), "{answer}");
+        let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{fault:?}");
+        let again = run_script(&app).idempotency_key(&key).await;
+        assert_eq!(again.expect_refusal(status, code)["execution_id"], refused["execution_id"]);
+        assert_eq!(again.header("idempotency-replayed"), Some("true"));
+        assert_eq!(endpoint.count(), before + 1, "{fault:?} is dispatched once");
+    }
+    let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
+    assert_eq!(unknown.as_array().map(Vec::len), Some(11));
+    let waiting = execution_facts(&app).await;
+    let last = waiting.last().unwrap();
+    assert_eq!((&last["detail"]["outcome"], &last["categories"]), (&json!("unknown"), &json!(["executions"])));
+}
+
+#[tokio::test]
+async fn unreachable_gateway_fails_the_run() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let app =
+        TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
+    app.active_workload("main").await;
+    let refused = run_script(&app).await.expect_refusal(502, "gateway_unreachable");
+    let read = app.get(execution_path(&refused["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
+    resolve_unknown(&app, &refused["execution_id"], "success").await.expect_refusal(409, "execution_not_unknown");
+}
+
+#[tokio::test]
+async fn authorized_caller_resolves_an_unknown_run_once() {
+    let gateway = StubGateway::new(GatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
+    let app = start_app(&gateway).await;
+    let given = app.fixtures();
+    given.bind_role("user:author", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
+    given.bind_role("user:elsewhere", "operator", ("workspace", Some(&elsewhere))).await;
+    for (outcome, status, error) in
+        [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
+    {
+        let lost = run_script(&app).as_actor("user:author").idempotency_key(outcome).await;
+        let id = lost.expect_refusal(502, "gateway_error")["execution_id"].clone();
+        let ask = |actor: &str, outcome: &str| {
+            let body = json!({ "outcome": outcome, "note": "Checked at the gateway." });
+            app.post(execution_path(&id, "/settle"), body).as_actor(actor)
+        };
+        let refused = ask("user:author", outcome).await.expect_refusal(403, "forbidden");
+        assert_eq!(refused["permission"], "execution.kill");
+        ask("user:elsewhere", outcome).await.expect_refusal(404, "not_found");
+        ask("user:operator", "unknown").await.expect_refusal(422, "validation_error");
+        let settled = ask("user:operator", outcome).idempotency_key("k1").await.expect(200);
+        assert_eq!((&settled["status"], &settled["outcome"]), (&json!(status), &json!(outcome)));
+        assert_eq!(settled["error"]["code"], error);
+        let again = ask("user:operator", outcome).idempotency_key("k1").await;
+        assert_eq!((again.expect(200), again.header("idempotency-replayed")), (settled, Some("true")));
+        ask("user:operator", "success").await.expect_refusal(409, "execution_not_unknown");
+        let listed = app.get("/v1/executions?status=unknown").await.expect(200);
+        assert_eq!(listed, json!([]), "a resolved run is not unknown");
+        let listed = app.get(format!("/v1/executions?status={status}")).await.expect(200);
+        assert_eq!(listed[0]["execution_id"], id);
+        let replay = run_script(&app).as_actor("user:author").idempotency_key(outcome).await;
+        assert_eq!(replay.expect(200)["status"], status, "a replay returns the resolved outcome");
+        let graph = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
+        let documents = graph["evidence_artifacts"].as_array().unwrap();
+        assert!(documents.iter().any(|document| document["artifact_kind"] == "settlement"), "{graph}");
+        app.database()
+            .owner()
+            .await
+            .unwrap()
+            .execute("DELETE FROM idempotency_key WHERE key = 'k1'", &[])
+            .await
+            .unwrap();
+    }
+    assert_eq!(gateway.count(), 2);
+    let resolutions: Vec<Value> =
+        execution_facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();
+    assert_eq!((resolutions.len(), &resolutions[0]["actor"]), (2, &json!("user:operator")));
+    assert!(!json!(resolutions).to_string().contains("Checked"), "facts must not hold notes");
+}
+
+/// R4: a script without a committed row is not dispatched.
+#[tokio::test]
+async fn script_without_a_committed_row_is_not_dispatched() {
+    let gateway = StubGateway::succeeding();
+    let direct = start_app(&gateway).await;
+    let proxy = FaultProxy::to_database(direct.database(), 1);
+    let proxied = TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
+    proxied.get("/v1/executions").await.expect(200);
+    proxy.set_fault(ProxyFault::At("INSERT INTO execution_lease"));
+    run_script(&proxied).await.expect_refusal(503, "unavailable");
+    assert_eq!((gateway.count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
+    assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
+    // The row commits and the response is lost: the server finds the row and dispatches the script.
+    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::Behind));
+    run_script(&proxied).await.expect(200);
+    assert_eq!((gateway.count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
+}
+
+/// R4: acceptance of a script is a fact; without the fact the script is refused.
+#[tokio::test]
+async fn script_without_an_accepted_fact_is_not_dispatched() {
+    let gateway = StubGateway::succeeding();
+    let app = start_app(&gateway).await;
+    let owner = app.database().owner().await.unwrap();
+    for (number, state) in (1..).zip(["disk_full", "raise_exception", "insufficient_privilege", "check_violation"]) {
+        let fails = format!(
+            "CREATE OR REPLACE FUNCTION no_log() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '{state}'; END $$;
+            CREATE OR REPLACE TRIGGER no_log BEFORE INSERT ON fact FOR EACH ROW
+                WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION no_log()"
+        );
+        owner.batch_execute(&fails).await.unwrap();
+        let refused = run_script(&app).await;
+        refused.expect_refusal(503, "unavailable");
+        assert!(!refused.text().contains("not today"), "{refused}");
+        assert_eq!(gateway.preparation_counts(), (number, 0), "the prepared sandbox is released: {state}");
+        assert_eq!((gateway.count(), query_count(&app, "SELECT count(*) FROM execution").await), (0, 0), "{state}");
+    }
+    owner.batch_execute("DROP TRIGGER no_log ON fact").await.unwrap();
+    run_script(&app).await.expect(200);
+    assert_eq!(gateway.count(), 1);
+}
+
+/// R4: a process that dies between the commit and the gateway's response leaves an unknown run. No dispatch mode sends
+/// the script again.
+#[tokio::test]
+async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
+    for dispatch in ["hybrid", "inline", "queued"] {
+        let (blocked_gateway, idle_gateway) = (StubGateway::new(GatewayBehaviour::Holds), StubGateway::succeeding());
+        let survivor =
+            TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
+        survivor.active_workload("main").await;
+        let builder = TestApp::builder().gateway(blocked_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch);
+        let victim = builder.sharing_storage_of(&survivor).start().await;
+        let request = tokio::spawn(run_script(&victim).into_future());
+        blocked_gateway.wait_for_scripts(1).await;
+        let running = survivor.get("/v1/executions?status=running").await.expect(200);
+        let id = running[0]["execution_id"].clone();
+        expire_leases(&survivor).await;
+        let read = wait_until_ended(&survivor, &id).await;
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
+        assert_eq!(read["error"]["code"], "gateway_error");
+        // A late response to the first server does not overwrite the outcome.
+        blocked_gateway.set_behaviour(succeeding(json!(1), "late"));
+        drop(request.await.unwrap());
+        assert_eq!(wait_until_ended(&survivor, &id).await, read, "{dispatch}");
+        assert_eq!(
+            (blocked_gateway.count(), idle_gateway.count()),
+            (1, 0),
+            "{dispatch}: the script is dispatched once"
+        );
+        resolve_unknown(&survivor, &id, "success").await.expect(200);
+    }
+}
+
+/// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
+#[tokio::test]
+async fn deadline_leaves_a_dispatched_script_unknown() {
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
+    app.active_workload("main").await;
+    let detail = run_script(&app).await.expect_refusal(504, "gateway_timeout");
+    let read = app.get(execution_path(&detail["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["outcome"], gateway.count()), (&json!("unknown"), 1));
+    resolve_unknown(&app, &detail["execution_id"], "failure").await.expect(200);
+}

@@ -1,0 +1,317 @@
+//! R15: a caller cannot learn whether a resource that it cannot see exists. A foreign and an unknown identifier get the
+//! same response, from the same SQL statements, in the same time.
+
+use crate::{
+    openapi_routes::{Route, routes},
+    captured_telemetry::CapturedServer,
+    fixture::WorkspaceFixture,
+    tenancy::comparable_response,
+};
+use fairway_testkit::{
+    TestApp,
+    app::{Client, Request},
+};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use uuid::Uuid;
+
+/// Administers the default tenant and requests resources of another tenant.
+const TENANT_ADMIN: &str = "user:boss";
+/// Administers a workspace of the default tenant and requests resources of another workspace.
+const OTHER_WORKSPACE_ADMIN: &str = "user:neighbour";
+/// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
+/// sessions are per caller.
+const UNPROTECTED_PARAMETERS: [&str; 4] = ["kind", "tool", "environment", "session_id"];
+
+/// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
+struct RequestPair {
+    what: String,
+    foreign: Request,
+    /// The identifier that [`PLACEHOLDER`] replaces; each request gets a new one of the same form.
+    place: String,
+}
+
+/// The placeholder of the identifier in the template request.
+const PLACEHOLDER: &str = "~nobodys~";
+
+impl RequestPair {
+    /// The same request for a resource that does not exist. The identifier is as recent as the foreign one, because its
+    /// timestamp selects the partition.
+    fn unknown_request(&self) -> Request {
+        let fresh = Uuid::now_v7();
+        let stand_in = match self.place.as_str() {
+            place if place.starts_with("user:") => format!("user:{fresh}"),
+            place if Uuid::parse_str(place).is_ok() => fresh.to_string(),
+            place => fresh.simple().to_string().chars().take(place.len()).collect(),
+        };
+        let (path, body) = (self.foreign.path(), self.foreign.text());
+        let replace = |text: &str| text.replace(PLACEHOLDER, &stand_in);
+        with_target(&self.foreign, replace(path), &replace(&body))
+    }
+
+    fn foreign_request(&self) -> Request {
+        let replace = |text: &str| text.replace(PLACEHOLDER, &self.place);
+        with_target(&self.foreign, replace(self.foreign.path()), &replace(&self.foreign.text()))
+    }
+}
+
+fn with_target(request: &Request, path: String, body: &str) -> Request {
+    let request = request.clone().to_path(path);
+    if body.is_empty() { request } else { request.with_body("application/json", body.to_owned()) }
+}
+
+/// A caller, the resources that it owns, and those that it cannot see.
+struct CallerView<'a> {
+    actor: &'static str,
+    own: &'a WorkspaceFixture<'a>,
+    foreign: &'a WorkspaceFixture<'a>,
+}
+
+impl CallerView<'_> {
+    /// The value of a path parameter in a request of the route.
+    fn path_parameter(route: &Route, request: &Request, name: &str) -> Option<String> {
+        let path = request.path().split('?').next()?.to_owned();
+        let at = route.path.split('/').position(|segment| segment == format!("{{{name}}}"))?;
+        path.split('/').nth(at).map(str::to_owned)
+    }
+
+    /// Whether a path parameter identifies a resource that the caller cannot see.
+    fn is_hidden(&self, name: &str) -> bool {
+        // Every caller of a tenant can see the tenant and its workspaces.
+        let is_known = self.actor == OTHER_WORKSPACE_ADMIN && ["tenant_id", "workspace_id"].contains(&name);
+        !is_known && !UNPROTECTED_PARAMETERS.contains(&name)
+    }
+
+    /// A pair from a request that contains the identifier `place`.
+    fn request_pair(&self, what: String, request: Request, place: &str) -> RequestPair {
+        // The query names the caller's own workspace; other pairs cover the foreign workspace.
+        let here = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
+        let mark = |text: &str| text.replace(place, PLACEHOLDER);
+        let (path, body) = (request.path().to_owned(), request.text());
+        let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
+        let query = if query.is_empty() { String::new() } else { format!("?{}", here(&mark(query))) };
+        let foreign = with_target(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);
+        RequestPair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
+    }
+
+    /// Pairs for every path parameter of every route.
+    async fn pairs_of_paths(&self) -> Vec<RequestPair> {
+        let mut pairs = Vec::new();
+        for route in routes() {
+            let names = route.placeholders();
+            let hidden: Vec<&str> = names.iter().copied().filter(|name| self.is_hidden(name)).collect();
+            if hidden.is_empty() || route.path == "/{slug}" {
+                continue;
+            }
+            let request = self.foreign.successful_request(route.operation_id()).await;
+            for name in &hidden {
+                let place = Self::path_parameter(&route, &request, name).unwrap();
+                pairs.push(self.request_pair(format!("{} {{{name}}}", route.operation_id()), request.clone(), &place));
+            }
+            // A parent of the caller, with a foreign resource below it.
+            if let [_, .., last] = names[..]
+                && self.is_hidden(last)
+            {
+                let own = self.own.successful_request(route.operation_id()).await;
+                let (mine, theirs) = (Self::path_parameter(&route, &own, last), Self::path_parameter(&route, &request, last));
+                let (mine, theirs) = (mine.unwrap(), theirs.unwrap());
+                let path = own.path().replacen(&mine, &theirs, 1);
+                pairs.push(self.request_pair(format!("{} {{{last}}} below one's own", route.operation_id()), own.to_path(path), &theirs));
+            }
+        }
+        pairs
+    }
+
+    /// Pairs for identifiers and slugs in queries and bodies.
+    async fn pairs_of_bodies(&self) -> Vec<RequestPair> {
+        let (app, own, theirs) = (self.own.app, self.own, self.foreign);
+        let policy = theirs.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
+        let draft = own.fixtures.draft(&own.workload.workload_id, &[]).await;
+        let release = json!({ "workload_id": theirs.workload.workload_id, "environment": "dev" });
+        let with_policy = json!({
+            "workload_id": own.workload.workload_id, "environment": "dev", "policy_bundle_id": policy.asset_id,
+        });
+        let binding = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+        let role = json!({
+            "principal": "user:x", "role": "viewer", "scope_kind": "workload",
+            "scope_ref": theirs.workload.workload_id,
+        });
+        let script = json!({
+            "workspace_id": own.workspace, "workload_slug": theirs.workload.slug, "environment": "dev",
+            "language": "starlark", "code": "result = 1",
+        });
+        let flow = json!({ "arguments": {
+            "workload_slug": theirs.workload.slug, "environment": "dev", "inputs": {},
+        } });
+        let search = json!({ "arguments": { "knowledge_base_slug": theirs.knowledge.slug, "query": "leave" } });
+        let evidence = json!({ "arguments": { "execution_id": theirs.execution } });
+        let list = |path: &str, name: &str, id: &str| app.get(format!("{path}?{name}={id}"));
+        let requests = [
+            ("the workload of a release", app.post("/v1/releases", release), &theirs.workload.workload_id),
+            ("the policy of a release", app.post("/v1/releases", with_policy), &policy.asset_id),
+            (
+                "the version of a binding",
+                app.post(format!("/v1/releases/{draft}/bindings"), binding),
+                &policy.asset_version_id,
+            ),
+            ("the workload of a role", app.post("/v1/role-bindings", role), &theirs.workload.workload_id),
+            ("the workload of a script", app.post("/v1/runtime/code", script), &theirs.workload.slug),
+            ("the workload of a tool", app.post("/v1/runtime/tools/execute_flow", flow), &theirs.workload.slug),
+            (
+                "the knowledge base of a tool",
+                app.post("/v1/runtime/tools/query_knowledge_base", search),
+                &theirs.knowledge.slug,
+            ),
+            ("the run of a tool", app.post("/v1/runtime/tools/inspect_evidence", evidence), &theirs.execution),
+            (
+                "the workload of listed releases",
+                list("/v1/releases", "workload_id", &theirs.workload.workload_id),
+                &theirs.workload.workload_id,
+            ),
+            (
+                "the workload of listed runs",
+                list("/v1/executions", "workload_id", &theirs.workload.workload_id),
+                &theirs.workload.workload_id,
+            ),
+            (
+                "the release of listed runs",
+                list("/v1/executions", "release_id", &theirs.workload.release_id),
+                &theirs.workload.release_id,
+            ),
+        ];
+        requests.into_iter().map(|(what, request, place)| self.request_pair(what.to_owned(), request, place)).collect()
+    }
+}
+
+/// Every pair of one caller of another tenant or another workspace.
+async fn all_pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
+    let home = WorkspaceFixture::create(app).await;
+    let other = match actor {
+        TENANT_ADMIN => WorkspaceFixture::in_other_tenant(app).await,
+        _ => WorkspaceFixture::in_other_workspace(app).await,
+    };
+    let view = match actor {
+        TENANT_ADMIN => CallerView { actor, own: &home, foreign: &other },
+        _ => CallerView { actor, own: &other, foreign: &home },
+    };
+    view.foreign.multiply_evidence().await;
+    if actor == OTHER_WORKSPACE_ADMIN {
+        home.fixtures.bind_role(actor, "workspace_admin", ("workspace", Some(&other.workspace))).await;
+    }
+    let pairs: Vec<RequestPair> = [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();
+    assert!(pairs.len() > 75, "only {} pairs", pairs.len());
+    pairs
+}
+
+/// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
+fn spans_by_trace(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
+    let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for span in spans {
+        let id: String = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = span.attributes.iter().filter(|part| part.key == "what").map(|part| format!("{:?}", part.value));
+        traces.entry(id).or_default().push(std::iter::once(span.name).chain(parts).collect::<Vec<_>>().join(" "));
+    }
+    for spans in traces.values_mut() {
+        spans.sort_unstable();
+    }
+    traces
+}
+
+#[tokio::test]
+async fn foreign_tenant_ids_get_the_response_of_unknown_ids() {
+    assert_same_responses_and_statements(TENANT_ADMIN).await;
+}
+
+#[tokio::test]
+async fn foreign_workspace_ids_get_the_response_of_unknown_ids() {
+    assert_same_responses_and_statements(OTHER_WORKSPACE_ADMIN).await;
+}
+
+async fn assert_same_responses_and_statements(actor: &'static str) {
+    let server = CapturedServer::start("warn").await;
+    let pairs = all_pairs(&server.client, actor).await;
+    let traced = |number: usize| format!("{:032x}", number + 1);
+    let mut wrong = Vec::new();
+    for (number, pair) in pairs.iter().enumerate() {
+        let send = async |request: Request, trace: String| {
+            request.header("traceparent", format!("00-{trace}-00000000000000aa-01")).await
+        };
+        // Both requests run once before, so that the caches are equally warm.
+        let (first, _) = (pair.foreign_request().await, pair.unknown_request().await);
+        let foreign = send(pair.foreign_request(), traced(2 * number)).await;
+        let unknown = send(pair.unknown_request(), traced(2 * number + 1)).await;
+        let is_list = pair.what.contains("listed");
+        let expected = if is_list { foreign.body == b"[]" } else { [403, 404].contains(&foreign.status) };
+        if !expected || comparable_response(&foreign) != comparable_response(&unknown) || first.status != foreign.status {
+            wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.what));
+        }
+    }
+    let (telemetry, _) = server.shut_down().await;
+    let spans = telemetry.trace_request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+    let traces = spans_by_trace(spans.flat_map(|scope| scope.spans).collect());
+    for (number, pair) in pairs.iter().enumerate() {
+        let of = |number: usize| traces.get(&traced(number)).cloned().unwrap_or_default();
+        let (foreign, unknown) = (of(2 * number), of(2 * number + 1));
+        assert!(!unknown.is_empty(), "{} has no trace", pair.what);
+        if foreign != unknown {
+            wrong.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.what));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
+}
+
+/// The requests per round, the maximum number of rounds, and the maximum relative difference of the medians.
+fn sampling() -> (usize, usize, f64) {
+    if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
+}
+
+/// The difference of the medians of a round, relative to the lower one. The order alternates, so that other load of the
+/// machine affects both requests alike.
+async fn relative_difference(pair: &RequestPair, count: usize) -> f64 {
+    let mut times = [Vec::with_capacity(count), Vec::with_capacity(count)];
+    for turn in 0..count {
+        for at in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let request = if at == 0 { pair.foreign_request() } else { pair.unknown_request() };
+            let since = Instant::now();
+            request.await;
+            times[at].push(since.elapsed());
+        }
+    }
+    let [foreign, unknown] = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2].max(Duration::from_nanos(1)).as_secs_f64()
+    });
+    (foreign - unknown).abs() / foreign.min(unknown)
+}
+
+#[tokio::test]
+async fn foreign_tenant_ids_take_the_time_of_unknown_ids() {
+    assert_same_duration(TENANT_ADMIN).await;
+}
+
+#[tokio::test]
+async fn foreign_workspace_ids_take_the_time_of_unknown_ids() {
+    assert_same_duration(OTHER_WORKSPACE_ADMIN).await;
+}
+
+/// Other load can disturb single rounds, so a pair fails only if its medians differ in every round.
+async fn assert_same_duration(actor: &'static str) {
+    let app = TestApp::start().await;
+    let (count, rounds, limit) = sampling();
+    let mut wrong = Vec::new();
+    for pair in all_pairs(&app, actor).await {
+        let mut differences = Vec::new();
+        while differences.len() < rounds && !differences.last().is_some_and(|apart| *apart < limit) {
+            differences.push(relative_difference(&pair, count).await);
+        }
+        if !differences.last().is_some_and(|apart| *apart < limit) {
+            let shares: Vec<String> = differences.iter().map(|apart| format!("{:.0} %", apart * 100.0)).collect();
+            wrong.push(format!("{}: {}", pair.what, shares.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "the medians differ in every round:\n{}", wrong.join("\n"));
+}

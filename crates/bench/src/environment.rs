@@ -1,0 +1,258 @@
+//! The environment of a run: a directory, a managed PostgreSQL, and the baseline and server processes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fairway_managed_postgres::parent_death::{self, DeathSignal};
+use fairway_managed_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::openai_provider::GATEWAY_KEY;
+use crate::child::{ChildProcess, free_address};
+use crate::baseline;
+use crate::meter::connect;
+use crate::provider;
+use crate::queued::WORKERS;
+
+/// The database of the measured server.
+pub(crate) const DATABASE: &str = "fairway";
+/// The small database, which stays small while the other one is filled.
+pub(crate) const SMALL_DATABASE: &str = "young";
+/// The baseline's database.
+const BASELINE_DATABASE: &str = "floor";
+/// Connections of each worker thread of the baseline, as in the server.
+pub(crate) const CONNECTIONS: usize = 8;
+
+/// The directory of one run; removed when dropped.
+pub(crate) struct RunDirectory {
+    path: PathBuf,
+    state: PathBuf,
+}
+
+impl RunDirectory {
+    /// Creates a directory below the state directory, and removes those of killed runs.
+    pub(crate) fn new() -> Result<RunDirectory> {
+        let state = state::directory().context("finding the state directory")?;
+        let parent = state.join("bench");
+        fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
+        for entry in fs::read_dir(&parent)?.flatten() {
+            if !Path::new("/proc").join(entry.file_name()).exists() {
+                // Removal is retried in the next run.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = parent.join(std::process::id().to_string());
+        fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(RunDirectory { path, state })
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        // The next run retries the removal.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The managed PostgreSQL of a run with default durability; stopped when dropped.
+pub(crate) struct Postgres {
+    server: ManagedServer,
+    major: u32,
+}
+
+impl Postgres {
+    /// Starts PostgreSQL, with pg_stat_statements if the build has it.
+    pub(crate) fn start(home: &RunDirectory, settings: &[String]) -> Result<Postgres> {
+        let binaries = Binaries::find(&home.state)?;
+        let major = binaries.major();
+        // The library can only be loaded at start, so tracking is enabled later.
+        let counting = [("shared_preload_libraries", "pg_stat_statements")];
+        let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
+        let options = |counting: &[(&str, &str)]| Options {
+            binaries: binaries.clone(),
+            data_dir: home.join("postgres"),
+            port: None,
+            settings: counting
+                .iter()
+                .chain(&own)
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            durability: Durability::Default,
+        };
+        let server = match ManagedServer::start(options(&counting)) {
+            Err(StartError::Ended(log)) if log.contains("pg_stat_statements") => ManagedServer::start(options(&[])),
+            started => started,
+        }?;
+        Ok(Postgres { server, major })
+    }
+
+    /// The URL of the administrative database.
+    pub(crate) fn url(&self) -> String {
+        self.server.url("postgres")
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.server.process_id()
+    }
+
+    pub(crate) fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// Creates all databases, and fills the baseline's.
+    pub(crate) async fn create_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
+        for name in [DATABASE, SMALL_DATABASE, BASELINE_DATABASE] {
+            admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+        }
+        baseline::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
+    }
+
+    /// Connections to a Fairway database and to the baseline's.
+    pub(crate) async fn databases(&self, fairway: &str) -> Result<[tokio_postgres::Client; 2]> {
+        Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(BASELINE_DATABASE)).await?])
+    }
+}
+
+/// Worker threads of the baseline, as in the server.
+pub(crate) fn workers() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts this program as the baseline.
+pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> Result<ChildProcess> {
+    let address = free_address()?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    command.arg("floor").arg("--bind").arg(address.to_string());
+    command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
+    command.env(baseline::URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
+    let mut floor = ChildProcess::start(command, address, home.join("floor.log"))?;
+    floor.wait_until_ready(&baseline::read_path(1), Instant::now()).await.context("starting the baseline")?;
+    Ok(floor)
+}
+
+/// Time from a server's start to its first responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstResponseTimes {
+    /// Time to the health check.
+    pub(crate) health: Duration,
+    /// Time to a read from the database.
+    pub(crate) read: Duration,
+}
+
+/// Starts a server over a database, and waits for its first responses.
+pub(crate) async fn start_server(
+    home: &RunDirectory,
+    (postgres, database): (&Postgres, &str),
+    program: &Path,
+) -> Result<(ChildProcess, FirstResponseTimes)> {
+    let address = free_address()?;
+    let mut command = server_command(home, (postgres, database), program, address);
+    command.arg("serve");
+    let since = Instant::now();
+    let mut server = ChildProcess::start(command, address, home.join(&format!("server-{database}.log")))?;
+    let health = server.wait_until_ready("/healthz", since).await.context("starting the server")?;
+    let read = server.wait_until_ready("/v1/workspaces?limit=1", since).await.context("reading from the server")?;
+    Ok((server, FirstResponseTimes { health, read }))
+}
+
+/// Starts a server without a worker, and separate workers.
+pub(crate) async fn start_queue(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(ChildProcess, Vec<ChildProcess>)> {
+    let start = |arguments: &[&str], log: &str| -> Result<ChildProcess> {
+        let address = free_address()?;
+        let mut command = server_command(home, (postgres, DATABASE), program, address);
+        command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
+        ChildProcess::start(command, address, home.join(log))
+    };
+    let mut server = start(&["serve", "--no-worker"], "queue.log")?;
+    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server of queued runs")?;
+    let workers = (0..WORKERS).map(|number| start(&["worker"], &format!("worker-{number}.log")));
+    Ok((server, workers.collect::<Result<_>>()?))
+}
+
+/// Starts this program as a model provider, and a server with an account for it.
+pub(crate) async fn start_provider_and_server(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(ChildProcess, ChildProcess)> {
+    let address = free_address()?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    command.arg("provider").arg("--bind").arg(address.to_string());
+    let mut provider = ChildProcess::start(command, address, home.join("provider.log"))?;
+    provider.wait_until_ready(provider::READY, Instant::now()).await.context("starting the provider")?;
+    let settings = home.join("accounts.toml");
+    let account = format!(
+        "[[providers]]\naccount_slot = \"{}\"\nkind = \"openai\"\nbase_url = \"http://{address}/v1\"\n\
+         residency = \"eu\"\n",
+        provider::ACCOUNT
+    );
+    fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
+    let address = free_address()?;
+    let mut command = server_command(home, (postgres, DATABASE), program, address);
+    command.arg("serve").arg("--config").arg(settings);
+    let mut server = ChildProcess::start(command, address, home.join("asking.log"))?;
+    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server with an account")?;
+    Ok((provider, server))
+}
+
+/// Starts a LiteLLM gateway with this number of workers and these settings.
+pub(crate) async fn start_gateway(home: &RunDirectory, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
+    let folder = home.join("gateway");
+    fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let file = folder.join("settings.yaml");
+    fs::write(&file, settings).with_context(|| format!("writing {}", file.display()))?;
+    let address = free_address()?;
+    let mut command = parent_death::command(python, DeathSignal::Terminate);
+    command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
+    command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
+    // Prevents a download of model prices.
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
+    command.current_dir(&folder).env("HOME", &folder).process_group(0);
+    let mut gateway = Gateway(ChildProcess::start(command, address, home.join("gateway.log"))?);
+    gateway.0.wait_until_ready("/health/liveliness", Instant::now()).await.context("starting the gateway")?;
+    Ok(gateway)
+}
+
+/// A gateway with its worker processes; all are killed when dropped.
+pub(crate) struct Gateway(pub(crate) ChildProcess);
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let Ok(group) = i32::try_from(self.0.id()) else { return };
+        // The call fails if the group has ended, which is harmless.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+}
+
+/// The server command with the settings of this run and one of its databases.
+fn server_command(home: &RunDirectory, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
+    let mut command = parent_death::command(program, DeathSignal::Terminate);
+    command.current_dir(&home.path);
+    remove_settings(&mut command);
+    command.envs(BTreeMap::from([
+        ("FAIRWAY_BIND", OsString::from(address.to_string())),
+        ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(database))),
+        ("FAIRWAY_DATA_DIR", home.join(&format!("data-{database}")).into_os_string()),
+    ]));
+    command
+}
+
+/// Removes settings from the environment, so that the server runs with defaults.
+fn remove_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"FAIRWAY_") || name.as_encoded_bytes().starts_with(b"OTEL_") {
+            command.env_remove(name);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Fixtures of the scenarios, created through the HTTP API: workloads with active releases, assets, drafts.
+
+mod variant;
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use tokio_postgres::Client;
+
+use crate::catalogue::Catalogue;
+use crate::connection::{Connection, BenchRequest, get, patch, post, with_header};
+use crate::large_history::StoredRuns;
+
+/// Number of workloads with an active release in [`ENVIRONMENT`].
+pub(crate) const WORKLOAD_COUNT: usize = 100;
+/// The environment of all releases.
+pub(crate) const ENVIRONMENT: &str = "dev";
+/// Number of assets that get versions; more than clients, so that no two clients share one.
+const ASSET_COUNT: usize = 64;
+/// Number of releases that alternate between draft and review; more than clients, for the same reason.
+const DRAFT_COUNT: usize = 128;
+/// Number of release pairs that compete for a lane; more than clients, for the same reason.
+const COMPETING_PAIRS: usize = 64;
+/// The contested lane.
+pub(crate) const CONTESTED_LANE: &str = "guided";
+const OWNER: &str = "team:bench";
+/// The workspace of the fixtures, which the first start creates.
+pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+/// Administers the default tenant, like every local user without a role binding.
+pub(crate) const OUTSIDER: &str = "user:bench-outsider";
+/// Administers a workspace of the default tenant that contains no fixtures.
+pub(crate) const NEIGHBOUR: &str = "user:bench-neighbour";
+
+/// A runnable workload.
+pub(crate) struct Workload {
+    pub(crate) slug: String,
+    pub(crate) id: String,
+}
+
+/// A release that alternates between draft and review.
+#[derive(Clone)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    state: Rc<Cell<ReviewState>>,
+}
+
+#[derive(Clone, Copy)]
+enum ReviewState {
+    Draft,
+    Review,
+}
+
+/// Two releases of one workload; each keeps one lane, and both compete for the third.
+#[derive(Clone)]
+pub(crate) struct CompetingReleases {
+    /// Whether the second release takes the lane next.
+    turn: Rc<Cell<bool>>,
+    releases: [String; 2],
+}
+
+impl CompetingReleases {
+    /// The release to activate next. The caller must send the request, because the state advances.
+    pub(crate) fn next_release(&self) -> &str {
+        let second = self.turn.replace(!self.turn.get());
+        let [one, two] = &self.releases;
+        if second { two } else { one }
+    }
+}
+
+/// One resource of each kind that is read by identifier.
+#[derive(Default)]
+pub(crate) struct ResourceIds {
+    pub(crate) workload: String,
+    pub(crate) asset: String,
+    pub(crate) release: String,
+    pub(crate) execution: String,
+}
+
+/// All fixtures.
+pub(crate) struct Fixtures {
+    pub(crate) workloads: Rc<[Workload]>,
+    /// A workload whose runs take three steps.
+    pub(crate) steps: Workload,
+    /// Stored runs, if a scenario reads them.
+    pub(crate) grown: Option<StoredRuns>,
+    pub(crate) assets: Rc<[String]>,
+    pub(crate) drafts: Rc<[Draft]>,
+    pub(crate) rivals: Rc<[CompetingReleases]>,
+    /// Many assets, if a scenario lists them.
+    pub(crate) catalogue: Option<Catalogue>,
+    /// Resources of the default tenant.
+    pub(crate) home: ResourceIds,
+    /// The workspace of [`NEIGHBOUR`].
+    pub(crate) next_door: String,
+    /// Resources of another tenant.
+    pub(crate) abroad: ResourceIds,
+    /// The bindings of every release in the default tenant.
+    pub(crate) parts: Bindings,
+    /// A counter for unique values.
+    pub(crate) counter: Rc<Cell<u64>>,
+}
+
+impl Draft {
+    /// The state to request next. The caller must send the request, because the state advances.
+    pub(crate) fn toggle(&self) -> &'static str {
+        let (state, side) = match self.state.get() {
+            ReviewState::Draft => ("review_ready", ReviewState::Review),
+            ReviewState::Review => ("draft", ReviewState::Draft),
+        };
+        self.state.set(side);
+        state
+    }
+}
+
+impl Fixtures {
+    /// Creates all fixtures on the server at `address`, and the catalogue when its database is given.
+    ///
+    /// # Errors
+    /// When the server refuses a request.
+    pub(crate) async fn create(address: SocketAddr, catalogued: Option<&Client>) -> Result<Fixtures> {
+        let catalogue = match catalogued {
+            Some(database) => Some(Catalogue::create(database, address).await.context("creating the catalogue")?),
+            None => None,
+        };
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
+        let parts = maker.bindings().await.context("creating the assets")?;
+        let mut workloads = Vec::with_capacity(WORKLOAD_COUNT);
+        for number in 0..WORKLOAD_COUNT {
+            workloads.push(
+                maker
+                    .workload(&format!("bench-{number}"), &parts)
+                    .await
+                    .context("creating a workload with its release")?,
+            );
+        }
+        let mut assets = Vec::with_capacity(ASSET_COUNT);
+        for number in 0..ASSET_COUNT {
+            assets.push(maker.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
+        }
+        let mut drafts = Vec::with_capacity(DRAFT_COUNT);
+        for workload in workloads.iter().cycle().take(DRAFT_COUNT) {
+            let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
+            drafts.push(Draft { id, state: Rc::new(Cell::new(ReviewState::Draft)) });
+        }
+        let mut rivals = Vec::with_capacity(COMPETING_PAIRS);
+        for number in 0..COMPETING_PAIRS {
+            rivals.push(
+                maker
+                    .competing_releases(&format!("bench-rivals-{number}"), &parts)
+                    .await
+                    .context("creating two competing releases")?,
+            );
+        }
+        let steps =
+            maker.three_step_workload("bench-steps", &parts).await.context("creating a workload with three steps")?;
+        let home =
+            maker.resources("bench-home", &parts).await.context("creating the resources hidden from a neighbour")?;
+        let next_door = maker.neighbour_workspace().await.context("creating the workspace of a neighbour")?;
+        maker.switch_to_new_tenant().await.context("creating another tenant")?;
+        let other_parts = maker.bindings().await.context("creating the assets of another tenant")?;
+        let abroad =
+            maker.resources("bench-abroad", &other_parts).await.context("creating the resources of another tenant")?;
+        Ok(Fixtures {
+            catalogue,
+            steps,
+            grown: None,
+            home,
+            next_door,
+            abroad,
+            workloads: workloads.into(),
+            assets: assets.into(),
+            drafts: drafts.into(),
+            rivals: rivals.into(),
+            parts,
+            counter: Rc::new(Cell::new(0)),
+        })
+    }
+}
+
+/// The bindings of every release as role and version, and the asset of the policy bundle.
+#[derive(Clone, Default)]
+pub(crate) struct Bindings {
+    versions: Vec<(&'static str, String)>,
+    policy_bundle: String,
+}
+
+struct FixtureBuilder {
+    connection: Connection,
+    /// The tenant and workspace for fixtures, unless the defaults apply.
+    elsewhere: Option<OtherTenant>,
+}
+
+struct OtherTenant {
+    tenant: String,
+    workspace: String,
+}
+
+impl FixtureBuilder {
+    async fn post(&mut self, path: &str, body: Value) -> Result<Value> {
+        self.send(post(path, &body)).await
+    }
+
+    async fn send(&mut self, request: BenchRequest) -> Result<Value> {
+        let request = match &self.elsewhere {
+            Some(OtherTenant { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
+            None => request,
+        };
+        self.connection.json(request).await
+    }
+
+    /// Posts a body that names the workspace, unless it is the default.
+    async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
+        if let (Some(OtherTenant { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
+            fields.insert("workspace_id".to_owned(), json!(workspace));
+        }
+        self.post(path, body).await
+    }
+
+    /// Creates a workspace of the default tenant, with an administrator of only this workspace.
+    async fn neighbour_workspace(&mut self) -> Result<String> {
+        let workspace = self.workspace("bench-next-door").await?;
+        let role = json!({
+            "principal": NEIGHBOUR, "role": "workspace_admin", "scope_kind": "workspace", "scope_ref": workspace,
+        });
+        self.post("/v1/role-bindings", role).await?;
+        Ok(workspace)
+    }
+
+    /// Switches to a new tenant.
+    async fn switch_to_new_tenant(&mut self) -> Result<()> {
+        let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
+        let tenant = required_string(&made, "tenant_id")?;
+        self.elsewhere = Some(OtherTenant { tenant: tenant.clone(), workspace: String::new() });
+        let workspace = self.workspace("bench-abroad").await?;
+        self.elsewhere = Some(OtherTenant { tenant, workspace });
+        Ok(())
+    }
+
+    async fn workspace(&mut self, slug: &str) -> Result<String> {
+        let body = json!({"slug": slug, "name": slug, "namespace": slug});
+        required_string(&self.post("/v1/workspaces", body).await?, "workspace_id")
+    }
+
+    /// Creates one resource of each kind, including an execution.
+    async fn resources(&mut self, slug: &str, parts: &Bindings) -> Result<ResourceIds> {
+        let workload = self.workload(slug, parts).await?;
+        let release = self.release(&workload.id, parts).await?;
+        let asset = self.asset(&format!("{slug}-asset"), "prompt_template").await?;
+        let body = json!({"environment": ENVIRONMENT, "inputs": {"text": "I want a refund."}});
+        let ran = self.post(&format!("/v1/workloads/by-slug/{}/execute", workload.slug), body).await?;
+        Ok(ResourceIds { workload: workload.id, asset, release, execution: required_string(&ran, "execution_id")? })
+    }
+
+    async fn asset(&mut self, slug: &str, kind: &str) -> Result<String> {
+        let body = json!({"slug": slug, "asset_kind": kind, "owner_ref": OWNER});
+        required_string(&self.post_in_workspace("/v1/assets", body).await?, "asset_id")
+    }
+
+    async fn bindings(&mut self) -> Result<Bindings> {
+        let mut versions = Vec::new();
+        let mut policy_bundle = None;
+        for (kind, content) in [
+            ("prompt_template", prompt(0)),
+            ("model_policy", model_policy()),
+            ("policy_bundle", policy_bundle_content()),
+            ("orchestration_flow", flow()),
+        ] {
+            let made = self.version(&format!("bench-{}", kind.replace('_', "-")), (kind, content)).await?;
+            versions.push((kind, made.version));
+            if kind == "policy_bundle" {
+                policy_bundle = Some(made.asset);
+            }
+        }
+        Ok(Bindings { versions, policy_bundle: policy_bundle.context("no policy bundle was created")? })
+    }
+
+    async fn workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
+        let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
+        let id = required_string(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
+        // The form validates inputs. Without it the workload would not be a tool.
+        let field = json!({"name": "text", "type": "text", "required": true});
+        let form = json!({"presentation_mode": "form", "input_fields": [field]});
+        let path = format!("/v1/workloads/{id}");
+        self.send(patch(&path, &json!({"interface_config": form}))).await?;
+        self.active_release(&id, parts, json!({"to_state": "active"})).await?;
+        Ok(Workload { slug: slug.to_owned(), id })
+    }
+
+    /// Creates a workload with a flow that evaluates the policy again before the model call.
+    async fn three_step_workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
+        let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_step_flow())).await?;
+        self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
+    }
+
+    /// Creates, approves and activates a release with this activation request.
+    async fn active_release(&mut self, workload: &str, parts: &Bindings, activation: Value) -> Result<String> {
+        let release = self.release(workload, parts).await?;
+        let move_to = format!("/v1/releases/{release}/transition");
+        self.post(&move_to, json!({"to_state": "review_ready"})).await?;
+        let approval = json!({"outcome": "approved", "subject_kind": "release", "subject_ref": release});
+        self.post(&format!("/v1/releases/{release}/approvals"), approval).await?;
+        self.post(&move_to, json!({"to_state": "approved"})).await?;
+        self.post(&move_to, activation).await?;
+        Ok(release)
+    }
+
+    /// Creates a workload with two releases; the second holds the contested lane.
+    async fn competing_releases(&mut self, slug: &str, parts: &Bindings) -> Result<CompetingReleases> {
+        let one = self.workload(slug, parts).await?;
+        let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
+        let first = required_string(releases.get(0).context("the workload has no release")?, "release_id")?;
+        let second = self.active_release(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
+        self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED_LANE}))
+            .await?;
+        Ok(CompetingReleases { turn: Rc::new(Cell::new(false)), releases: [first, second] })
+    }
+
+    /// Creates a draft with all bindings.
+    async fn release(&mut self, workload: &str, parts: &Bindings) -> Result<String> {
+        let body = json!({
+            "workload_id": workload, "environment": ENVIRONMENT, "target_lane": "all",
+            "policy_bundle_id": parts.policy_bundle,
+        });
+        let release = required_string(&self.post("/v1/releases", body).await?, "release_id")?;
+        for (role, version) in &parts.versions {
+            let binding = json!({"asset_version_id": version, "role": role});
+            self.post(&format!("/v1/releases/{release}/bindings"), binding).await?;
+        }
+        Ok(release)
+    }
+}
+
+/// The content of a prompt template of about 1 KiB, different for each number.
+pub(crate) fn prompt(number: u64) -> Value {
+    let rules = "Keep to what the ticket says and never add anything that it does not say. ".repeat(10);
+    json!({
+        "system_prompt": format!(
+            "You sort support tickets, edition {number}. {rules}\nOne of: billing (invoice, refund, charge), \
+             outage (down, error, slow), other\nThe ticket: $arg:text"
+        ),
+        "variables": [{"name": "text", "description": "What the customer wrote.", "type": "string"}],
+    })
+}
+
+fn model_policy() -> Value {
+    model_policy_for("local", "local-1", "local")
+}
+
+/// A model policy with one route.
+fn model_policy_for(provider: &str, model: &str, account_slot: &str) -> Value {
+    json!({
+        "provider_route": {
+            "route_id": "primary", "provider": provider, "model": model, "account_slot": account_slot,
+            "region": "eu-west-1", "residency": "eu", "state": "approved", "sensitivity_tiers": ["internal"],
+            "capability_tags": ["chat"], "cost_class": "standard", "prompt_caching": false, "logging": "metadata",
+        },
+        "fallback_routes": [], "supports_streaming": account_slot != "local", "supports_tool_use": false,
+        "temperature": 0.2, "max_tokens": 200,
+    })
+}
+
+fn policy_bundle_content() -> Value {
+    json!({"rules": [
+        {
+            "id": "short-tickets-in-dev",
+            "condition": "environment == 'dev' && size(inputs.text) < 10000",
+            "outcome": "allow", "reason_code": "within_bounds",
+        },
+        {
+            "id": "nobody-unknown",
+            "condition": "actor.type == 'anonymous' || workload.slug.startsWith('secret-')",
+            "outcome": "deny", "reason_code": "unknown_caller",
+        },
+    ]})
+}
+
+fn flow() -> Value {
+    json!({
+        "name": "sort-ticket", "description": "Asks the model once and returns what it says.",
+        "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},
+        "entry_step": "sort",
+        "steps": [
+            {
+                "id": "sort", "type": "llm_call",
+                "inputs": {"prompt": "{{release.prompt_template}}", "text": "{{trigger.text}}"},
+                "model_policy": "{{release.model_policy}}", "next": "done",
+            },
+            {"id": "done", "type": "return", "output": {"class": "{{steps.sort.output}}"}},
+        ],
+    })
+}
+
+fn three_step_flow() -> Value {
+    json!({
+        "name": "check-and-sort-ticket", "description": "Asks the policy, then the model, and returns what it says.",
+        "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},
+        "entry_step": "check",
+        "steps": [
+            {
+                "id": "check", "type": "task", "action": "evaluate_policy", "inputs": {"text": "{{trigger.text}}"},
+                "on_success": "sort", "on_failure": "stop",
+            },
+            {
+                "id": "sort", "type": "llm_call",
+                "inputs": {"prompt": "{{release.prompt_template}}", "text": "{{trigger.text}}"},
+                "model_policy": "{{release.model_policy}}", "next": "done",
+            },
+            {"id": "done", "type": "return", "output": {"class": "{{steps.sort.output}}"}},
+            {"id": "stop", "type": "return", "output": "stopped"},
+        ],
+    })
+}
+
+fn required_string(value: &Value, name: &str) -> Result<String> {
+    let found = value.get(name).and_then(Value::as_str);
+    Ok(found.with_context(|| format!("the response has no `{name}`: {value}"))?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draft_alternates_between_states() {
+        let draft = Draft { id: "x".to_owned(), state: Rc::new(Cell::new(ReviewState::Draft)) };
+        let same = draft.clone();
+        assert_eq!([draft.toggle(), same.toggle(), draft.toggle()], ["review_ready", "draft", "review_ready"]);
+    }
+
+    #[test]
+    fn prompts_are_distinct_and_about_one_kibibyte() {
+        assert_ne!(prompt(1), prompt(2));
+        assert!((800..1_400).contains(&prompt(1).to_string().len()));
+    }
+}

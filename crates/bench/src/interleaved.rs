@@ -1,0 +1,68 @@
+//! Measures a scenario on a small and on a large database, alternating in several rounds.
+//!
+//! Other load on the machine changes within seconds and affects both measurements of a round. The median round
+//! removes outliers that affect only one of them.
+
+use crate::scenario::Scenario;
+use crate::run::Measurement;
+
+/// Rounds of a scenario; an odd number has a median.
+pub(crate) const ROUNDS: u32 = 7;
+
+/// A scenario measured in rounds.
+pub(crate) struct InterleavedScenario {
+    pub(crate) row: Scenario,
+    pub(crate) clients: usize,
+    /// The measurement on the small database, and on the database with a year of runs.
+    pub(crate) rounds: Vec<(Measurement, Measurement)>,
+}
+
+impl InterleavedScenario {
+    /// The median slowdown by a year of runs. Clients run in a closed loop, so twice the time means half the
+    /// requests.
+    pub(crate) fn median_slowdown(&self) -> Option<f64> {
+        median(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
+    }
+
+    /// The minimum and the maximum slowdown of all rounds.
+    pub(crate) fn slowdown_range(&self) -> (f64, f64) {
+        let times = |(young, grown): &(Measurement, Measurement)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
+        let of = |pick: fn(f64, f64) -> f64, from| self.rounds.iter().map(times).fold(from, pick);
+        (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
+    }
+
+    /// The median of a value on the small database, and on the large one.
+    pub(crate) fn medians(&self, value: impl Fn(&Measurement) -> f64) -> (Option<f64>, Option<f64>) {
+        (
+            median(self.rounds.iter().map(|(young, _)| value(young))),
+            median(self.rounds.iter().map(|(_, grown)| value(grown))),
+        )
+    }
+}
+
+/// The median; `None` without values.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::tally;
+    use crate::meter::Cost;
+
+    #[test]
+    fn slowdown_is_that_of_the_median_round() {
+        let of = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
+        let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
+        let beside = InterleavedScenario { row: Scenario::Hello, clients: 32, rounds };
+        assert!((beside.median_slowdown().unwrap() - 1.2).abs() < 1e-9);
+        let (least, most) = beside.slowdown_range();
+        assert!((least - 1.0).abs() < 1e-9 && (most - 10.0).abs() < 1e-9);
+        let requests = beside.medians(|stretch| stretch.tally.requests as f64);
+        assert_eq!(requests, (Some(100.0), Some(100.0)));
+        assert_eq!(InterleavedScenario { rounds: Vec::new(), ..beside }.median_slowdown(), None);
+    }
+}

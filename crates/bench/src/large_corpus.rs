@@ -1,0 +1,282 @@
+//! Benchmark of document retrieval from a million chunks, by runs whose flow only retrieves.
+//!
+//! `million.sql` stores the chunks with known word frequencies. A single client searches for rare, medium and
+//! frequent words and combinations, in a fixed mix. The time is that of the whole run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::thresholds::{TargetResult, TargetVerdict};
+use crate::child::ChildProcess;
+use crate::connection::{Connection, get, post};
+use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};
+use crate::load::histogram;
+
+/// The name for `--only`.
+pub(crate) const NAME: &str = "search a million pieces";
+/// Number of chunks for the target.
+pub(crate) const CHUNKS: u64 = 1_000_000;
+/// Timed runs of each kind of query, and warm-up runs.
+const RUNS: u64 = 60;
+const WARM_UP: u64 = 10;
+/// Number of requested chunks.
+const TOP: usize = 5;
+/// Maximum p95 of a run.
+const MAX_P95: Duration = Duration::from_millis(50);
+
+/// A kind of query.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueryKind {
+    /// A word in ten chunks.
+    Rare,
+    /// A word in 1 % of all chunks.
+    Medium,
+    /// A word in 10 % of all chunks.
+    Frequent,
+    /// A rare word and the frequent one.
+    RareAndFrequent,
+    /// A medium word and the frequent one.
+    MediumAndFrequent,
+    /// A question of eight words, some of which occur in nearly every chunk.
+    Question,
+}
+
+impl QueryKind {
+    const ALL: [QueryKind; 6] = [
+        QueryKind::Rare,
+        QueryKind::Medium,
+        QueryKind::Frequent,
+        QueryKind::RareAndFrequent,
+        QueryKind::MediumAndFrequent,
+        QueryKind::Question,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            QueryKind::Rare => "a rare word",
+            QueryKind::Medium => "a medium word",
+            QueryKind::Frequent => "a frequent word",
+            QueryKind::RareAndFrequent => "a rare and a frequent word",
+            QueryKind::MediumAndFrequent => "a medium and a frequent word",
+            QueryKind::Question => "a question",
+        }
+    }
+
+    /// The words of the query with this number, given the number of rare words.
+    fn query_text(self, number: u64, rare: u64) -> String {
+        let (rare, medium) = (number * 7_919 % rare.max(1), number % 100);
+        match self {
+            QueryKind::Rare => format!("rarely{rare}"),
+            QueryKind::Medium => format!("sometimes{medium}"),
+            QueryKind::Frequent => "often".to_owned(),
+            QueryKind::RareAndFrequent => format!("rarely{rare} often"),
+            QueryKind::MediumAndFrequent => format!("sometimes{medium} often"),
+            QueryKind::Question => {
+                format!(
+                    "word0 word{} sometimes{medium} word{} word2 often word{} word1?",
+                    number % 40,
+                    40 + number % 900,
+                    900 + number % 7_000
+                )
+            }
+        }
+    }
+
+    /// Whether more chunks match than the ranking limit. A small knowledge base ranks all matches.
+    fn is_capped(self) -> bool {
+        match self {
+            QueryKind::Rare => false,
+            QueryKind::Medium
+            | QueryKind::Frequent
+            | QueryKind::RareAndFrequent
+            | QueryKind::MediumAndFrequent
+            | QueryKind::Question => true,
+        }
+    }
+}
+
+/// The result.
+pub(crate) struct RetrievalLatency {
+    pub(crate) pieces: u64,
+    /// Run times in microseconds by kind of query.
+    pub(crate) looks: Vec<(QueryKind, Histogram<u64>)>,
+    /// The number of query kinds whose evidence reports correctly whether candidates were capped.
+    pub(crate) told: usize,
+}
+
+/// Creates a knowledge base with this number of chunks, and a workload that searches it.
+///
+/// # Errors
+/// When the server or PostgreSQL refuses.
+pub(crate) async fn store_corpus(server: &ChildProcess, furniture: &Fixtures, database: &Client, pieces: u64) -> Result<Workload> {
+    let base = json!({"source_type": "inline", "access_contract": {
+        "contract_id": "bench", "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
+        "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
+    }});
+    let document = json!({"document_id": "first", "text": "unmistakable"});
+    let (workload, asset) = furniture.retrieval_workload(server.address, "bench-million", (base, &document)).await?;
+    // The prefix of indexed words is internal to the index, so it is read from the first chunk.
+    let sql = format!(
+        "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"
+    );
+    let prefix: String = database.query_one(&sql, &[]).await.context("reading the first chunk")?.try_get(0)?;
+    let set = format!(
+        "SET maintenance_work_mem = '1GB'; SET fairway_fill.base = '{asset}'; SET fairway_fill.prefix = '{prefix}';
+         SET fairway_fill.pieces = '{pieces}'"
+    );
+    database.batch_execute(&set).await?;
+    database.batch_execute(include_str!("million.sql")).await.context("storing the chunks")?;
+    database.batch_execute("RESET maintenance_work_mem; DISCARD TEMP").await?;
+    database.batch_execute("VACUUM ANALYZE").await.context("updating statistics")?;
+    Ok(workload)
+}
+
+/// Runs the queries with a single client.
+///
+/// # Errors
+/// When a run does not complete, or returns too few chunks.
+pub(crate) async fn measure(server: &ChildProcess, workload: &Workload, pieces: u64) -> Result<RetrievalLatency> {
+    let mut connection = Connection::open(server.address).await?;
+    let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
+    let mut looks: Vec<(QueryKind, Histogram<u64>)> = Vec::new();
+    for looked in QueryKind::ALL {
+        looks.push((looked, histogram()?));
+    }
+    let mut last: Vec<(QueryKind, String)> = Vec::new();
+    for number in 0..WARM_UP + RUNS {
+        last.clear();
+        for (looked, times) in &mut looks {
+            let words = looked.query_text(number, pieces / 10);
+            let question = post(&path, &json!({"environment": ENVIRONMENT, "inputs": {"text": words}}));
+            let since = Instant::now();
+            let answer = connection.json(question).await?;
+            let took = since.elapsed();
+            let found = answer.pointer("/output/found").and_then(Value::as_array).map_or(0, Vec::len);
+            anyhow::ensure!(found == TOP, "`{words}` returned {found} chunks: {answer}");
+            if number >= WARM_UP {
+                times.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            }
+            let run = answer.get("execution_id").and_then(Value::as_str).context("the run has no id")?;
+            last.push((*looked, run.to_owned()));
+        }
+    }
+    let mut told = 0;
+    for (looked, run) in last {
+        told += usize::from(is_reported_capped(&mut connection, &run).await? == looked.is_capped());
+    }
+    Ok(RetrievalLatency { pieces, looks, told })
+}
+
+/// Whether the evidence of a run reports capped candidates.
+async fn is_reported_capped(connection: &mut Connection, run: &str) -> Result<bool> {
+    let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
+    let artifacts =
+        graph.get("evidence_artifacts").and_then(Value::as_array).context("the evidence has no artifacts")?;
+    let event =
+        artifacts.iter().find(|one| one.get("artifact_kind").and_then(Value::as_str) == Some("retrieval_event"));
+    let event = event.and_then(|one| one.get("artifact_id")).and_then(Value::as_str);
+    let path = format!("/v1/executions/{run}/evidence-artifacts/{}", event.context("the run has no retrieval event")?);
+    let event = connection.json(get(&path)).await?;
+    event
+        .pointer("/content/candidates_capped")
+        .and_then(Value::as_bool)
+        .context("the retrieval event does not report capping")
+}
+
+impl RetrievalLatency {
+    fn all(&self) -> Option<Histogram<u64>> {
+        let mut all = histogram().ok()?;
+        for (_, times) in &self.looks {
+            all.add(times).ok()?;
+        }
+        (!all.is_empty()).then_some(all)
+    }
+
+    fn p95(&self) -> Option<Duration> {
+        self.all().map(|all| Duration::from_micros(all.value_at_quantile(0.95)))
+    }
+
+    /// The results for the report.
+    pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
+        let of = |times: &Histogram<u64>| {
+            let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
+            format!("{:.1}, {:.1} ms", at(0.5), at(0.95))
+        };
+        let looks = self.looks.iter().map(|(looked, times)| (*looked, of(times)));
+        looks
+            .map(|(looked, times)| (format!("search {} chunks for {}: p50, p95", self.pieces, looked.name()), times))
+            .collect()
+    }
+
+    /// The results as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        let looks = self.looks.iter().map(|(looked, times)| {
+            json!({
+                "looked_for": looked.name(), "runs": times.len(), "p50_us": times.value_at_quantile(0.5),
+                "p95_us": times.value_at_quantile(0.95), "p99_us": times.value_at_quantile(0.99), "max_us": times.max(),
+            })
+        });
+        json!({
+            "pieces": self.pieces, "looks": looks.collect::<Vec<_>>(),
+            "p95_us": self.all().map(|all| all.value_at_quantile(0.95)), "evidence_says_it_of_kinds": self.told,
+        })
+    }
+}
+
+/// The targets, measured or not.
+pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
+    let seen = seen.filter(|seen| seen.pieces >= CHUNKS);
+    let p95 = seen.and_then(RetrievalLatency::p95);
+    vec![
+        TargetResult {
+            name: format!("{NAME}: p95 of a run that looks up the best {TOP}"),
+            target: format!("under {} ms", MAX_P95.as_millis()),
+            measured: p95.map_or_else(|| "n/a".to_owned(), |p95| format!("{:.1} ms", p95.as_secs_f64() * 1e3)),
+            verdict: p95.map_or(TargetVerdict::NotMeasured, |p95| TargetVerdict::of(p95 < MAX_P95)),
+        },
+        TargetResult {
+            name: format!("{NAME}: evidence says whether candidates were capped"),
+            target: "always".to_owned(),
+            measured: seen.map_or_else(
+                || "n/a".to_owned(),
+                |seen| format!("for {} of {} kinds of question", seen.told, seen.looks.len()),
+            ),
+            verdict: seen.map_or(TargetVerdict::NotMeasured, |seen| TargetVerdict::of(seen.told == seen.looks.len())),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(pieces: u64, micros: u64, told: usize) -> RetrievalLatency {
+        let looks = QueryKind::ALL.into_iter().map(|looked| {
+            let mut times = histogram().unwrap();
+            times.record_n(micros, 100).unwrap();
+            (looked, times)
+        });
+        RetrievalLatency { pieces, looks: looks.collect(), told }
+    }
+
+    #[test]
+    fn judges_each_target_and_skips_small_corpora() {
+        let verdicts = |seen: &RetrievalLatency| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&seen(CHUNKS, 49_000, 6)), [TargetVerdict::Met; 2]);
+        assert_eq!(verdicts(&seen(CHUNKS, 51_000, 5)), [TargetVerdict::Missed; 2]);
+        assert_eq!(verdicts(&seen(CHUNKS - 1, 1_000, 6)), [TargetVerdict::NotMeasured; 2]);
+        assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+        assert_eq!(seen(CHUNKS, 49_000, 6).table_rows().len(), QueryKind::ALL.len());
+    }
+
+    #[test]
+    fn query_mix_is_fixed() {
+        assert_eq!(QueryKind::RareAndFrequent.query_text(3, 100_000), "rarely23757 often");
+        assert_eq!(QueryKind::MediumAndFrequent.query_text(103, 100_000), "sometimes3 often");
+        assert_eq!(QueryKind::ALL.iter().filter(|looked| !looked.is_capped()).count(), 1);
+    }
+}

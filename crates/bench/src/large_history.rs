@@ -1,0 +1,113 @@
+//! A database with a year of service: a million runs with evidence, 100,000 versions, and the audit log of both. The
+//! data is stored directly, because the API would take weeks.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use tokio_postgres::Client;
+
+use crate::connection::{Connection, get};
+
+/// The default number of runs, as a command-line value.
+pub(crate) const DEFAULT_RUNS: &str = "1000000";
+/// The initial state: an installation after a few days. Its lists have several pages, and its capped counts reach
+/// their caps as in a large database.
+pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 10, name: "young" };
+/// Number of runs whose evidence is read.
+const SAMPLE: i64 = 2_000;
+/// Rows of a page.
+const PAGE_ROWS: u32 = 50;
+/// The number of the deep page.
+const DEEP_PAGE: u32 = 10_000;
+/// Page size for reaching the deep page, the API's maximum.
+const MAX_PAGE_ROWS: u32 = 200;
+/// The tenant that the first start creates.
+const TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const LIST_PATH: &str = "/v1/executions";
+
+/// The amount of data to store.
+#[derive(Clone, Copy)]
+pub(crate) struct HistorySize {
+    pub(crate) runs: u64,
+    pub(crate) days: u32,
+    pub(crate) name: &'static str,
+}
+
+/// The stored data that scenarios read.
+pub(crate) struct StoredRuns {
+    /// Runs of the default tenant from all months.
+    pub(crate) executions: Vec<String>,
+    /// The release with the most runs.
+    pub(crate) release: String,
+    /// The path of a deep page in the list of runs, if a year was stored.
+    pub(crate) deep: Option<String>,
+}
+
+impl HistorySize {
+    /// A year with this number of runs.
+    pub(crate) const fn year(runs: u64) -> HistorySize {
+        HistorySize { runs, days: 364, name: "grown" }
+    }
+
+    /// Stores the data as the owner, and updates statistics and the visibility map as autovacuum would.
+    ///
+    /// # Errors
+    /// When PostgreSQL refuses.
+    pub(crate) async fn store(&self, database: &Client) -> Result<()> {
+        let HistorySize { runs, days, name } = self;
+        let set = format!(
+            "SET fairway_fill.runs = '{runs}'; SET fairway_fill.days = '{days}'; SET fairway_fill.name = '{name}'"
+        );
+        database.batch_execute(&set).await?;
+        database.batch_execute(include_str!("fill.sql")).await.context("filling the database")?;
+        // Drops the temporary objects, so that the script can run again.
+        database.batch_execute("DISCARD TEMP").await.context("dropping temporary objects")?;
+        database.batch_execute("VACUUM ANALYZE").await.context("updating statistics")
+    }
+}
+
+impl StoredRuns {
+    /// Selects the data to read, and follows cursors to the deep page if requested.
+    ///
+    /// # Errors
+    /// When PostgreSQL or the server refuses.
+    pub(crate) async fn select(database: &Client, walk: Option<SocketAddr>) -> Result<StoredRuns> {
+        let sql = format!(
+            "SELECT execution_id::text FROM execution WHERE tenant_id = '{TENANT}' AND status = 'completed'
+             ORDER BY sha256(uuid_send(execution_id)) LIMIT {SAMPLE}"
+        );
+        let executions = database.query(&sql, &[]).await?.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let sql = format!(
+            "SELECT release_id::text FROM execution WHERE tenant_id = '{TENANT}' GROUP BY release_id
+             ORDER BY count(*) DESC LIMIT 1"
+        );
+        let release = database.query_one(&sql, &[]).await.context("no runs were stored")?.try_get(0)?;
+        let deep = match walk {
+            Some(address) => Some(deep_page_path(address).await.context("following cursors to the deep page")?),
+            None => None,
+        };
+        Ok(StoredRuns { executions, release, deep })
+    }
+
+    /// The first page of the list of runs.
+    pub(crate) fn first_page_path() -> String {
+        format!("{LIST_PATH}?limit={PAGE_ROWS}")
+    }
+}
+
+/// The path of the deep page, or of the last full page. A cursor does not depend on the page size.
+async fn deep_page_path(address: SocketAddr) -> Result<String> {
+    let mut connection = Connection::open(address).await?;
+    let (mut rows, mut path) = (0, format!("{LIST_PATH}?limit={MAX_PAGE_ROWS}"));
+    while rows < (DEEP_PAGE - 1) * PAGE_ROWS {
+        let wanted = ((DEEP_PAGE - 1) * PAGE_ROWS - rows).min(MAX_PAGE_ROWS);
+        path = path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={wanted}"));
+        let answer = connection.send(get(&path)).await?;
+        anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
+        let Some(link) = answer.link else { break };
+        let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link has no target")?.0;
+        path = target.replace(&format!("limit={wanted}"), &format!("limit={MAX_PAGE_ROWS}"));
+        rows += wanted;
+    }
+    Ok(path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={PAGE_ROWS}")))
+}

@@ -1,0 +1,417 @@
+//! The scenarios: the requests of their clients, and their baselines.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
+use crate::baseline;
+use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
+use crate::large_history::StoredRuns;
+use crate::load::ClientScript;
+
+/// A scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scenario {
+    /// A route without work, which measures HTTP and all middleware.
+    Hello,
+    /// Reads the active release of a workload.
+    ActiveRelease,
+    /// Adds a version to an asset.
+    VersionCreate,
+    /// Moves a release between draft and review.
+    Transition,
+    /// Activates a release on a lane that another one holds.
+    Activation,
+    /// Lists a page of assets of one kind and state in a workspace, out of 100,000 assets.
+    AssetList { page: PageDepth },
+    /// Reads the evidence of a run, out of many runs.
+    Evidence,
+    /// Reads the context lineage of a run, out of many runs.
+    Lineage,
+    /// Lists a page of runs.
+    RunList { which: RunFilter },
+    /// Reads the first page of the audit log.
+    AuditList,
+    /// Reads the rollback recommendation of a release, based on its last runs.
+    Recommendation,
+    /// Executes a synchronous run with three steps.
+    ExecuteSteps,
+    /// Executes a synchronous run as an MCP tool.
+    CallTool,
+    /// Executes a synchronous run.
+    Execute { keys: KeyMode, workloads: WorkloadSpread },
+}
+
+/// Whether requests carry a fresh idempotency key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeyMode {
+    Off,
+    On,
+}
+
+/// The depth of a page in a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageDepth {
+    /// The first page.
+    First,
+    /// The thousandth page, by cursor.
+    Thousandth,
+}
+
+/// The listed runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RunFilter {
+    /// The newest runs.
+    Newest,
+    /// Runs at a depth of half a million, by cursor, or the deepest that exist.
+    Deep,
+    /// The newest failed runs.
+    Failed,
+}
+
+/// The number of workloads that requests are spread over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WorkloadSpread {
+    One,
+    All,
+}
+
+/// A baseline operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BaselineOperation {
+    /// A point read.
+    Read,
+    /// A transaction with two inserts.
+    Commit,
+    /// The same two inserts in one statement.
+    CommitInOneStatement,
+}
+
+impl Scenario {
+    /// All scenarios, in the order of the table.
+    pub(crate) const ALL: [Scenario; 20] = [
+        Scenario::Hello,
+        Scenario::ActiveRelease,
+        Scenario::VersionCreate,
+        Scenario::Transition,
+        Scenario::Activation,
+        Scenario::AssetList { page: PageDepth::First },
+        Scenario::AssetList { page: PageDepth::Thousandth },
+        Scenario::Evidence,
+        Scenario::Lineage,
+        Scenario::RunList { which: RunFilter::Newest },
+        Scenario::RunList { which: RunFilter::Deep },
+        Scenario::RunList { which: RunFilter::Failed },
+        Scenario::AuditList,
+        Scenario::Recommendation,
+        Scenario::ExecuteSteps,
+        Scenario::CallTool,
+        Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One },
+        Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One },
+        Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::All },
+        Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::All },
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Scenario::Hello => "hello",
+            Scenario::ActiveRelease => "active-release read",
+            Scenario::VersionCreate => "version create",
+            Scenario::Transition => "transition",
+            Scenario::Activation => "activation",
+            Scenario::AssetList { page: PageDepth::First } => "list of assets, page 1",
+            Scenario::AssetList { page: PageDepth::Thousandth } => "list of assets, page 1 000",
+            Scenario::Evidence => "evidence graph, flat",
+            Scenario::Lineage => "context lineage",
+            Scenario::RunList { which: RunFilter::Newest } => "list of runs, page 1",
+            Scenario::RunList { which: RunFilter::Deep } => "list of runs, page 10 000",
+            Scenario::RunList { which: RunFilter::Failed } => "list of failed runs, page 1",
+            Scenario::AuditList => "audit log, page 1",
+            Scenario::Recommendation => "rollback recommendation",
+            Scenario::ExecuteSteps => "execute, 3 steps",
+            Scenario::CallTool => "MCP tool call, 1 workload",
+            Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One } => "execute, 1 workload",
+            Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One } => "execute with key, 1 workload",
+            Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::All } => "execute, 100 workloads",
+            Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::All } => "execute with key, 100 workloads",
+        }
+    }
+
+    /// The baseline of the scenario's target.
+    pub(crate) fn baseline(self) -> BaselineOperation {
+        match self {
+            Scenario::Hello
+            | Scenario::ActiveRelease
+            | Scenario::AssetList { .. }
+            | Scenario::Evidence
+            | Scenario::Lineage
+            | Scenario::RunList { .. }
+            | Scenario::AuditList
+            | Scenario::Recommendation => BaselineOperation::Read,
+            Scenario::VersionCreate
+            | Scenario::Transition
+            | Scenario::Activation
+            | Scenario::ExecuteSteps
+            | Scenario::CallTool
+            | Scenario::Execute { .. } => BaselineOperation::Commit,
+        }
+    }
+
+    /// Whether it needs the catalogue, which takes a while to create.
+    pub(crate) fn needs_catalogue(self) -> bool {
+        matches!(self, Scenario::AssetList { .. })
+    }
+
+    /// Whether it reads stored runs.
+    pub(crate) fn needs_runs(self) -> bool {
+        matches!(self, Scenario::Evidence | Scenario::Lineage | Scenario::RunList { .. } | Scenario::AuditList | Scenario::Recommendation)
+    }
+
+    /// Whether its data exists. The deep page exists only after a year of runs was stored.
+    pub(crate) fn is_available(self, furniture: &Fixtures) -> bool {
+        let deep = || furniture.grown.as_ref().is_some_and(|grown| grown.deep.is_some());
+        self != Scenario::RunList { which: RunFilter::Deep } || deep()
+    }
+
+    /// A script for each client. Clients contend on nothing except the workload.
+    ///
+    /// # Errors
+    /// When there are more clients than fixtures.
+    pub(crate) fn scripts(self, furniture: &Fixtures, clients: usize) -> Result<Vec<ClientScript>> {
+        (0..clients).map(|client| self.script(furniture, client, clients)).collect()
+    }
+
+    fn script(self, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
+        let counter = Rc::clone(&furniture.counter);
+        let number = move || counter.replace(counter.get().wrapping_add(1));
+        match self {
+            Scenario::Hello => Ok(ClientScript { next: Box::new(|| get("/healthz")), expects: "\"status\":\"ok\"" }),
+            Scenario::ActiveRelease => {
+                let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
+                let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
+                let mut paths = Cycle::starting_at(paths, client)?;
+                Ok(ClientScript { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" })
+            }
+            Scenario::VersionCreate => {
+                let own = furniture.assets.iter().skip(client).step_by(clients);
+                let mut paths = Cycle::starting_at(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
+                let next = move || post(paths.next(), &json!({"content": prompt(number())}));
+                Ok(ClientScript { next: Box::new(next), expects: "\"checksum\":\"blake3:" })
+            }
+            Scenario::Transition => {
+                let own = furniture.drafts.iter().skip(client).step_by(clients);
+                let mut drafts = Cycle::starting_at(own.cloned().collect(), 0)?;
+                let next = move || {
+                    let draft = drafts.next();
+                    post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
+                };
+                Ok(ClientScript { next: Box::new(next), expects: "\"previous_state\":" })
+            }
+            Scenario::Activation => {
+                let own = furniture.rivals.iter().skip(client).step_by(clients);
+                let mut rivals = Cycle::starting_at(own.cloned().collect(), 0)?;
+                let next = move || {
+                    let path = format!("/v1/releases/{}/transition", rivals.next().next_release());
+                    post(&path, &json!({"to_state": "active", "lane": CONTESTED_LANE}))
+                };
+                Ok(ClientScript { next: Box::new(next), expects: "\"lane\":\"guided\"" })
+            }
+            Scenario::AssetList { page } => {
+                let catalogue = furniture.catalogue.as_ref().context("no catalogue was created")?;
+                let path = match page {
+                    PageDepth::First => catalogue.first.clone(),
+                    PageDepth::Thousandth => catalogue.thousandth.clone(),
+                };
+                Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
+            }
+            Scenario::Evidence | Scenario::Lineage => {
+                let (route, expects) = if self == Scenario::Evidence {
+                    ("evidence-graph".to_owned(), "\"policy_decision\":")
+                } else {
+                    (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
+                };
+                let path = |id: &String| format!("/v1/executions/{id}/{route}");
+                let grown = stored_runs(furniture)?;
+                // Each client starts at a different run; the order is independent of age.
+                let start = client * grown.executions.len() / clients.max(1);
+                let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
+                Ok(ClientScript { next: Box::new(move || get(paths.next())), expects })
+            }
+            Scenario::RunList { which } => {
+                let (path, expects) = match which {
+                    RunFilter::Newest => (StoredRuns::first_page_path(), "\"execution_id\":"),
+                    RunFilter::Deep => (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
+                    RunFilter::Failed => (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\""),
+                };
+                Ok(ClientScript { next: Box::new(move || get(&path)), expects })
+            }
+            Scenario::AuditList => {
+                Ok(ClientScript { next: Box::new(|| get("/v1/audit/events?limit=50")), expects: "\"leaf_hash\":" })
+            }
+            Scenario::Recommendation => {
+                let path = format!("/v1/releases/{}/rollback-recommendation", stored_runs(furniture)?.release);
+                Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"recommended\":" })
+            }
+            Scenario::ExecuteSteps => {
+                let path = format!("/v1/workloads/by-slug/{}/execute", furniture.steps.slug);
+                let next = move || post(&path, &ticket_request(number()));
+                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+            }
+            Scenario::CallTool => {
+                let slug = &furniture.workloads.first().context("no workload was created")?.slug;
+                let tool = format!("run_{}", slug.replace('-', "_"));
+                let next = move || {
+                    let call = json!({"name": tool, "arguments": {"text": ticket_text(number())}});
+                    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
+                    let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
+                    let request = with_header(request, "accept", "application/json, text/event-stream");
+                    with_header(request, "mcp-protocol-version", "2025-11-25")
+                };
+                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+            }
+            Scenario::Execute { keys, workloads } => {
+                let taken = match workloads {
+                    WorkloadSpread::One => 1,
+                    WorkloadSpread::All => furniture.workloads.len(),
+                };
+                let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
+                let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
+                let mut paths = Cycle::starting_at(paths, client)?;
+                let next = move || {
+                    let number = number();
+                    let request = post(paths.next(), &ticket_request(number));
+                    match keys {
+                        KeyMode::Off => request,
+                        KeyMode::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
+                    }
+                };
+                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+            }
+        }
+    }
+}
+
+fn stored_runs(furniture: &Fixtures) -> Result<&StoredRuns> {
+    furniture.grown.as_ref().context("no runs were stored")
+}
+
+/// The inputs of every workload in the benchmark.
+pub(crate) fn ticket_request(number: u64) -> Value {
+    json!({"environment": ENVIRONMENT, "inputs": {"text": ticket_text(number)}})
+}
+
+fn ticket_text(number: u64) -> String {
+    format!("Ticket {number}: I was charged twice for one invoice and want a refund.")
+}
+
+impl BaselineOperation {
+    pub(crate) const ALL: [BaselineOperation; 3] = [BaselineOperation::Read, BaselineOperation::Commit, BaselineOperation::CommitInOneStatement];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BaselineOperation::Read => "baseline: point read",
+            BaselineOperation::Commit => "baseline: commit of two inserts",
+            BaselineOperation::CommitInOneStatement => "baseline: two inserts in one statement",
+        }
+    }
+
+    pub(crate) fn scripts(self, clients: usize) -> Result<Vec<ClientScript>> {
+        (0..clients).map(|client| self.script(client)).collect()
+    }
+
+    fn script(self, client: usize) -> Result<ClientScript> {
+        let (next, expects): (Box<dyn FnMut() -> BenchRequest>, _) = match self {
+            BaselineOperation::Read => {
+                let mut paths = Cycle::starting_at((0..baseline::ROWS).map(baseline::read_path).collect(), client)?;
+                (Box::new(move || get(paths.next())), "\"state\":\"active\"")
+            }
+            BaselineOperation::Commit => (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":"),
+            BaselineOperation::CommitInOneStatement => (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":"),
+        };
+        Ok(ClientScript { next, expects })
+    }
+}
+
+/// An endless cycle of items.
+struct Cycle<T> {
+    now: T,
+    others: VecDeque<T>,
+}
+
+impl<T> Cycle<T> {
+    /// Starts after the item at `start`.
+    ///
+    /// # Errors
+    /// When there are no items.
+    fn starting_at(things: Vec<T>, start: usize) -> Result<Cycle<T>> {
+        let mut others: VecDeque<T> = things.into();
+        others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
+        let now = others.pop_front().context("there are more clients than fixtures")?;
+        Ok(Cycle { now, others })
+    }
+
+    fn next(&mut self) -> &T {
+        if let Some(next) = self.others.pop_front() {
+            self.others.push_back(std::mem::replace(&mut self.now, next));
+        }
+        &self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycle_repeats_items_in_order() {
+        let mut turns = Cycle::starting_at(vec![1, 2, 3], 4).unwrap();
+        let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
+        assert_eq!(taken, [3, 1, 2, 3, 1]);
+        let mut one = Cycle::starting_at(vec![7], 9).unwrap();
+        assert_eq!([*one.next(), *one.next()], [7, 7]);
+        assert!(Cycle::<u8>::starting_at(Vec::new(), 3).is_err());
+    }
+
+    #[test]
+    fn scenario_names_are_unique() {
+        let mut names: Vec<&str> = Scenario::ALL.iter().map(|row| row.name()).collect();
+        names.extend(BaselineOperation::ALL.iter().map(|floor| floor.name()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn keyed_requests_never_repeat_a_key() {
+        let furniture = crate::fixtures::Fixtures {
+            workloads: [crate::fixtures::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
+            steps: crate::fixtures::Workload { slug: "s".to_owned(), id: "j".to_owned() },
+            grown: None,
+            assets: [].into(),
+            drafts: [].into(),
+            rivals: [].into(),
+            catalogue: None,
+            home: crate::fixtures::ResourceIds::default(),
+            next_door: String::new(),
+            abroad: crate::fixtures::ResourceIds::default(),
+            parts: crate::fixtures::Bindings::default(),
+            counter: Rc::default(),
+        };
+        let row = Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One };
+        let mut keys: Vec<String> = row
+            .scripts(&furniture, 2)
+            .unwrap()
+            .iter_mut()
+            .flat_map(|script| [(script.next)(), (script.next)()])
+            .map(|request| request.headers()["idempotency-key"].to_str().unwrap().to_owned())
+            .collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 4);
+    }
+}

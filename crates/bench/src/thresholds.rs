@@ -1,0 +1,363 @@
+//! Performance targets and their evaluation.
+
+use std::time::Duration;
+
+use crate::accounting::StatementCounts;
+use crate::openai_provider;
+use crate::code_mode;
+use crate::timing_oracle;
+use crate::large_corpus;
+use crate::overload;
+use crate::queued;
+use crate::scenario::{PageDepth, BaselineOperation, KeyMode, Scenario, WorkloadSpread};
+use crate::run::{Findings, ScenarioMeasurement, Measurement};
+
+/// The number of clients for which the targets hold.
+pub(crate) const CLIENTS: usize = 32;
+/// Maximum p99 of a governed run, in microseconds.
+const MAX_RUN_P99_MICROS: u64 = 25_000;
+/// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
+const MAX_ROUND_TRIPS: f64 = 2.05;
+/// Maximum bytes of write-ahead log of a run.
+const MAX_LOG_BYTES: f64 = 12.0 * 1_024.0;
+/// Maximum ratio between the times of a deep page and the first page, in either direction.
+const MAX_DEPTH_RATIO: f64 = 1.3;
+/// Maximum slowdown of a scenario by a year of runs.
+const MAX_GROWTH_RATIO: f64 = 1.3;
+/// Maximum time of a run as an MCP tool, relative to the plain run.
+const MAX_TOOL_RATIO: f64 = 1.3;
+/// Maximum processor time of an empty request, in microseconds.
+const MAX_STACK_MICROS: f64 = 60.0;
+/// Maximum cold start time.
+const MAX_COLD_START: Duration = Duration::from_millis(300);
+/// Maximum memory of an idle server.
+const MAX_IDLE_MEMORY: u64 = 60 * 1_024 * 1_024;
+
+/// A target with its measurement and verdict.
+pub(crate) struct TargetResult {
+    pub(crate) name: String,
+    pub(crate) target: String,
+    pub(crate) measured: String,
+    pub(crate) verdict: TargetVerdict,
+}
+
+/// Whether a target was met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TargetVerdict {
+    Met,
+    Missed,
+    /// Not selected, or not supported by this PostgreSQL build.
+    NotMeasured,
+}
+
+impl TargetVerdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TargetVerdict::Met => "met",
+            TargetVerdict::Missed => "**missed**",
+            TargetVerdict::NotMeasured => "not measured",
+        }
+    }
+
+    pub(crate) fn of(is_met: bool) -> TargetVerdict {
+        if is_met { TargetVerdict::Met } else { TargetVerdict::Missed }
+    }
+}
+
+/// Evaluates all targets, in the order of the scenarios.
+pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
+    let mut judged = Vec::new();
+    for row in Scenario::ALL {
+        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS);
+        let account =
+            findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
+        // Lists have targets of their own; a page of fifty rows is not comparable to a point read.
+        if let Some(least) = min_share(row) {
+            judged.push(share_result(row, least, measured));
+        }
+        judged.extend(growth_result(row, findings));
+        match row {
+            Scenario::Execute { .. } => judged.extend(run_results(row, measured, account)),
+            Scenario::Hello => judged.push(stack_result(measured)),
+            Scenario::CallTool => judged.push(tool_result(findings)),
+            Scenario::ActiveRelease => judged.push(permission_result(findings)),
+            Scenario::AssetList { page: PageDepth::Thousandth } => judged.push(depth_result(findings)),
+            Scenario::VersionCreate
+            | Scenario::Transition
+            | Scenario::Activation
+            | Scenario::AssetList { page: PageDepth::First }
+            | Scenario::Evidence
+            | Scenario::Lineage
+            | Scenario::RunList { .. }
+            | Scenario::AuditList
+            | Scenario::Recommendation
+            | Scenario::ExecuteSteps => {}
+        }
+    }
+    judged.extend(timing_oracle::judge(&findings.timing_oracle));
+    judged.extend(overload::judge(findings.overload.as_ref()));
+    judged.extend(queued::judge(findings.queued.as_ref()));
+    judged.push(code_mode::judge(findings.code_mode.as_ref()));
+    judged.extend(openai_provider::judge(findings.provider.as_ref()));
+    judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
+    let median = findings.cold_start.read().median;
+    judged.push(TargetResult {
+        name: "cold start to the first 200 of a read".to_owned(),
+        target: format!("under {} ms", MAX_COLD_START.as_millis()),
+        measured: format!("{} ms", median.as_millis()),
+        verdict: TargetVerdict::of(median < MAX_COLD_START),
+    });
+    judged.push(TargetResult {
+        name: "idle memory".to_owned(),
+        target: "under 60 MiB".to_owned(),
+        measured: format!("{:.1} MiB", mebibytes(findings.idle.memory)),
+        verdict: TargetVerdict::of(findings.idle.memory < MAX_IDLE_MEMORY),
+    });
+    judged
+}
+
+/// The minimum share of the baseline, if there is a target.
+fn min_share(row: Scenario) -> Option<f64> {
+    match row {
+        Scenario::ActiveRelease => Some(0.8),
+        Scenario::VersionCreate | Scenario::Transition | Scenario::Activation => Some(0.4),
+        Scenario::Execute { .. } | Scenario::ExecuteSteps => Some(0.35),
+        Scenario::Evidence => Some(0.25),
+        Scenario::Hello
+        | Scenario::CallTool
+        | Scenario::AssetList { .. }
+        | Scenario::Lineage
+        | Scenario::RunList { .. }
+        | Scenario::AuditList
+        | Scenario::Recommendation => None,
+    }
+}
+
+/// The request overhead outside the handler. The measurement includes HTTP parsing and writing.
+fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
+    let took = measured.map(|one| one.fairway.processor_millis().0 * 1e3);
+    TargetResult {
+        name: "hello: processor time of the server per request, HTTP included".to_owned(),
+        target: format!("under {MAX_STACK_MICROS:.0} µs"),
+        measured: took.map_or_else(not_available, |took| format!("{took:.0} µs")),
+        verdict: took.map_or(TargetVerdict::NotMeasured, |took| TargetVerdict::of(took < MAX_STACK_MICROS)),
+    }
+}
+
+/// A scenario with a year of runs relative to the same scenario on a small database.
+fn growth_result(row: Scenario, findings: &Findings) -> Option<TargetResult> {
+    let beside = findings.interleaved.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
+    let ratio = beside.median_slowdown();
+    Some(TargetResult {
+        name: format!("{}: time with a year of runs against a small database", row.name()),
+        target: format!("at most {MAX_GROWTH_RATIO} times"),
+        measured: ratio.map_or_else(not_available, |ratio| format!("{ratio:.2}")),
+        verdict: ratio.map_or(TargetVerdict::NotMeasured, |ratio| TargetVerdict::of(ratio <= MAX_GROWTH_RATIO)),
+    })
+}
+
+fn share_result(row: Scenario, least: f64, measured: Option<&ScenarioMeasurement>) -> TargetResult {
+    let share = measured.and_then(|measured| measured.share_of(row.baseline()));
+    TargetResult {
+        name: format!("{}: share of the {}", row.name(), row.baseline().name()),
+        target: format!("at least {least}"),
+        measured: share.map_or_else(not_available, |share| format!("{share:.2}")),
+        verdict: share.map_or(TargetVerdict::NotMeasured, |share| TargetVerdict::of(share >= least)),
+    }
+}
+
+fn run_results(row: Scenario, measured: Option<&ScenarioMeasurement>, account: Option<&StatementCounts>) -> Vec<TargetResult> {
+    let at_most = |what: &str, most: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
+        name: format!("{}: {what}", row.name()),
+        target: bar.to_owned(),
+        measured: value.map_or_else(not_available, |value| format!("{:.2}{unit}", value / scale)),
+        verdict: value.map_or(TargetVerdict::NotMeasured, |value| TargetVerdict::of(value <= most)),
+    };
+    let p99 = measured.map(|measured| measured.fairway.quantile(0.99));
+    vec![
+        at_most("round trips a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(StatementCounts::round_trips_per_request)),
+        at_most("commits a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(StatementCounts::commits_per_request)),
+        at_most(
+            "write-ahead log a run",
+            MAX_LOG_BYTES,
+            "at most 12 KiB",
+            " KiB",
+            1_024.0,
+            measured.map(|measured| measured.fairway.log_bytes_per_request()),
+        ),
+        TargetResult {
+            name: format!("{}: governance p99", row.name()),
+            target: "under 25 ms".to_owned(),
+            measured: p99
+                .map_or_else(not_available, |p99| format!("{:.1} ms", Duration::from_micros(p99).as_secs_f64() * 1e3)),
+            verdict: p99.map_or(TargetVerdict::NotMeasured, |p99| TargetVerdict::of(p99 < MAX_RUN_P99_MICROS)),
+        },
+    ]
+}
+
+/// A run as a tool relative to the plain run. Both are normalized by the baselines around them, because they run one
+/// after the other on a shared machine.
+fn tool_result(findings: &Findings) -> TargetResult {
+    let share = |row: Scenario| {
+        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
+        measured.share_of(row.baseline())
+    };
+    let plain = share(Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One });
+    let times = plain.zip(share(Scenario::CallTool)).map(|(plain, called)| plain / called.max(f64::EPSILON));
+    TargetResult {
+        name: format!("{}: time against the plain run", Scenario::CallTool.name()),
+        target: format!("at most {MAX_TOOL_RATIO} times"),
+        measured: times.map_or_else(not_available, |times| format!("{times:.2}")),
+        verdict: times.map_or(TargetVerdict::NotMeasured, |times| TargetVerdict::of(times <= MAX_TOOL_RATIO)),
+    }
+}
+
+/// A deep page relative to the first page, with a single client to avoid queueing effects.
+fn depth_result(findings: &Findings) -> TargetResult {
+    let median = |page: PageDepth| {
+        let of_page = findings.measured.iter().filter(|one| one.scenario == Scenario::AssetList { page });
+        of_page.min_by_key(|one| one.clients).map(|one| one.fairway.quantile(0.5))
+    };
+    let ratio = median(PageDepth::First).zip(median(PageDepth::Thousandth)).map(|(first, deep)| {
+        let (first, deep) = (Duration::from_micros(first.max(1)), Duration::from_micros(deep.max(1)));
+        (first.max(deep).as_secs_f64() / first.min(deep).as_secs_f64(), first, deep)
+    });
+    TargetResult {
+        name: "list of assets: page 1 000 by cursor against page 1, out of 100 000".to_owned(),
+        target: format!("within {MAX_DEPTH_RATIO}"),
+        measured: ratio.map_or_else(not_available, |(ratio, first, deep)| {
+            format!("{ratio:.2} ({:.2} ms and {:.2} ms)", first.as_secs_f64() * 1e3, deep.as_secs_f64() * 1e3)
+        }),
+        verdict: ratio.map_or(TargetVerdict::NotMeasured, |(ratio, ..)| TargetVerdict::of(ratio <= MAX_DEPTH_RATIO)),
+    }
+}
+
+fn permission_result(findings: &Findings) -> TargetResult {
+    TargetResult {
+        name: "active-release read: changed permissions apply to the next request".to_owned(),
+        target: "always".to_owned(),
+        measured: findings.revocation.map_or_else(not_available, |seen| {
+            format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)
+        }),
+        verdict: findings.revocation.map_or(TargetVerdict::NotMeasured, |seen| TargetVerdict::of(seen.late == 0)),
+    }
+}
+
+fn not_available() -> String {
+    "n/a".to_owned()
+}
+
+/// Converts bytes to mebibytes.
+#[expect(clippy::cast_precision_loss, reason = "memory of a process lies far below 2^53 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / (1_024.0 * 1_024.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
+impl Measurement {
+    /// Requests per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.tally.requests as f64 / self.tally.elapsed.as_secs_f64().max(f64::EPSILON)
+    }
+
+    /// A latency quantile in microseconds.
+    pub(crate) fn quantile(&self, quantile: f64) -> u64 {
+        self.tally.latency.value_at_quantile(quantile)
+    }
+
+    /// Processor time for each request in milliseconds: of the server, and of PostgreSQL.
+    pub(crate) fn processor_millis(&self) -> (f64, f64) {
+        let of = |time: Duration| time.as_secs_f64() * 1e3 / self.tally.requests.max(1) as f64;
+        (of(self.cost.program), of(self.cost.postgres))
+    }
+
+    /// Bytes of write-ahead log for each request, including full-page images.
+    pub(crate) fn log_bytes_per_request(&self) -> f64 {
+        self.per_request(self.cost.log_bytes)
+    }
+
+    pub(crate) fn per_request(&self, count: u64) -> f64 {
+        count as f64 / self.tally.requests.max(1) as f64
+    }
+
+    /// The number of processors that other programs kept busy.
+    pub(crate) fn other_processors(&self) -> f64 {
+        self.cost.other_programs().as_secs_f64() / self.cost.elapsed.as_secs_f64().max(f64::EPSILON)
+    }
+}
+
+impl ScenarioMeasurement {
+    /// The mean baseline rate before and after.
+    pub(crate) fn baseline_rate(&self, floor: BaselineOperation) -> Option<f64> {
+        mean(self.baseline_measurements(floor).map(Measurement::rate))
+    }
+
+    /// The baseline's processor time for each request, of both processes, in milliseconds.
+    fn baseline_processor_millis(&self, floor: BaselineOperation) -> Option<f64> {
+        mean(self.baseline_measurements(floor).map(|stretch| sum(stretch.processor_millis())))
+    }
+
+    /// The request rate as a share of the baseline's.
+    pub(crate) fn share_of(&self, floor: BaselineOperation) -> Option<f64> {
+        self.baseline_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
+    }
+
+    /// The baseline's processor time as a share of the server's: the throughput share on an otherwise idle machine.
+    pub(crate) fn share_by_processor(&self, floor: BaselineOperation) -> Option<f64> {
+        let own = sum(self.fairway.processor_millis());
+        self.baseline_processor_millis(floor).filter(|_| own > 0.0).map(|floor| floor / own)
+    }
+
+    pub(crate) fn baseline_measurements(&self, floor: BaselineOperation) -> impl Iterator<Item = &Measurement> {
+        self.baselines.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
+    }
+}
+
+fn sum((one, other): (f64, f64)) -> f64 {
+    one + other
+}
+
+/// The arithmetic mean; `None` without values.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
+    (count > 0.0).then(|| sum / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::tally;
+    use crate::meter::Cost;
+
+    fn stretch(requests: u64) -> Measurement {
+        let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };
+        Measurement { tally: tally(requests), cost }
+    }
+
+    #[test]
+    fn share_uses_the_mean_of_both_baselines() {
+        let measured = ScenarioMeasurement {
+            scenario: Scenario::Transition,
+            clients: CLIENTS,
+            fairway: stretch(500),
+            baselines: vec![
+                (BaselineOperation::Commit, stretch(800)),
+                (BaselineOperation::CommitInOneStatement, stretch(9)),
+                (BaselineOperation::Commit, stretch(1_200)),
+            ],
+        };
+        assert!((measured.share_of(BaselineOperation::Commit).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(measured.share_of(BaselineOperation::Read), None);
+        assert!((measured.fairway.log_bytes_per_request() - 2_048.0).abs() < 1e-9);
+        assert_eq!(share_result(Scenario::Transition, 0.4, Some(&measured)).verdict, TargetVerdict::Met);
+        assert_eq!(share_result(Scenario::ActiveRelease, 0.8, Some(&measured)).verdict, TargetVerdict::NotMeasured);
+    }
+
+    #[test]
+    fn run_has_four_targets_besides_its_share() {
+        let row = *Scenario::ALL.last().unwrap();
+        let judged = run_results(row, None, None);
+        assert_eq!(judged.len(), 4);
+        assert!(judged.iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+    }
+}

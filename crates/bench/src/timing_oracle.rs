@@ -1,0 +1,228 @@
+//! Timing oracle: whether the response time of a refusal reveals that a resource exists.
+//!
+//! A read with the identifier of a hidden resource and a read with an unused identifier have the same response. The
+//! benchmark times both in pairs, so that other load affects both alike.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use uuid::Uuid;
+
+use crate::thresholds::{TargetResult, TargetVerdict};
+use crate::connection::{Connection, get, with_header};
+use crate::fixtures::{Fixtures, NEIGHBOUR, OUTSIDER, ResourceIds, WORKSPACE};
+
+/// The name for `--only`.
+pub(crate) const NAME: &str = "existence";
+/// The number of timed pairs.
+const PAIRS: usize = 2_000;
+/// Warm-up pairs, for caches and query plans.
+const WARM_UP: usize = 200;
+/// Maximum difference of the medians, as a share of the lower one.
+const MAX_DIFFERENCE: f64 = 0.1;
+
+/// A kind of resource that is read by identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResourceKind {
+    Workload,
+    Asset,
+    Release,
+    Execution,
+}
+
+/// Why the resource is hidden from the reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HiddenBy {
+    /// It belongs to another tenant; the reader administers its own tenant.
+    Abroad,
+    /// It belongs to another workspace of the same tenant; the reader administers a different workspace.
+    NextDoor,
+}
+
+/// The median times of one kind of read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimingComparison {
+    pub(crate) noun: ResourceKind,
+    pub(crate) hidden: HiddenBy,
+    /// The median for the identifier of a hidden resource.
+    pub(crate) foreign: Duration,
+    /// The median for an unused identifier.
+    pub(crate) random: Duration,
+}
+
+impl ResourceKind {
+    pub(crate) const ALL: [ResourceKind; 4] = [ResourceKind::Workload, ResourceKind::Asset, ResourceKind::Release, ResourceKind::Execution];
+
+    fn name(self) -> &'static str {
+        match self {
+            ResourceKind::Workload => "workload",
+            ResourceKind::Asset => "asset",
+            ResourceKind::Release => "release",
+            ResourceKind::Execution => "execution",
+        }
+    }
+
+    /// The path of the read, for a reader in this workspace.
+    fn path(self, id: &str, workspace: &str) -> String {
+        match self {
+            ResourceKind::Workload => format!("/v1/workloads/{id}"),
+            ResourceKind::Asset => format!("/v1/assets/{id}?workspace_id={workspace}"),
+            ResourceKind::Release => format!("/v1/releases/{id}"),
+            ResourceKind::Execution => format!("/v1/executions/{id}"),
+        }
+    }
+
+    fn id_in(self, things: &ResourceIds) -> &str {
+        match self {
+            ResourceKind::Workload => &things.workload,
+            ResourceKind::Asset => &things.asset,
+            ResourceKind::Release => &things.release,
+            ResourceKind::Execution => &things.execution,
+        }
+    }
+}
+
+impl HiddenBy {
+    pub(crate) const ALL: [HiddenBy; 2] = [HiddenBy::Abroad, HiddenBy::NextDoor];
+
+    fn reader(self) -> &'static str {
+        match self {
+            HiddenBy::Abroad => OUTSIDER,
+            HiddenBy::NextDoor => NEIGHBOUR,
+        }
+    }
+
+    fn resources(self, furniture: &Fixtures) -> &ResourceIds {
+        match self {
+            HiddenBy::Abroad => &furniture.abroad,
+            HiddenBy::NextDoor => &furniture.home,
+        }
+    }
+
+    /// The reader's workspace.
+    fn workspace(self, furniture: &Fixtures) -> &str {
+        match self {
+            HiddenBy::Abroad => WORKSPACE,
+            HiddenBy::NextDoor => &furniture.next_door,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            HiddenBy::Abroad => "of another tenant",
+            HiddenBy::NextDoor => "of another workspace",
+        }
+    }
+}
+
+impl TimingComparison {
+    /// The relative difference of the medians, as a share of the lower one.
+    pub(crate) fn difference(&self) -> f64 {
+        let (one, other) = (self.foreign.as_secs_f64(), self.random.as_secs_f64());
+        (one - other).abs() / one.min(other).max(f64::EPSILON)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        comparison_name(self.noun, self.hidden)
+    }
+}
+
+fn comparison_name(noun: ResourceKind, hidden: HiddenBy) -> String {
+    format!("{NAME}: {} {}", noun.name(), hidden.label())
+}
+
+/// Compares all kinds of read, with one client on one connection.
+///
+/// # Errors
+/// When a read does not respond with 404.
+pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result<Vec<TimingComparison>> {
+    let mut connection = Connection::open(address).await?;
+    let mut compared = Vec::new();
+    for hidden in HiddenBy::ALL {
+        for noun in ResourceKind::ALL {
+            compared.push(compare(&mut connection, noun, hidden, furniture).await?);
+        }
+    }
+    Ok(compared)
+}
+
+async fn compare(connection: &mut Connection, noun: ResourceKind, hidden: HiddenBy, furniture: &Fixtures) -> Result<TimingComparison> {
+    let workspace = hidden.workspace(furniture);
+    let theirs = noun.path(noun.id_in(hidden.resources(furniture)), workspace);
+    let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
+    for pair in 0..WARM_UP.saturating_add(PAIRS) {
+        // A fresh identifier selects the same month's partition as the hidden one.
+        let nobodys = noun.path(&Uuid::now_v7().to_string(), workspace);
+        // The order alternates, because the second read of a pair finds warm caches.
+        let mut turns = [(&theirs, &mut foreign), (&nobodys, &mut random)];
+        if pair % 2 == 1 {
+            turns.reverse();
+        }
+        for (path, times) in turns {
+            let took = time_refusal(connection, path, hidden.reader()).await?;
+            if pair >= WARM_UP {
+                times.push(took);
+            }
+        }
+    }
+    Ok(TimingComparison { noun, hidden, foreign: median(foreign), random: median(random) })
+}
+
+/// The time of a refused read.
+async fn time_refusal(connection: &mut Connection, path: &str, reader: &str) -> Result<Duration> {
+    let request = with_header(get(path), "x-actor-ref", reader);
+    let since = Instant::now();
+    let answer = connection.send(request).await?;
+    let took = since.elapsed();
+    if answer.status != 404 {
+        bail!("{path} as {reader} responded with {answer}");
+    }
+    Ok(took)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// The targets for all kinds of read, measured or not.
+pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
+    let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|noun| (noun, hidden)));
+    kinds
+        .map(|(noun, hidden)| {
+            let found = compared.iter().find(|one| one.noun == noun && one.hidden == hidden);
+            TargetResult {
+                name: format!("{}, medians against an unused identifier", comparison_name(noun, hidden)),
+                target: "under 10 % apart".to_owned(),
+                measured: found.map_or_else(|| "n/a".to_owned(), |one| format!("{:.1} %", one.difference() * 100.0)),
+                verdict: found.map_or(TargetVerdict::NotMeasured, |one| TargetVerdict::of(one.difference() < MAX_DIFFERENCE)),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn compared(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
+        let of = Duration::from_micros;
+        TimingComparison { noun, hidden: HiddenBy::Abroad, foreign: of(foreign), random: of(random) }
+    }
+
+    #[test]
+    fn judges_differences_in_both_directions() {
+        let median_of = |times: &[u64]| median(times.iter().copied().map(Duration::from_micros).collect());
+        assert_eq!(median_of(&[900, 100, 300]), Duration::from_micros(300));
+        let judged = judge(&[
+            compared(ResourceKind::Workload, 500, 520),
+            compared(ResourceKind::Asset, 560, 500),
+            compared(ResourceKind::Release, 500, 560),
+        ]);
+        let verdicts: Vec<TargetVerdict> = judged.iter().map(|one| one.verdict).collect();
+        assert_eq!(verdicts[..4], [TargetVerdict::Met, TargetVerdict::Missed, TargetVerdict::Missed, TargetVerdict::NotMeasured]);
+        assert_eq!((judged.len(), judged[1].measured.as_str()), (8, "12.0 %"));
+        assert!(judged[4..].iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+    }
+}

@@ -1,0 +1,246 @@
+//! Positions of all values in a YAML document, and the checks that make it safe to expand.
+//!
+//! The check reads only the parser's events, before the YAML library builds values. It refuses recursive and
+//! exponentially expanding aliases, with their position, before anything expands.
+
+use super::{MAX_FILE_BYTES, strict::Fault};
+use fairway_domain::asset::content::MAX_VALUES;
+use saphyr_parser::{Event, Parser, Span, StrInput};
+use std::collections::{HashMap, HashSet};
+
+/// Maximum nesting depth, as for JSON request bodies.
+const MAX_DEPTH: usize = 64;
+/// Maximum number of flow-collection indicators, because the parser looks ahead inside flow collections.
+const MAX_INDICATORS: usize = 200_000;
+
+/// The parent id of the outermost value.
+const ROOT_PARENT: u32 = u32::MAX;
+
+/// Line and column of each value in a document.
+#[derive(Debug, Default)]
+pub(super) struct SourceSpans {
+    /// In document order; the outermost value is the first.
+    spans: Vec<ValueSpan>,
+    /// Indexes into the list, sorted by parent and step.
+    sorted: Vec<u32>,
+}
+
+/// The position of one value. It stores the parent and the last step instead of the whole pointer, because full
+/// pointers below long keys can take thousands of times the document's size.
+#[derive(Debug)]
+struct ValueSpan {
+    around: u32,
+    step: Step,
+    place: (u32, u32),
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Item(u32),
+    Member(Box<str>),
+}
+
+impl SourceSpans {
+    /// Reads the parser events of a text.
+    ///
+    /// # Errors
+    /// The first violation of the limits, or the first syntax error.
+    pub(super) fn parse(text: &str) -> Result<Self, Fault> {
+        let structure = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
+        if text.bytes().filter(|byte| structure(byte)).count() > MAX_INDICATORS {
+            return Err(Fault::expansion((1, 1)));
+        }
+        let events = Parser::new_from_str(text);
+        let mut walk = EventWalker { events, sizes: HashMap::new(), stands: Vec::new(), values: 0, bytes: 0 };
+        walk.document()?;
+        let stands = walk.stands;
+        let mut sorted: Vec<u32> = (0..to_u32(stands.len())).collect();
+        sorted.sort_by_key(|id| sort_key(&stands, *id));
+        Ok(Self { spans: stands, sorted })
+    }
+
+    /// The position of a value, or of its nearest existing ancestor.
+    pub(super) fn nearest(&self, pointer: &str) -> Option<(u32, u32)> {
+        let mut at = 0;
+        for step in pointer.split('/').skip(1) {
+            let Some(inside) = self.child(at, step) else { break };
+            at = inside;
+        }
+        span_of(&self.spans, at).map(|stand| stand.place)
+    }
+
+    /// The child of a value at one pointer step.
+    fn child(&self, around: u32, step: &str) -> Option<u32> {
+        let found = |step: &Step| {
+            let wanted = Some((around, step));
+            let index = self.sorted.binary_search_by(|id| sort_key(&self.spans, *id).cmp(&wanted)).ok()?;
+            self.sorted.get(index).copied()
+        };
+        let member = Step::Member(step.replace("~1", "/").replace("~0", "~").into());
+        found(&member).or_else(|| found(&Step::Item(step.parse().ok()?)))
+    }
+}
+
+fn span_of(stands: &[ValueSpan], id: u32) -> Option<&ValueSpan> {
+    stands.get(usize::try_from(id).ok()?)
+}
+
+fn sort_key(stands: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
+    span_of(stands, id).map(|stand| (stand.around, &stand.step))
+}
+
+/// The size of a value with its aliases expanded.
+#[derive(Clone, Copy)]
+struct ExpandedSize {
+    values: usize,
+    bytes: usize,
+    levels: usize,
+}
+
+/// The traversal state. Recursion is as deep as the document, which is bounded.
+struct EventWalker<'t> {
+    events: Parser<'t, StrInput<'t>>,
+    /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
+    /// ancestor.
+    sizes: HashMap<usize, ExpandedSize>,
+    stands: Vec<ValueSpan>,
+    values: usize,
+    bytes: usize,
+}
+
+impl<'t> EventWalker<'t> {
+    fn document(&mut self) -> Result<(), Fault> {
+        let mut is_read = false;
+        loop {
+            match self.next()? {
+                (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
+                (Event::StreamEnd, _) if is_read => return Ok(()),
+                (Event::StreamEnd, span) => return Err(Fault::syntax(start_position(span))),
+                (_, span) if is_read => return Err(Fault::syntax(start_position(span))),
+                (event, span) => {
+                    self.visit(event, span, (ROOT_PARENT, Step::Item(0)), 1)?;
+                    is_read = true;
+                }
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<(Event<'t>, Span), Fault> {
+        match self.events.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(Fault::syntax(line_column(error.marker().line(), error.marker().col()))),
+            None => Err(Fault::syntax((1, 1))),
+        }
+    }
+
+    /// Visits one value, and returns its depth with aliases expanded.
+    fn visit(
+        &mut self,
+        event: Event<'t>,
+        span: Span,
+        (around, step): (u32, Step),
+        depth: usize,
+    ) -> Result<usize, Fault> {
+        let at = start_position(span);
+        if depth > MAX_DEPTH {
+            return Err(Fault::too_deep(at));
+        }
+        let before = (self.values, self.bytes);
+        self.count_expansion((1, 0), at)?;
+        let own = to_u32(self.stands.len());
+        self.stands.push(ValueSpan { around, step, place: at });
+        let mut levels = 1;
+        let anchor = match event {
+            Event::Scalar(text, _, anchor, tag) => {
+                reject_tag(tag.is_some(), at)?;
+                self.count_expansion((0, text.len()), at)?;
+                anchor
+            }
+            Event::SequenceStart(anchor, tag) => {
+                reject_tag(tag.is_some(), at)?;
+                for index in 0_u32.. {
+                    let (event, span) = self.next()?;
+                    if matches!(event, Event::SequenceEnd) {
+                        break;
+                    }
+                    levels = levels.max(1 + self.visit(event, span, (own, Step::Item(index)), depth + 1)?);
+                }
+                anchor
+            }
+            Event::MappingStart(anchor, tag) => {
+                reject_tag(tag.is_some(), at)?;
+                let mut keys = HashSet::new();
+                loop {
+                    let (event, span) = self.next()?;
+                    let key = match event {
+                        Event::MappingEnd => break,
+                        Event::Scalar(key, _, 0, None) => key,
+                        Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                            return Err(Fault::key(start_position(span)));
+                        }
+                        Event::Nothing
+                        | Event::StreamStart
+                        | Event::StreamEnd
+                        | Event::DocumentStart(_)
+                        | Event::DocumentEnd
+                        | Event::SequenceEnd => return Err(Fault::syntax(start_position(span))),
+                    };
+                    self.count_expansion((0, key.len()), start_position(span))?;
+                    let step = Step::Member(Box::from(&*key));
+                    if !keys.insert(key) {
+                        return Err(Fault::duplicate_key(start_position(span)));
+                    }
+                    let (event, span) = self.next()?;
+                    levels = levels.max(1 + self.visit(event, span, (own, step), depth + 1)?);
+                }
+                anchor
+            }
+            Event::Alias(anchor) => {
+                let size = *self.sizes.get(&anchor).ok_or_else(|| Fault::expansion(at))?;
+                if depth + size.levels > MAX_DEPTH {
+                    return Err(Fault::too_deep(at));
+                }
+                self.count_expansion((size.values, size.bytes), at)?;
+                levels = size.levels;
+                0
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => return Err(Fault::syntax(at)),
+        };
+        if anchor != 0 {
+            let size = ExpandedSize { values: self.values - before.0, bytes: self.bytes - before.1, levels };
+            self.sizes.insert(anchor, size);
+        }
+        Ok(levels)
+    }
+
+    fn count_expansion(&mut self, (values, bytes): (usize, usize), at: (u32, u32)) -> Result<(), Fault> {
+        self.values = self.values.saturating_add(values);
+        self.bytes = self.bytes.saturating_add(bytes);
+        // The allowance covers the envelope around the content, which is small.
+        let is_within =
+            self.values <= MAX_VALUES + 1_000 && u64::try_from(self.bytes).is_ok_and(|bytes| bytes <= MAX_FILE_BYTES);
+        if is_within { Ok(()) } else { Err(Fault::expansion(at)) }
+    }
+}
+
+const fn reject_tag(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
+    if tagged { Err(Fault::tag(at)) } else { Ok(()) }
+}
+
+fn start_position(span: Span) -> (u32, u32) {
+    line_column(span.start.line(), span.start.col())
+}
+
+fn line_column(line: usize, column: usize) -> (u32, u32) {
+    (to_u32(line.max(1)), to_u32(column).saturating_add(1))
+}
+
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,80 @@
+//! Submits a run until the server names it. An idempotency key makes a retry find the same run after a lost response.
+
+use super::wait::RunWait;
+use crate::{failure::Failure, output::eprint, text::sanitize};
+use std::{cell::Cell, thread, time::Duration};
+
+/// Pause after the first attempt.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause between attempts.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(4);
+
+/// A submission under an idempotency key. A lost response means that an unknown run may exist.
+pub(super) struct Submission<'a, F> {
+    key: &'a str,
+    send: F,
+    is_response_lost: Cell<bool>,
+}
+
+impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
+    pub(super) fn with_key(key: &'a str, send: F) -> Self {
+        Self { key, send, is_response_lost: Cell::new(false) }
+    }
+
+    /// Retries until the server responds or the wait is over. Retries only transient failures, and reports the first
+    /// one.
+    ///
+    /// # Errors
+    /// The failure of the last attempt.
+    pub(super) fn retry_until(&self, wait: &RunWait, server: &str) -> Result<T, Failure> {
+        let mut pause = FIRST_RETRY_PAUSE;
+        let mut is_told = false;
+        loop {
+            let unseen = match self.attempt() {
+                Err(failure) => failure.into_transient(server).map_err(|settled| self.report_key(settled))?,
+                answered => return answered,
+            };
+            self.is_response_lost.set(true);
+            if wait.is_over() {
+                return Err(self.report_key(unseen));
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                eprint(&format!("{unseen}; retrying with the same idempotency key, because the run may have started"));
+            }
+            thread::sleep(pause.min(wait.remaining()));
+            pause = pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
+        }
+    }
+
+    /// Retries once when the server does not respond.
+    pub(super) fn retry_once(&self) -> Result<T, Failure> {
+        match self.attempt() {
+            Err(Failure::Unreachable { .. }) => self.submit_once(),
+            answered => answered.map_err(|failure| self.report_key(failure)),
+        }
+    }
+
+    /// Submits once; the request itself retries.
+    pub(super) fn submit_once(&self) -> Result<T, Failure> {
+        self.attempt().map_err(|failure| self.report_key(failure))
+    }
+
+    fn attempt(&self) -> Result<T, Failure> {
+        let answered = (self.send)();
+        if let Err(Failure::Unreachable { .. }) = &answered {
+            self.is_response_lost.set(true);
+        }
+        answered
+    }
+
+    /// Reports the idempotency key when the command fails without knowing whether a run exists.
+    fn report_key(&self, failure: Failure) -> Failure {
+        if self.is_response_lost.get() {
+            let key = sanitize(self.key);
+            eprint(&format!(
+                "the run may have started; repeat the command with `--idempotency-key {key}` to start it at most once"
+            ));
+        }
+        failure
+    }
+}

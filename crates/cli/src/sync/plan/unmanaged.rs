@@ -1,0 +1,136 @@
+//! Plans the treatment of assets that the directory does not contain.
+
+use super::{
+    super::{
+        directory::Directory,
+        remote_state::{RemoteState, map_concurrently, string_or_empty},
+    },
+    AssetAction, AssetStep, UnmanagedAction, Unmanaged,
+};
+use crate::{
+    failure::Failure,
+    server::{Server, required_string},
+};
+use fairway_domain::{asset::Lifecycle, release::StateName};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lists them without a change.
+pub(super) fn list_kept(wanted: &Directory, estate: &RemoteState, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
+    let unnamed = unnamed_assets(wanted, estate, workspace);
+    unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
+}
+
+/// Plans to archive them, except those in use.
+pub(super) fn list_pruned(
+    server: &Server,
+    (wanted, steps): (&Directory, &[AssetStep]),
+    estate: &RemoteState,
+) -> Result<Vec<Unmanaged>, Failure> {
+    let workspace = server.workspace_id()?;
+    let going = unnamed_assets(wanted, estate, workspace);
+    let staying = RemainingState {
+        server,
+        estate,
+        steps,
+        going: going.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
+        pinned: pinned_versions(wanted),
+    };
+    map_concurrently(&going, |asset| {
+        let slug = string_or_empty(asset, "slug");
+        let is_named = staying.pinned.iter().any(|(named, _)| *named == slug)
+            || wanted.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
+        let is_in_use = is_named || {
+            let path = ["assets", required_string(asset, "asset_id")?, "blast-radius"];
+            staying.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
+        };
+        to_unmanaged(asset, if is_in_use { UnmanagedAction::InUse } else { UnmanagedAction::Archive })
+    })
+}
+
+fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Failure> {
+    let asset_id = required_string(asset, "asset_id")?.to_owned();
+    Ok(Unmanaged { slug: string_or_empty(asset, "slug").to_owned(), asset_id, action })
+}
+
+/// The assets of the workspace that the directory does not contain.
+fn unnamed_assets<'e>(wanted: &Directory, estate: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
+    let named: BTreeSet<&str> = wanted.assets.iter().map(|asset| asset.slug.as_str()).collect();
+    let is_ours = |asset: &&Value| {
+        string_or_empty(asset, "ownership_tier") == "workspace"
+            && string_or_empty(asset, "workspace_id") == workspace
+            && string_or_empty(asset, "lifecycle_state") != Lifecycle::Archived.as_str()
+            && !named.contains(string_or_empty(asset, "slug"))
+    };
+    estate.assets.values().filter(is_ours).collect()
+}
+
+/// Versions that the directory pins by label, in bindings and in references.
+fn pinned_versions(wanted: &Directory) -> BTreeSet<(&str, &str)> {
+    let bindings = wanted.releases.iter().flat_map(|(release, _)| &release.bindings);
+    let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
+    let references = wanted.assets.iter().flat_map(|asset| &asset.references);
+    bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
+}
+
+/// The state after the plan is applied.
+struct RemainingState<'p> {
+    server: &'p Server,
+    estate: &'p RemoteState,
+    steps: &'p [AssetStep],
+    going: BTreeSet<&'p str>,
+    pinned: BTreeSet<(&'p str, &'p str)>,
+}
+
+impl RemainingState<'_> {
+    /// Whether anything that remains depends on the asset with this blast radius.
+    fn depends_on(&self, impact: &Value) -> Result<bool, Failure> {
+        let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
+        let is_over = |release: &Value| match StateName::parse(string_or_empty(release, "state")) {
+            Some(StateName::Superseded | StateName::Retired) => true,
+            Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) | None => false,
+        };
+        // A truncated response may hide a dependency.
+        let is_cut = impact.get("truncated").and_then(Value::as_bool) != Some(false);
+        if is_cut || list("releases").any(|release| !is_over(release)) {
+            return Ok(true);
+        }
+        // Hops are ordered by distance, so the version that a hop points to has been visited.
+        let mut leading: BTreeMap<&str, bool> = BTreeMap::new();
+        for hop in list("via") {
+            let id = required_string(hop, "asset_version_id")?;
+            let lives = self.is_current(hop)?;
+            let names_version = hop.pointer("/references/version").is_some_and(Value::is_string);
+            let leads = match hop.get("towards").and_then(Value::as_str) {
+                None => true,
+                // A reference without a label resolves to the newest version only.
+                Some(towards) => leading.get(towards).is_none_or(|leads| *leads && names_version),
+            };
+            if lives && leads {
+                return Ok(true);
+            }
+            leading.insert(id, leads);
+        }
+        Ok(false)
+    }
+
+    /// Whether a version is pinned, or is its asset's newest version after the plan is applied.
+    fn is_current(&self, version: &Value) -> Result<bool, Failure> {
+        let (slug, label) = (required_string(version, "asset_slug")?, required_string(version, "version_label")?);
+        if self.pinned.contains(&(slug, label)) {
+            return Ok(true);
+        }
+        if let Some(step) = self.steps.iter().find(|step| step.slug == slug) {
+            // References of new and reused versions are those of the directory, which were checked.
+            return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
+        }
+        let Some(live) = self.estate.assets.get(slug) else { return Ok(true) };
+        if self.going.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
+            return Ok(false);
+        }
+        let (path, query) =
+            (["assets", required_string(live, "asset_id")?, "versions"], [("workspace_id", self.server.workspace_id()?)]);
+        let newest = self.server.list_first(&path, &query, 1)?;
+        Ok(newest.first().is_some_and(|newest| string_or_empty(newest, "version_label") == label))
+    }
+}

@@ -1,0 +1,118 @@
+//! The local state: the directory before `pull` writes.
+
+use super::super::{
+    directory::{Directory, Files},
+    remote_state::{RemoteState, string_or_empty},
+    plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
+};
+use crate::{failure::Failure, file::Source, output::eprint, server::Server, text::sanitize};
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io, mem,
+    path::{Path, PathBuf},
+};
+
+/// The existing directory.
+pub(super) struct LocalState<'d> {
+    root: &'d Path,
+    files: Files,
+    /// Its valid manifests. Invalid files are replaced by the server's state.
+    pub(super) wanted: Directory,
+    /// Files that match the server.
+    kept: BTreeSet<String>,
+}
+
+impl<'d> LocalState<'d> {
+    /// # Errors
+    /// When the path is not a directory, exceeds the limits, or contains a link that leads out of it.
+    pub(super) fn read(root: &'d Path) -> Result<Self, Failure> {
+        let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let files = if is_missing { Files::empty() } else { Files::list(root)? };
+        let wanted = Directory::read_valid(root, &files);
+        Ok(Self { root, files, wanted, kept: BTreeSet::new() })
+    }
+
+    /// Finds the files that match the server and therefore stay unchanged.
+    pub(super) fn find_unchanged(&mut self, server: &Server, estate: &RemoteState) -> Result<(), Failure> {
+        let mut kept = BTreeSet::new();
+        let steps: Vec<_> = self.wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
+        for (asset, step) in self.wanted.assets.iter().zip(&steps) {
+            let live = estate.assets.get(&asset.slug);
+            if step.action != AssetAction::Reuse
+                || live.is_none_or(|live| string_or_empty(live, "asset_kind") != asset.kind.as_str())
+            {
+                continue;
+            }
+            if let (Some(version), Some(newest)) = (&step.version, &step.newest)
+                && version != newest
+            {
+                let (file, version, newest) = (sanitize(&asset.located.name), sanitize(version), sanitize(newest));
+                eprint(&format!("{file} has the content of {version} and was kept; without it, pull writes {newest}"));
+            }
+            kept.insert(asset.located.name.clone());
+            if asset.flow_yaml.is_some() {
+                let metadata = format!("{}.meta", asset.slug);
+                kept.extend(self.files.with_stem("flows", &metadata).map(|path| path.display().to_string()));
+            }
+        }
+        for (workload, located) in &self.wanted.workloads {
+            if workload_step(workload, estate).action == WorkloadAction::Keep {
+                kept.insert(located.name.clone());
+            }
+        }
+        for (release, located) in &self.wanted.releases {
+            if release_step(server, release, estate, &steps)?.action == ReleaseAction::Keep {
+                kept.insert(located.name.clone());
+            }
+        }
+        self.kept = kept;
+        Ok(())
+    }
+
+    pub(super) fn is_unchanged(&self, path: &Path) -> bool {
+        self.kept.contains(&path.display().to_string())
+    }
+
+    /// The path of a manifest: that of the existing file with any extension, else a new YAML file.
+    pub(super) fn manifest_path(&self, folder: &str, name: &str) -> PathBuf {
+        let there: Vec<&PathBuf> = self.files.with_stem(folder, name).collect();
+        let found = there.iter().find(|path| self.is_unchanged(path)).or_else(|| there.first());
+        found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
+    }
+
+    /// Splits content into the manifest's content and its sidecar texts, as the existing manifest does.
+    pub(super) fn split_texts(
+        &self,
+        path: &Path,
+        content: Value,
+    ) -> (Value, BTreeMap<String, String>, BTreeMap<String, String>) {
+        let name = path.display().to_string();
+        let here = self.wanted.assets.iter().find(|asset| asset.located.name == name);
+        let texts = here.filter(|_| !self.is_unchanged(path)).map(|asset| &asset.texts);
+        match texts.and_then(|texts| Some((remove_texts(content.clone(), texts)?, texts.clone()))) {
+            Some(((content, beside), texts)) => (content, texts, beside),
+            None => (content, BTreeMap::new(), BTreeMap::new()),
+        }
+    }
+
+    /// The example inputs of an existing release file, which the server does not store.
+    pub(super) fn example_inputs(path: &Path) -> Option<Map<String, Value>> {
+        let mut file = Source::read_file(path).ok()?.try_value().ok()?.value;
+        file.get_mut("example_inputs")?.as_object_mut().map(mem::take)
+    }
+}
+
+/// Removes the sidecar texts from content. Returns none when a text is missing, or one file would need two texts.
+fn remove_texts(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
+    let mut beside = BTreeMap::new();
+    for (pointer, file) in texts {
+        let text = content.pointer(pointer)?.as_str()?.to_owned();
+        let (around, member) = pointer.rsplit_once('/')?;
+        content.pointer_mut(around)?.as_object_mut()?.remove(&member.replace("~1", "/").replace("~0", "~"));
+        if beside.insert(file.clone(), text.clone()).is_some_and(|other| other != text) {
+            return None;
+        }
+    }
+    Some((content, beside))
+}

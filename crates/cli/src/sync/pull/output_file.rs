@@ -1,0 +1,108 @@
+//! An output file of `pull`.
+
+use crate::{failure::Failure, file::Source};
+use fairway_domain::flow::parse_yaml;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// A file to write.
+pub(super) struct OutputFile {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+impl OutputFile {
+    /// Serializes a manifest as JSON or YAML, by the file's extension.
+    pub(super) fn serialize<T: Serialize>(path: PathBuf, manifest: &T) -> Result<Self, Failure> {
+        let unfit = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+        let text = if is_json(&path) {
+            serde_json::to_string_pretty(manifest).map(|text| text + "\n").map_err(|error| unfit(&error))?
+        } else {
+            serde_yaml::to_string(manifest).map_err(|error| unfit(&error))?
+        };
+        Ok(Self { path, text })
+    }
+
+    /// Whether the existing file has equivalent content.
+    pub(super) fn matches_existing(&self) -> bool {
+        let Ok(there) = Source::read_file(&self.path) else { return false };
+        if there.text == self.text {
+            return true;
+        }
+        let ours = Source { name: there.name.clone(), text: self.text.clone() };
+        let means = |source: &Source| source.try_value().ok().map(|located| normalize(located.value));
+        let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
+        // Sidecar texts are compared as plain text only.
+        let is_manifest = crate::file::is_manifest_file(&self.path);
+        let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
+        same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
+    }
+
+    /// # Errors
+    /// When something else than a folder or a regular file is in the way.
+    pub(super) fn check_writable(&self) -> Result<(), Failure> {
+        let blocked = |path: &Path, what: &str| {
+            let cause = io::Error::other(format!("not a {what}, so it was not replaced; nothing was written"));
+            Err(Failure::Io { path: path.to_owned(), cause })
+        };
+        let folder = self.folder();
+        // Checks the links themselves, because their targets must not be written.
+        match (fs::symlink_metadata(folder), fs::symlink_metadata(&self.path)) {
+            (Ok(found), _) if !found.is_dir() => blocked(folder, "folder"),
+            (_, Ok(found)) if !found.is_file() => blocked(&self.path, "file"),
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => Ok(()),
+        }
+    }
+
+    /// Replaces the file atomically.
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        let failed = |cause| Failure::Io { path: self.path.clone(), cause };
+        let folder = self.folder();
+        fs::create_dir_all(folder).map_err(failed)?;
+        self.check_writable()?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        file.write_all(self.text.as_bytes()).map_err(failed)?;
+        make_readable(&file).map_err(failed)?;
+        file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or_else(|| Path::new("."))
+    }
+}
+
+/// Whether the file is JSON by its extension.
+pub(super) fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// Normalizes a manifest: drops example inputs, sorts bindings, and adds the default lane.
+fn normalize(mut value: Value) -> Value {
+    if let Some(members) = value.as_object_mut() {
+        members.remove("example_inputs");
+        if members.contains_key("bindings") {
+            members.entry("target_lane").or_insert_with(|| json!("all"));
+        }
+        if let Some(Value::Array(bindings)) = members.get_mut("bindings") {
+            bindings.sort_by_key(Value::to_string);
+        }
+    }
+    value
+}
+
+/// Makes the file readable for all users of the directory. A temporary file is readable by its owner only.
+fn make_readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+    Ok(())
+}

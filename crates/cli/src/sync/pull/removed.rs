@@ -1,0 +1,97 @@
+//! Files of archived assets. Applying them always fails, so `pull` removes those that it wrote itself.
+
+use super::{
+    super::{
+        directory::WantedAsset,
+        remote_state::{RemoteState, string_or_empty},
+        manifest::ReleaseManifest,
+    },
+    OutputFile, asset_files,
+    local_state::LocalState,
+    with_flow_text,
+};
+use crate::{failure::Failure, file::Source, server::Server};
+use fairway_domain::asset::Lifecycle;
+use serde_json::Map;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Files of archived assets, and of releases that bind one where no release serves any more.
+#[derive(Default)]
+pub(super) struct RemovedFiles {
+    /// Byte for byte as `pull` writes them, so the server still has their content.
+    pub(super) ours: Vec<PathBuf>,
+    /// Edited by a user.
+    pub(super) theirs: Vec<PathBuf>,
+}
+
+impl RemovedFiles {
+    /// Finds them in a directory, given the files that belong into it.
+    pub(super) fn find(server: &Server, there: &LocalState<'_>, estate: &RemoteState, pages: &[OutputFile]) -> Result<Self, Failure> {
+        let mut gone = Self::default();
+        for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
+            let files = generated_files(server, there, estate, asset)?;
+            let path = PathBuf::from(&asset.located.name);
+            match files {
+                Some(files) => gone.ours.extend(files),
+                None => gone.theirs.push(path),
+            }
+        }
+        for (release, located) in &there.wanted.releases {
+            let path = PathBuf::from(&located.name);
+            let is_over = release.bindings.iter().any(|binding| is_archived(estate, &binding.asset));
+            if !is_over || pages.iter().any(|page| page.path == path) {
+                continue;
+            }
+            if is_unedited(&release_file(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
+                .push(path);
+        }
+        Ok(gone)
+    }
+
+    /// Removes the generated files.
+    pub(super) fn delete_generated(&self) -> Result<(), Failure> {
+        let failed = |path: &Path, cause| Failure::Io { path: path.to_owned(), cause };
+        self.ours.iter().try_for_each(|path| fs::remove_file(path).map_err(|cause| failed(path, cause)))
+    }
+}
+
+fn is_archived(estate: &RemoteState, slug: &str) -> bool {
+    let state = estate.assets.get(slug).map(|live| string_or_empty(live, "lifecycle_state"));
+    state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
+}
+
+/// The files of an asset, if `pull` would write each of them for one of its versions.
+fn generated_files(
+    server: &Server,
+    there: &LocalState<'_>,
+    estate: &RemoteState,
+    asset: &WantedAsset,
+) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let Some(live) = estate.assets.get(&asset.slug) else { return Ok(None) };
+    for version in estate.versions_with_checksum(&asset.slug, &asset.checksum) {
+        let pages = asset_files(there, live, &with_flow_text(server, live, version.clone())?)?;
+        let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
+        if is_named && pages.iter().all(is_unedited) {
+            return Ok(Some(pages.into_iter().map(|page| page.path).collect()));
+        }
+    }
+    Ok(None)
+}
+
+/// The file of a release as `pull` writes it, without example inputs, which the server does not store.
+fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<OutputFile, Failure> {
+    let mut bindings = release.bindings.clone();
+    bindings.sort();
+    let (workload, environment) = (release.workload.clone(), release.environment.clone());
+    let target_lane = release.target_lane.clone();
+    OutputFile::serialize(path, &ReleaseManifest { workload, environment, target_lane, bindings, example_inputs: Map::new() })
+}
+
+/// Whether a regular file with exactly this content exists.
+fn is_unedited(page: &OutputFile) -> bool {
+    fs::symlink_metadata(&page.path).is_ok_and(|found| found.is_file())
+        && Source::read_file(&page.path).is_ok_and(|there| there.text == page.text)
+}

@@ -1,0 +1,108 @@
+//! The remote state: the part of a server's state that a directory can describe.
+
+use super::{directory::Directory, reference::ReachableAssets};
+use crate::{
+    failure::Failure,
+    server::{Server, required_string},
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+};
+
+/// Maximum number of concurrent requests.
+const MAX_CONCURRENT_REQUESTS: usize = 8;
+
+/// The state of a server's workspace.
+pub(super) struct RemoteState {
+    /// Assets visible from the workspace, including archived ones, whose slugs stay taken.
+    pub(super) assets: BTreeMap<String, Value>,
+    /// The versions of the requested assets, newest first.
+    pub(super) versions: BTreeMap<String, Vec<Value>>,
+    pub(super) workloads: BTreeMap<String, Value>,
+    /// Assets that contents reference by slug alone, which resolves to the newest version.
+    pub(super) by_slug: BTreeSet<String>,
+}
+
+impl RemoteState {
+    /// Reads the assets and workloads, and the versions of all assets that the directory reaches.
+    pub(super) fn read(server: &Server, wanted: &Directory) -> Result<Self, Failure> {
+        let workspace = [("workspace_id", server.workspace_id()?)];
+        let assets = index_by_slug(server.list(&["assets"], &workspace)?);
+        let workloads = index_by_slug(server.list(&["workloads"], &workspace)?);
+        let (versions, by_slug) = (BTreeMap::new(), BTreeSet::new());
+        let mut estate = Self { assets, versions, workloads, by_slug };
+        estate.read_versions(server, &wanted.relevant_slugs())?;
+        loop {
+            let ReachableAssets { by_slug, unknown } = ReachableAssets::from(wanted, &estate);
+            if unknown.is_empty() {
+                estate.by_slug = by_slug;
+                return Ok(estate);
+            }
+            estate.read_versions(server, &unknown.iter().map(String::as_str).collect())?;
+        }
+    }
+
+    fn read_versions(&mut self, server: &Server, slugs: &BTreeSet<&str>) -> Result<(), Failure> {
+        let workspace = [("workspace_id", server.workspace_id()?)];
+        let asked: Vec<(&str, &Value)> =
+            slugs.iter().filter_map(|slug| Some((*slug, self.assets.get(*slug)?))).collect();
+        let versions = map_concurrently(&asked, |(slug, asset)| {
+            let path = ["assets", required_string(asset, "asset_id")?, "versions"];
+            Ok(((*slug).to_owned(), server.list(&path, &workspace)?))
+        })?;
+        self.versions.extend(versions);
+        Ok(())
+    }
+
+    /// The versions of an asset with this checksum, newest first.
+    pub(super) fn versions_with_checksum(&self, slug: &str, checksum: &str) -> impl Iterator<Item = &Value> {
+        let versions = self.versions.get(slug).into_iter().flatten();
+        versions.filter(move |version| string_or_empty(version, "checksum") == checksum)
+    }
+
+    /// The newest version of an asset with this checksum. For an asset that contents reference by slug alone, only
+    /// its newest version qualifies.
+    pub(super) fn reusable_version(&self, slug: &str, checksum: &str) -> Option<&Value> {
+        let newest = self.version_labelled(slug, None);
+        let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
+        self.versions_with_checksum(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
+    }
+
+    /// The version of an asset with this label, or the newest without one.
+    pub(super) fn version_labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
+        let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
+        self.versions.get(slug)?.iter().find(fits)
+    }
+}
+
+/// Applies a function to all items with bounded parallelism. The results have the order of the items.
+pub(super) fn map_concurrently<I: Sync, T: Send>(
+    items: &[I],
+    work: impl Fn(&I) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let share = items.len().div_ceil(MAX_CONCURRENT_REQUESTS).max(1);
+    let work = &work;
+    thread::scope(|scope| {
+        let working: Vec<_> = items
+            .chunks(share)
+            .map(|share| scope.spawn(move || share.iter().map(work).collect::<Result<Vec<T>, Failure>>()))
+            .collect();
+        let mut done = Vec::with_capacity(items.len());
+        for thread in working {
+            done.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(done)
+    })
+}
+
+fn index_by_slug(items: Vec<Value>) -> BTreeMap<String, Value> {
+    let keyed = |item: Value| Some((item.get("slug")?.as_str()?.to_owned(), item));
+    items.into_iter().filter_map(keyed).collect()
+}
+
+/// A string member of a JSON object, or an empty string.
+pub(super) fn string_or_empty<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,72 @@
+//! Prints plans as text or as JSON and YAML.
+
+use super::plan::{AssetAction, Plan, ReleaseAction, UnmanagedAction, WorkloadAction};
+use crate::{
+    failure::Failure,
+    output::{Output, print},
+    text::{sanitize, sanitize_lines},
+};
+use serde_json::json;
+
+pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
+    if !output.is_for_people() {
+        let mut value = serde_json::to_value(plan).map_err(|error| Failure::Failed(error.to_string()))?;
+        if let Some(members) = value.as_object_mut() {
+            members.insert("changes".to_owned(), json!(!plan.is_empty()));
+        }
+        return output.value(&value);
+    }
+    let mut kept = 0_usize;
+    for step in &plan.assets {
+        match step.action {
+            AssetAction::Create => print(&format!("+ {} {} is created", step.kind, sanitize(&step.slug)))?,
+            AssetAction::Version => {
+                print(&format!("~ {} {} gets a version", step.kind, sanitize(&step.slug)))?;
+                if let Some(because) = step.because {
+                    print(&format!("    {because}"))?;
+                }
+                for line in sanitize_lines(step.diff.as_deref().unwrap_or_default()).lines() {
+                    print(&format!("    {line}"))?;
+                }
+            }
+            AssetAction::Reuse => kept += 1,
+        }
+        if let Some(note) = step.note {
+            print(&format!("! {} {}: {note}", step.kind, sanitize(&step.slug)))?;
+        }
+    }
+    for step in &plan.workloads {
+        let fields: Vec<&str> = step.fields.keys().map(String::as_str).collect();
+        match step.action {
+            WorkloadAction::Create => print(&format!("+ workload {} is created", sanitize(&step.slug)))?,
+            WorkloadAction::Change => print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?,
+            WorkloadAction::Keep => kept += 1,
+        }
+    }
+    for step in &plan.releases {
+        let of = format!("release of {} for {}", sanitize(&step.workload), sanitize(&step.environment));
+        match step.action {
+            ReleaseAction::Draft => print(&format!("+ {of} is drafted"))?,
+            ReleaseAction::Complete => print(&format!(
+                "~ {of}: the draft {} gets its missing bindings",
+                step.release_id.as_deref().unwrap_or_default()
+            ))?,
+            ReleaseAction::Keep => kept += 1,
+        }
+        for because in &step.because {
+            print(&format!("    {}", sanitize(because)))?;
+        }
+    }
+    for rest in &plan.unmanaged {
+        match rest.action {
+            UnmanagedAction::Leave => print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?,
+            UnmanagedAction::Archive => print(&format!("- asset {} is archived", sanitize(&rest.slug)))?,
+            UnmanagedAction::InUse => print(&format!(
+                "! asset {} cannot be archived: a remaining release or content depends on it",
+                sanitize(&rest.slug)
+            ))?,
+        }
+    }
+    let end = if plan.is_empty() { "; nothing to do" } else { "" };
+    print(&format!("{kept} up to date{end}"))
+}

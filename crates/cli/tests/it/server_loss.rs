@@ -1,0 +1,225 @@
+//! Waiting for runs when the server restarts, stops responding or drops its streams.
+
+use crate::{
+    CommandOutput,
+    hostile_server::{RUN, execute_events, delta, event, run, connected_to},
+};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::json;
+use std::{process::Stdio, time::Instant};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resumes_a_dropped_stream_after_the_last_event() {
+    let endpoint = FaultyEndpoint::start().await;
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let whole = json!("Hello, world");
+    endpoint.respond_in_sequence([
+        execute_events([started.clone(), delta(2, "Hello, ")]).truncated(),
+        // The run has ended meanwhile, and the printed part of its answer is incomplete.
+        run("completed", &whole),
+        Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
+        run("completed", &whole),
+    ]);
+    let words = ["run", "w", "--env", "dev", "--stream"];
+    let output = connected_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
+    let asked = endpoint.requests();
+    assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
+
+    // The connection drops after the final text.
+    endpoint.respond_in_sequence([
+        execute_events([started.clone(), delta(2, "Hello, world")]).truncated(),
+        run("completed", &whole),
+        Script::status(204, ""),
+        run("completed", &whole),
+    ]);
+    let output = connected_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
+
+    // When no stream can be resumed, the whole answer is printed.
+    let mut scripts = vec![execute_events([started, delta(2, "Hello, ")]).truncated()];
+    scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
+    scripts.push(run("completed", &whole));
+    endpoint.respond_in_sequence(scripts);
+    let output = connected_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", output.err);
+    assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn detects_review_and_end_behind_a_silent_stream() {
+    let endpoint = FaultyEndpoint::start().await;
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let silent = || execute_events([started.clone()]).hanging();
+    let words = ["run", "w", "--env", "dev", "--wait", "150s"];
+    let review = run("awaiting_review", &json!(null));
+    endpoint.respond_in_sequence([silent(), run("running", &json!(null)), review.clone(), review]);
+    let output = connected_to(&endpoint).run(&words);
+    assert_eq!((output.code, endpoint.count()), (5, 4), "{}", output.err);
+    assert!(output.err.contains("the answer awaits review"), "{}", output.err);
+
+    let ended = run("completed", &json!("done"));
+    endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
+    let output = connected_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", output.err);
+    assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_run_id_before_any_event() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = connected_to(&endpoint);
+    let words = ["run", "w", "--env", "dev", "--wait", "2s"];
+    let queued = || run("queued", &json!(null));
+    let busy = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" }).to_string();
+    let refused = json!({ "detail": { "error": "unauthenticated", "message": "Who?" }, "request_id": "r" }).to_string();
+    for (then, code, says) in [
+        (vec![queued()], 5, "is still running; `fairway executions wait"),
+        // The server disappears, or a proxy responds in its place.
+        (vec![Script::reset()], 3, "resumes waiting"),
+        (vec![Script::status(503, &busy)], 3, "unavailable: Come back."),
+        (vec![Script::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
+        (vec![Script::status(401, &refused)], 1, "resumes waiting"),
+        // A proxy refuses permanently.
+        (vec![Script::status(401, "<html>Who?")], 1, "401 Unauthorized"),
+        (vec![Script::status(403, "<html>No")], 1, "403 Forbidden"),
+        (vec![Script::status(404, "<html>Where?")], 1, "resumes waiting"),
+        (vec![Script::redirect("https://login.example.org/")], 1, "resumes waiting"),
+        // The server returns.
+        (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "responds again"),
+    ] {
+        let before = endpoint.count();
+        let scripts = [execute_events([]).truncated()].into_iter().chain(then);
+        endpoint.respond_in_sequence(scripts);
+        let output = terminal.run(&words);
+        assert_eq!(output.code, code, "{says}: {}", output.err);
+        assert!(output.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", output.err);
+        assert!(output.err.contains(says), "{says}: {}", output.err);
+        let last = output.err.lines().filter(|line| line.contains(RUN)).count();
+        assert!(last >= 2 || code == 0, "the final message names the run: {}", output.err);
+        let asked = endpoint.requests().split_off(before);
+        assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
+    }
+    // A response that names no run is not from Fairway.
+    endpoint.respond_with(Script::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging());
+    let output = terminal.run(&words);
+    assert!(output.code == 1 && output.err.contains("does not name the run"), "{}", output.err);
+}
+
+/// A poll of the run and its last events are concurrent; either may arrive first.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_independent_of_poll_and_event_order() {
+    let endpoint = FaultyEndpoint::start().await;
+    let step = |id, name| event(id, name, &json!({ "step_id": "ask" }));
+    let failed = event(5, "step.completed", &json!({ "step_id": "check", "error_code": "too_slow" }));
+    let rest =
+        [delta(3, "Hello"), step(4, "step.completed"), failed, event(6, "execution.completed", &json!({}))].concat();
+    let first = [event(1, "execution.started", &json!({ "execution_id": RUN })), step(2, "step.started")].concat();
+    let ended = run("completed", &json!({ "message": "Hello" }));
+    let words = ["run", "w", "--env", "dev", "--stream", "--wait", "60s"];
+    let late = execute_events([first.clone(), rest.clone()]).pausing();
+    let step_lines = |output: &CommandOutput| {
+        output.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+
+    // The events arrive after the poll.
+    endpoint.respond_in_sequence([late, ended.clone()]);
+    let terminal = connected_to(&endpoint);
+    let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The run is polled after a silence; only then does the stream continue.
+    endpoint.asked(2).await;
+    endpoint.release(1);
+    let behind = CommandOutput::of(child.wait_with_output().unwrap());
+    assert_eq!((behind.code, behind.out.as_str()), (0, "Hello\n"), "{}", behind.err);
+    assert_eq!(step_lines(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
+
+    // The stream is dead, and the remaining events are requested again.
+    let taken_up = Script::events([rest.clone()]);
+    endpoint.respond_in_sequence([execute_events([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
+    let dead = terminal.run(&words);
+    assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, "Hello\n", step_lines(&behind)), "{}", dead.err);
+
+    // A client that connects after the end prints the same.
+    endpoint.respond_in_sequence([ended.clone(), Script::events([first, rest]), ended]);
+    let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
+    assert_eq!(
+        (after.code, after.out.as_str(), step_lines(&after)),
+        (0, "Hello\n", step_lines(&behind)),
+        "{}",
+        after.err
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_for_an_existing_run_survives_an_outage() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = connected_to(&endpoint);
+    let busy = Script::status(503, "<html>nobody is there");
+    let wait = |time: &str| terminal.run(&["executions", "wait", RUN, "--wait", time]);
+    let bad = Script::status(502, "<html>");
+    endpoint.respond_in_sequence([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
+    let output = wait("60s");
+    assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
+    assert!(output.err.contains("retrying") && output.err.contains("responds again"), "{}", output.err);
+    for away in [Script::reset(), busy, bad] {
+        let before = endpoint.count();
+        endpoint.respond_with(away);
+        let output = wait("2s");
+        assert_eq!(output.code, 3, "{}", output.err);
+        assert!(endpoint.count() > before + 2 && output.err.contains(RUN), "the run was polled again: {}", output.err);
+    }
+    // A missing run is not awaited.
+    let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
+    let before = endpoint.count();
+    endpoint.respond_with(Script::status(404, &missing));
+    let output = wait("60s");
+    assert_eq!((output.code, endpoint.count() - before), (1, 1), "{}", output.err);
+    assert!(!output.err.contains("may still be running"), "{}", output.err);
+}
+
+/// A server that accepts connections without responding, or freezes in the middle of a stream, must not block the
+/// client much longer than its wait. The bounds allow for a busy machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_server_does_not_extend_the_wait() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = connected_to(&endpoint);
+    let timed = |words: &[&str]| {
+        let since = Instant::now();
+        (terminal.run(words), since.elapsed().as_secs())
+    };
+    endpoint.respond_with(Script::hang());
+    let (output, took) = timed(&["run", "w", "--env", "dev", "--input", "text=x", "--wait", "2s"]);
+    assert!(output.code == 3 && took < 20, "{took} s: {}", output.err);
+    assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
+
+    // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    endpoint.respond_in_sequence([execute_events([started]).hanging(), Script::hang()]);
+    let before = endpoint.count();
+    let (output, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
+    assert!(output.code == 3 && took < 12, "{took} s: {}", output.err);
+    assert_eq!(endpoint.count() - before, 2, "one poll is enough");
+    let (output, took) = timed(&["executions", "wait", RUN, "--wait", "1s"]);
+    assert!(output.code == 3 && took < 6, "{took} s: {}", output.err);
+}
+
+/// A live connection has a keep-alive every 3 s. A connection without data for 10 s is dead, even if it is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn abandons_a_dead_connection_and_resumes_the_stream() {
+    let endpoint = FaultyEndpoint::start().await;
+    let started = event(7, "execution.started", &json!({ "execution_id": RUN }));
+    endpoint.respond_in_sequence([execute_events([started]).hanging(), run("running", &json!(null))]);
+    let terminal = connected_to(&endpoint);
+    let mut command = terminal.command(&["run", "w", "--env", "dev", "--wait", "10m"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let taken_up = loop {
+        let seen = endpoint.count();
+        if let Some(asked) = endpoint.requests().into_iter().find(|asked| asked.path.ends_with("/events")) {
+            break asked;
+        }
+        endpoint.asked(seen + 1).await;
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((taken_up.method.as_str(), taken_up.header("last-event-id")), ("GET", Some("7")));
+}

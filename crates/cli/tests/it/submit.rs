@@ -1,0 +1,76 @@
+//! Submitting a run when responses are lost: retries under one key until the server responds or the wait ends.
+
+use crate::Terminal;
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+const RUN: &str = "019a0000-0000-7000-8000-000000000001";
+
+/// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
+async fn scripted_server(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.respond_in_sequence(scripts);
+    let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
+    (endpoint, terminal)
+}
+
+/// The number of submissions, and their distinct idempotency keys.
+fn submission_keys(endpoint: &FaultyEndpoint) -> (usize, BTreeSet<String>) {
+    let posted: Vec<_> = endpoint.requests().into_iter().filter(|asked| asked.method == "POST").collect();
+    (posted.len(), posted.iter().map(|asked| asked.header("idempotency-key").unwrap().to_owned()).collect())
+}
+
+fn reports_key(err: &str, keys: &BTreeSet<String>) -> bool {
+    keys.len() == 1 && keys.iter().all(|key| err.contains(&format!("`--idempotency-key {key}`")))
+}
+
+fn unavailable() -> Script {
+    let body = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" });
+    Script::status(503, &body.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_retries_submission_until_the_server_responds() {
+    let busy = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
+    let begun = Script::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
+    let ended =
+        Script::json(&json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }));
+    let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), unavailable()];
+    let scripts = [lost, vec![Script::status(429, &busy.to_string()), begun, ended]].concat();
+    let (endpoint, terminal) = scripted_server(scripts).await;
+    let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
+    let (asked, keys) = submission_keys(&endpoint);
+    assert_eq!((asked, keys.len()), (7, 1), "{keys:?}");
+    assert_eq!(output.err.matches("retrying with the same idempotency key").count(), 1, "{}", output.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_idempotency_key_after_a_lost_response() {
+    for (words, scripts, code, most) in [
+        (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
+        (vec!["--wait", "1s"], vec![unavailable()], 3, usize::MAX),
+        // Without --wait there is a single retry.
+        (vec![], vec![Script::reset()], 3, 2),
+        (vec!["--no-wait"], vec![Script::reset()], 3, 2),
+        // A permanent refusal of the retry says nothing about the first attempt.
+        (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
+    ] {
+        let (endpoint, terminal) = scripted_server(scripts).await;
+        let output = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
+        assert_eq!(output.code, code, "{words:?}: {}", output.err);
+        let (asked, keys) = submission_keys(&endpoint);
+        assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
+        assert!(reports_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
+    }
+    // The command with that key submits again.
+    let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
+    let (endpoint, terminal) = scripted_server(vec![queued]).await;
+    terminal.run_ok(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
+    assert_eq!(submission_keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
+    // A refusal is a response, so no run can be lost.
+    let (_front, terminal) = scripted_server(vec![Script::status(403, "<html>")]).await;
+    let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);
+}

@@ -1,0 +1,240 @@
+//! A plan is applied exactly or not at all: other servers, changed directories and concurrent clients.
+
+use super::copy_directory;
+use crate::{Terminal, make_directory, path_text};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use serde_json::{Value, json};
+use std::fs;
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+const RELEASE: &str = "01890000-0000-7000-8000-00000000000a";
+const WORKLOAD: &str = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
+
+#[tokio::test]
+async fn refuses_a_plan_of_another_server() {
+    let (app, other) = (TestApp::start().await, TestApp::start().await);
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let plan = terminal.home.path().join("plan.json");
+    terminal.run_ok(&["sync", "plan", "examples/sync", "--out", path_text(&plan)]);
+    let elsewhere = Terminal::connected(&other).acting_as("user:ada");
+    let output = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
+    assert!(output.code == 1 && output.err.contains("plan_of_another_server"), "{}", output.err);
+    assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
+    terminal.run_ok(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
+}
+
+#[tokio::test]
+async fn refuses_a_plan_after_any_file_change() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let plan = terminal.home.path().join("plan.json");
+    for (name, before, after) in [
+        ("releases/letters.dev.yaml", "bindings:", "target_lane: restricted\nbindings:"),
+        ("assets/letters-policy.yaml", "owner_ref: team:risk", "owner_ref: team:other"),
+        ("flows/letters-flow.meta.yaml", "owner_ref: team:post", "owner_ref: team:other"),
+        ("flows/letters-flow.yaml", "entry_step:", "# Another remark.\nentry_step:"),
+    ] {
+        let files = copy_directory("examples/sync");
+        terminal.run_ok(&["sync", "plan", path_text(files.path()), "--out", path_text(&plan)]);
+        let path = files.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(before), "{name}");
+        fs::write(&path, text.replace(before, after)).unwrap();
+        let output = terminal.run(&["sync", "apply", path_text(files.path()), "--plan", path_text(&plan)]);
+        assert!(output.code == 1 && output.err.contains("stale_plan"), "{name}: {}", output.err);
+    }
+    fs::write(&plan, "{\"server\": 1,\n").unwrap();
+    let output = terminal.run(&["sync", "apply", "examples/sync", "--plan", path_text(&plan)]);
+    assert!(output.code == 1 && output.err.contains("plan.json:2:"), "{}", output.err);
+    assert_eq!(terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
+}
+
+fn workload(name: &str, updated_at: &str) -> Value {
+    json!({ "workload_id": WORKSPACE, "slug": "w", "name": name, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered", "updated_at": updated_at })
+}
+
+/// Applies a directory to a server with scripted responses, and returns the server with its requests.
+async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::CommandOutput, FaultyEndpoint) {
+    let server = FaultyEndpoint::start().await;
+    server.respond_in_sequence(answers);
+    let files = make_directory(files);
+    let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+    let output = terminal.run(&["sync", "apply", path_text(files.path()), "--workspace", WORKSPACE]);
+    (output, server)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses_to_change_a_workload_changed_since_the_plan() {
+    let files = [("workloads/w.yaml", &*format!("{WORKLOAD}name: Mine\n"))];
+    let (seen, moved) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let lists = || vec![Script::json(&json!([])), Script::json(&json!([workload("Before", seen)]))];
+    let read = |updated_at: &str| Script::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
+
+    let (output, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
+    assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
+
+    // The workload changes between the read and the write.
+    let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
+    let refused = || vec![read(seen), Script::status(412, &refused.to_string())];
+    let (output, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
+    let asked = server.requests().into_iter().rev().nth(1).unwrap();
+    assert_eq!(
+        (asked.method.as_str(), asked.header("if-match"), asked.json()),
+        ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
+    );
+
+    // A concurrent equal change counts as success.
+    let same = || Script::json(&workload("Mine", moved)).header("ETag", "\"4\"");
+    for answers in [vec![same()], [refused(), vec![same()]].concat()] {
+        let (output, _) = apply_to([lists(), answers].concat(), &files).await;
+        assert_eq!(output.code, 0, "{}", output.err);
+    }
+}
+
+/// When two clients prune concurrently, the second finds the asset archived and succeeds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepts_an_asset_archived_concurrently() {
+    for (state, code) in [("archived", 0), ("draft", 1)] {
+        let server = FaultyEndpoint::start().await;
+        let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
+        let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
+        let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();
+        server.respond_in_sequence(vec![
+            Script::json(&json!([asset])),
+            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            Script::json(&json!({ "truncated": false, "releases": [], "via": [] })),
+            Script::status(409, &refused),
+        ]);
+        let files = make_directory(&[("workloads/w.yaml", &format!("{WORKLOAD}name: W\n"))]);
+        let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+        let output = terminal.run(&["sync", "apply", path_text(files.path()), "--workspace", WORKSPACE, "--prune"]);
+        assert_eq!(output.code, code, "{state}: {}", output.err);
+        let last = server.requests().into_iter().next_back().unwrap();
+        assert!(last.method == "POST" && !output.err.contains("archived tone"), "{state}: {}", output.err);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refuses_to_complete_a_draft_changed_since_the_plan() {
+    let files = [
+        ("workloads/w.yaml", WORKLOAD),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
+    ];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active" });
+    let version = json!({ "asset_id": id('1'), "asset_version_id": id('2'), "version_label": "v1", "content": {} });
+    let draft = |state: &str, updated_at: &str, bound: &[char]| {
+        let bindings: Vec<Value> =
+            bound.iter().map(|last| json!({ "asset_version_id": id(*last), "role": "skill" })).collect();
+        json!({ "release_id": RELEASE, "state": state, "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": updated_at, "bindings": bindings })
+    };
+    let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
+    let seen = draft("draft", "2026-01-01T00:00:00Z", &[]);
+    let planned = || {
+        vec![
+            Script::json(&json!([asset])),
+            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            Script::json(&json!([version])),
+            Script::status(404, &missing),
+            Script::json(&json!([seen])),
+            Script::json(&seen),
+        ]
+    };
+    for changed in [draft("draft", "2026-01-02T00:00:00Z", &['3']), draft("review_ready", "2026-01-01T00:00:00Z", &[])]
+    {
+        let (output, server) = apply_to([planned(), vec![Script::json(&changed)]].concat(), &files).await;
+        assert!(
+            output.code == 1 && output.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
+            "{}",
+            output.err
+        );
+        assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
+    }
+    // A concurrent binding is detected afterwards.
+    let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
+    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&both)];
+    let (output, server) = apply_to([planned(), answers].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan"), "{}", output.err);
+    assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), 1);
+    let whole = draft("draft", "2026-01-02T00:00:00Z", &['2']);
+    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&whole)];
+    let (output, _) = apply_to([planned(), answers].concat(), &files).await;
+    assert_eq!(output.code, 0, "{}", output.err);
+}
+
+/// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_one_of_two_concurrent_drafts_complete() {
+    let files = [
+        ("workloads/w.yaml", WORKLOAD),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
+    ];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active" });
+    let version = json!({ "asset_id": id('1'), "asset_version_id": id('2'), "version_label": "v1", "content": {} });
+    let draft = |last: char, is_whole: bool| {
+        let binding = json!({ "binding_id": id('3'), "asset_version_id": id('2'), "role": "skill" });
+        let bindings = if is_whole { vec![binding] } else { Vec::new() };
+        json!({ "release_id": id(last), "state": "draft", "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": "2026-01-01T00:00:00Z", "bindings": bindings })
+    };
+    let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
+    let listed = |last: &[char]| Script::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
+    let response = |release: Value| Script::json(&release);
+    let drafted = || {
+        let workloads = || Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
+        let planned = vec![Script::json(&json!([asset])), workloads(), Script::json(&json!([version]))];
+        let begun =
+            vec![Script::status(404, &missing), listed(&[]), workloads(), listed(&[]), response(draft('a', false))];
+        [planned, begun].concat()
+    };
+    let bound = || vec![Script::json(&json!({})), response(draft('a', true))];
+    let release = format!("/v1/releases/{}/bindings", id('a'));
+    // The responses after creation and after binding, whether bindings are created, and whether they stay.
+    for (looks, is_bound, stays) in [
+        // An earlier draft is visible at once, or after this draft is complete.
+        (vec![listed(&['a', '9'])], false, false),
+        ([vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), Script::status(204, "")]].concat(), true, false),
+        // A later draft was complete before it could see this one; an incomplete one will see it.
+        (vec![listed(&['b', 'a']), response(draft('b', true))], false, false),
+        (
+            [vec![listed(&['b', 'a']), response(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(),
+            true,
+            true,
+        ),
+    ] {
+        let (output, server) = apply_to([drafted(), looks].concat(), &files).await;
+        assert_eq!(output.code, i32::from(!stays), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: the releases of w for dev changed"), !stays, "{}", output.err);
+        let count = |method: &str, path: &str| {
+            server.requests().iter().filter(|asked| asked.method == method && asked.path == path).count()
+        };
+        let removed = count("DELETE", &format!("{release}/{}", id('3')));
+        assert_eq!((count("POST", &release), removed), (usize::from(is_bound), usize::from(is_bound && !stays)));
+    }
+}
+
+/// A version with a custom label does not take the next label.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn detects_a_version_added_since_the_plan() {
+    let manifest = "kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {name: n, description: d, body: New.}\n";
+    let files = [("assets/tone.yaml", manifest)];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active" });
+    let version = |last: char, label: &str| json!({ "asset_id": id('1'), "asset_version_id": id(last), "version_label": label, "checksum": label, "content": {} });
+    let (first, hotfix, made) = (version('2', "v1"), version('3', "hotfix"), version('4', "v2"));
+    let listed = |versions: &[&Value]| Script::json(&json!(versions));
+    let planned = || vec![Script::json(&json!([asset])), Script::json(&json!([])), listed(&[&first])];
+    for (answers, posted, is_told) in [
+        (vec![listed(&[&hotfix])], 0, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &hotfix])], 1, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&hotfix, &made])], 1, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &first])], 1, false),
+    ] {
+        let (output, server) = apply_to([planned(), answers].concat(), &files).await;
+        assert_eq!(output.code, i32::from(is_told), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: asset tone changed"), is_told, "{}", output.err);
+        assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), posted);
+    }
+}

@@ -1,0 +1,98 @@
+//! Fail-closed controls in content that the server does not enforce yet.
+//!
+//! Schemas mark such fields with `x-fails-closed`. `true` marks a field that is a control as soon as it has a value.
+//! `"present"` marks an allow list, which is strictest when it is empty. A list names the values that make the field a
+//! control. A `default` counts when the field is absent.
+//!
+//! Such a version can be created and tried out. Production refuses it, because it would look stricter than it is
+//! (kinds: `control_not_enforced`).
+
+use super::{
+    schema_walk::{self, VisitFlow, VisitedValue, member_pointer},
+    schema,
+};
+use crate::asset::kind::AssetKind;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// How a release refers to a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The release binds the version.
+    Bound,
+    /// Content that the release binds refers to the version.
+    Referenced,
+}
+
+/// JSON pointers of the fail-closed controls that are only recorded, in pointer order.
+///
+/// Runs enforce guardrails, hooks and sandbox profiles only when the release binds them. One that a harness or an agent
+/// merely references is not enforced, whatever its annotations say. The opposite holds for MCP servers: runs use those
+/// that a bound tool references.
+#[must_use]
+pub fn unenforced_controls(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    let is_passed_over = match reach {
+        Reach::Bound => kind == AssetKind::McpServer,
+        Reach::Referenced => {
+            matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition | AssetKind::SandboxProfile)
+        }
+    };
+    let mut recorded: Option<String> = is_passed_over.then(String::new);
+    if let Some(root) = schema::parsed(kind) {
+        schema_walk::visit(root, content, &mut |visited| {
+            // A field below a recorded field is recorded too, whatever its own annotation says.
+            let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));
+            if !below {
+                recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
+            }
+            collect_controls(visited, recorded.is_some(), &mut found);
+            VisitFlow::Into
+        });
+    }
+    found.into_iter().collect()
+}
+
+fn is_below(pointer: &str, above: &str) -> bool {
+    pointer.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_recorded(schema: &Value) -> bool {
+    schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded")
+}
+
+/// Collects the unenforced controls among the fields of one object.
+fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+    let (Some(members), Some(properties)) =
+        (visited.value.as_object(), visited.shape.get("properties").and_then(Value::as_object))
+    else {
+        return;
+    };
+    // A control in an observing mode blocks nothing.
+    if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
+        return;
+    }
+    for (name, property) in properties {
+        let Some(mark) = property.get("x-fails-closed") else { continue };
+        let Some(value) = members.get(name).or_else(|| property.get("default")) else { continue };
+        if (inside_recorded || is_recorded(property)) && is_control(mark, value) {
+            found.insert(member_pointer(visited.pointer, name));
+        }
+    }
+}
+
+fn is_control(mark: &Value, value: &Value) -> bool {
+    let Some(closed) = mark.as_array() else {
+        return match value {
+            Value::Array(_) if mark == "present" => true,
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+            Value::Null => false,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        };
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| closed.contains(item)),
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => closed.contains(value),
+    }
+}

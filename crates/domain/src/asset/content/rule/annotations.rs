@@ -1,0 +1,96 @@
+//! Rules from schema annotations: unique names, and JSON Schemas and patterns as values.
+//!
+//! `x-unique` names the member that must differ between the items of a list. `x-json-schema` and `x-pattern` mark
+//! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
+//! expensive part of validation.
+
+use super::{Violation, CompileMode, Violations};
+use crate::asset::content::{
+    embedded::EmbeddedSchema,
+    schema_walk::{VisitFlow, VisitedValue},
+    schema,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Maximum number of patterns outside of schemas.
+const MAX_PATTERNS: usize = 50;
+/// Maximum length of a pattern, in bytes.
+const MAX_PATTERN: usize = 512;
+/// Maximum number of schemas.
+const MAX_SCHEMAS: usize = 10;
+
+/// Number of patterns and schemas found so far.
+pub(super) struct AnnotationRules {
+    compile: CompileMode,
+    patterns: usize,
+    schemas: usize,
+}
+
+impl AnnotationRules {
+    /// Creates zero counts.
+    pub(super) const fn new(compile: CompileMode) -> Self {
+        Self { compile, patterns: 0, schemas: 0 }
+    }
+
+    /// Checks one position of the content.
+    pub(super) fn check_value(&mut self, visited: &VisitedValue<'_, '_>, findings: &mut Violations) -> VisitFlow {
+        if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
+            check_unique(visited, member, findings);
+        }
+        if has_annotation(visited, "x-pattern")
+            && let Some(pattern) = visited.value.as_str()
+        {
+            self.check_pattern(pattern, visited.pointer, findings);
+        }
+        if has_annotation(visited, "x-json-schema") {
+            self.check_schema(visited.value, visited.pointer, findings);
+            return VisitFlow::Past;
+        }
+        VisitFlow::Into
+    }
+
+    /// Checks a pattern; an empty text and `*` match everything and are not compiled.
+    pub(super) fn check_pattern(&mut self, pattern: &str, pointer: &str, findings: &mut Violations) {
+        if matches!(pattern, "" | "*") {
+            return;
+        }
+        self.patterns += 1;
+        if self.patterns > MAX_PATTERNS {
+            if self.patterns == MAX_PATTERNS + 1 {
+                findings.add(pointer, Violation::TooManyCarried);
+            }
+        } else if self.compile == CompileMode::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
+            findings.add(pointer, Violation::PatternNotLinear);
+        }
+    }
+
+    /// Checks a JSON Schema.
+    pub(super) fn check_schema(&mut self, carried: &Value, pointer: &str, findings: &mut Violations) {
+        self.schemas += 1;
+        if self.schemas > MAX_SCHEMAS {
+            if self.schemas == MAX_SCHEMAS + 1 {
+                findings.add(pointer, Violation::TooManyCarried);
+            }
+        } else if self.compile == CompileMode::Yes
+            && let Err(refusal) = EmbeddedSchema::compile(carried)
+        {
+            findings.add_problem(pointer, refusal.code(), refusal.to_string());
+        }
+    }
+}
+
+fn has_annotation(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
+    visited.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Violations) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
+        if let Some(name) = item.get(member).and_then(Value::as_str)
+            && !seen.insert(name)
+        {
+            findings.add(format!("{}/{index}/{member}", visited.pointer), Violation::DuplicateName);
+        }
+    }
+}

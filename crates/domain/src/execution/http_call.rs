@@ -1,0 +1,164 @@
+//! HTTP calls to addresses that contents name, made by agent tools and hooks.
+//!
+//! The servers are untrusted, so each call is bounded in destination, time and response size. A call is made at most
+//! once; the caller decides how to treat a lost response.
+
+use super::tool::{McpCall, McpError};
+use crate::{secret::SecretRef, slug::Slug};
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The maximum time of a call, from its start to the last response byte (contract 8).
+pub const MAX_DURATION: Duration = Duration::from_secs(10);
+/// The maximum response size in bytes (contract 8).
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+
+/// An HTTP method.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HttpMethod {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+}
+
+impl HttpMethod {
+    /// Every method.
+    pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
+
+    /// The form in content and on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
+    }
+
+    /// Whether the arguments go into a body; otherwise they go into the query.
+    #[must_use]
+    pub const fn has_body(self) -> bool {
+        match self {
+            Self::Post | Self::Put | Self::Patch => true,
+            Self::Get | Self::Delete => false,
+        }
+    }
+}
+
+/// One HTTP call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HttpCall {
+    /// The base URL.
+    pub address: String,
+    /// The path suffix, with a leading slash; empty for the base URL itself.
+    pub path: String,
+    /// The method.
+    pub method: HttpMethod,
+    /// The arguments: a JSON object, or query parameters.
+    pub arguments: Map<String, Value>,
+    /// The secret to send as bearer token.
+    pub secret: Option<SecretRef>,
+    /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
+    pub call_id: String,
+    /// The timeout; at most [`MAX_DURATION`].
+    pub timeout: Duration,
+    /// The allowed hosts, where `*.` matches any subdomain; `None` allows all hosts.
+    pub allowed_hosts: Option<Vec<String>>,
+}
+
+/// The failure of a call. No message repeats an address, a secret or response bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HttpCallError {
+    /// The destination is not allowed.
+    #[error("calls to this address are not allowed")]
+    Forbidden,
+    /// The tenant whose secrets apply could not be determined.
+    #[error("the call could not be prepared")]
+    Unprepared,
+    /// The secret could not be read.
+    #[error("the secret of the call cannot be read")]
+    Secret,
+    /// The connection failed.
+    #[error("the address is unreachable")]
+    Unreachable,
+    /// The request was sent, but no complete response arrived in time. Its effect is unknown.
+    #[error("the call timed out")]
+    TimedOut,
+    /// The request was sent, but the response was truncated. Its effect is unknown.
+    #[error("the response was cut off")]
+    Broken,
+    /// The response exceeds [`MAX_RESPONSE_BYTES`].
+    #[error("the response is too long")]
+    TooLong,
+    /// The response status is not a success, or is a redirection, which is never followed.
+    #[error("the server responded with an error status")]
+    Refused,
+    /// The response is neither JSON nor text.
+    #[error("the response could not be read")]
+    Malformed,
+}
+
+impl HttpCallError {
+    /// Every failure.
+    pub const ALL: [Self; 9] = [
+        Self::Forbidden,
+        Self::Unprepared,
+        Self::Secret,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Broken,
+        Self::TooLong,
+        Self::Refused,
+        Self::Malformed,
+    ];
+
+    /// The stable code of the failure.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Forbidden => "call_forbidden",
+            Self::Unprepared => "call_unprepared",
+            Self::Secret => "call_secret_unavailable",
+            Self::Unreachable => "call_unreachable",
+            Self::TimedOut => "call_timeout",
+            Self::Broken => "call_broken",
+            Self::TooLong => "call_answer_too_long",
+            Self::Refused => "call_refused",
+            Self::Malformed => "call_malformed_answer",
+        }
+    }
+
+    /// Parses a code.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|error| error.code() == code)
+    }
+}
+
+/// Makes HTTP calls.
+#[async_trait]
+pub trait HttpCaller: Send + Sync {
+    /// Makes one call with the tenant's secrets. The response is JSON, or text if it declares so; an empty response is
+    /// null.
+    async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError>;
+
+    /// Calls an MCP server's tool once with the tenant's secrets, after checking its description against the pin. The
+    /// result is JSON or text.
+    async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError>;
+}

@@ -1,0 +1,153 @@
+//! Resolution: a person decides the outcome of a run whose outcome is unknown.
+
+use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
+use crate::{
+    asset::ports::ArtifactPath,
+    audit::{Fact, FactKind, Stamp},
+    evidence::{EvidenceArtifact, EvidenceRecord},
+    id::{ExecutionId, IdSource},
+    idempotency::KeyedOutcome,
+    notification::Category,
+    store::CommitError,
+    tenant::TenantScope,
+};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+/// The maximum length of a note, in characters.
+pub const MAX_NOTE: usize = 2_000;
+/// The code of a run that was resolved as a failure.
+pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
+
+/// The outcome that a person decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolution {
+    /// The run succeeded.
+    Success,
+    /// The run failed.
+    Failure,
+}
+
+impl Resolution {
+    /// Every resolution.
+    pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|settled| settled.as_str() == text)
+    }
+}
+
+/// The reason a resolution is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ResolveRefusal {
+    /// The outcome of the run is known or still pending.
+    #[error("the run is not unknown")]
+    NotUnknown,
+}
+
+impl ResolveRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotUnknown => "execution_not_unknown",
+        }
+    }
+}
+
+/// A resolved run, as the commit stores it.
+#[derive(Clone, Debug)]
+pub struct ResolvedRun {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// The new status.
+    pub status: Status,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The error; `None` for a success.
+    pub error: Option<RunError>,
+    /// The evidence of the resolution and its author.
+    pub artifact: EvidenceArtifact,
+    /// The fact of the resolution.
+    pub fact: Fact,
+}
+
+/// Resolves the run of a record. The note is stored separately, so that it can be erased.
+///
+/// # Errors
+/// When the outcome of the run is known or still pending.
+pub fn resolve(
+    record: &EvidenceRecord,
+    (settled, note): (Resolution, Option<&str>),
+    stamp: &Stamp,
+    ids: &dyn IdSource,
+) -> Result<ResolvedRun, ResolveRefusal> {
+    let run = &record.execution;
+    match run.status {
+        Status::Unknown => {}
+        Status::Queued
+        | Status::Running
+        | Status::AwaitingReview
+        | Status::Completed
+        | Status::Failed
+        | Status::Denied
+        | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
+    }
+    let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
+        Resolution::Success => (Status::Completed, Outcome::Success, None, &[]),
+        Resolution::Failure => {
+            let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
+            (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
+        }
+    };
+    let named = RunRef {
+        execution_id: run.execution_id,
+        workload_id: run.workload_id,
+        workspace_id: run.workspace_id,
+        release_id: run.release_id,
+        environment: &run.environment,
+        input_digest: record.input_digest,
+    };
+    let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
+    let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
+    let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
+    let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());
+    let artifact_id = ids.fresh().into();
+    let artifact = EvidenceArtifact {
+        artifact_id,
+        kind: "settlement",
+        storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "settlement.json"),
+        body: Map::from_iter([
+            ("outcome".to_owned(), json!(outcome.as_str())),
+            ("settled_by".to_owned(), json!(stamp.actor.to_string())),
+            ("settled_at".to_owned(), json!(stamp.at)),
+            ("note_digest".to_owned(), note_digest.map_or(Value::Null, Value::String)),
+        ]),
+        payload: note,
+        created_at: stamp.at,
+    };
+    Ok(ResolvedRun { execution_id: run.execution_id, status, outcome, error, artifact, fact })
+}
+
+/// Stores resolutions.
+#[async_trait]
+pub trait ResolutionStore: Send + Sync {
+    /// Resolves a run in one statement. Stale when its outcome is no longer unknown.
+    async fn commit_resolution(
+        &self,
+        scope: TenantScope,
+        settlement: &ResolvedRun,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+}

@@ -1,0 +1,149 @@
+//! The inputs, effects and outcome of a run.
+
+use super::{
+    model_call::PendingRequest,
+    schema_check::{ResumePoint, SchemaCheck},
+};
+use crate::{
+    evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
+    execution::{
+        Outcome, Payload, RunError, Status, StepRecord,
+        http_call::HttpCall,
+        plan::{PolicyAttributes, RunPlan},
+        progress::RunEvent,
+        retrieval::RetrievalQuery,
+        routing::ModelRequest,
+        tool::ToolRequest,
+    },
+    flow::Step,
+    guardrail::GuardrailCheck,
+    id::{ExecutionId, IdSource},
+    memory::CandidateTurn,
+    policy::{Obligation, PolicyDecision},
+    redaction::Redactor,
+    time::{Clock, Timestamp},
+};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The inputs of a run.
+#[derive(Clone, Copy)]
+pub struct RunInput<'a> {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// The run plan.
+    pub plan: &'a RunPlan,
+    /// The attributes that policies read.
+    pub policy_attributes: &'a PolicyAttributes,
+    /// The inputs as submitted. Steps read them as guardrails and hooks leave them.
+    pub inputs: &'a Map<String, Value>,
+    /// The inputs in stored form.
+    pub stored_inputs: &'a Payload,
+    /// Its digest.
+    pub input_digest: [u8; 32],
+}
+
+/// The environment of a run: time, identifiers and redaction.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// The source of identifiers and salts.
+    pub ids: &'a dyn IdSource,
+    /// The redactor of personal data.
+    pub redactor: &'a Redactor,
+}
+
+/// The effect that a run requests from its driver.
+#[derive(Debug)]
+#[must_use]
+pub enum RunEffect {
+    /// The decisions of the bound knowledge bases' contracts, in binding order; requested first.
+    CheckContracts,
+    /// The conversation history.
+    LoadHistory,
+    /// A model response.
+    CallModel(Box<ModelRequest>),
+    /// Documents from a knowledge base.
+    RetrieveDocuments(Box<RetrievalQuery>),
+    /// A tool result.
+    CallTool(Box<ToolRequest>),
+    /// A guardrail check. It is a computation that can take long.
+    CheckGuardrails(Box<GuardrailCheck>),
+    /// A long schema check.
+    CheckSchema(Box<SchemaCheck>),
+    /// A hook's response.
+    CallHook(Box<HttpCall>),
+    /// A memory reservation for large values ([`Run::on_reservation`](super::Run::on_reservation)).
+    Reserve,
+    /// None: the run has ended.
+    Ended,
+}
+
+/// The outcome of a run with all its records.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// The status. A run that awaits review has succeeded so far.
+    pub status: Status,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The error, if there is no answer.
+    pub error: Option<RunError>,
+    /// The answer, and the providers' metadata by step.
+    pub output: Option<(Value, Map<String, Value>)>,
+    /// The step records, in order.
+    pub steps: Vec<StepRecord>,
+    /// Policy decisions taken during the run.
+    pub decisions: Vec<RecordedDecision>,
+    /// Evidence artifacts.
+    pub artifacts: Vec<EvidenceArtifact>,
+    /// The lineage of its steps.
+    pub lineage: Vec<LineageItem>,
+    /// Fulfilled obligations and their times.
+    pub fulfilled: Vec<(Obligation, Timestamp)>,
+    /// The strictest decision of the run.
+    pub decision: PolicyDecision,
+    /// The conversation turn that it offers.
+    pub turn: Option<CandidateTurn>,
+}
+
+/// A finished run with its open obligations.
+#[derive(Clone, Debug)]
+pub struct FinishedRun {
+    /// Events that the driver has not taken yet.
+    pub events: Vec<RunEvent>,
+    pub(in crate::execution) execution_id: ExecutionId,
+    pub(in crate::execution) value_bytes: usize,
+    pub(in crate::execution) run_outcome: RunOutcome,
+    pub(in crate::execution) obligations: Vec<Obligation>,
+    pub(in crate::execution) transcript: Vec<Value>,
+    /// The retrieved documents, which an answer can cite.
+    pub(in crate::execution) citable_documents: BTreeSet<String>,
+}
+
+/// The progress of a step.
+pub(super) enum StepProgress {
+    /// It is complete.
+    Done(Value),
+    /// It needs a model response.
+    NeedsModel(Box<ModelRequest>, Box<PendingRequest>),
+    /// It needs documents.
+    NeedsDocuments(Box<RetrievalQuery>),
+}
+
+/// A step that awaits a response.
+pub(super) struct PendingStep<'a> {
+    pub(super) step: &'a Step,
+    pub(super) started_at: Timestamp,
+    pub(super) awaited: AwaitedResponse,
+}
+
+/// The awaited response.
+pub(super) enum AwaitedResponse {
+    Answer(Box<PendingRequest>),
+    Documents(Box<RetrievalQuery>),
+    /// A tool result.
+    Tool,
+    /// The result of a schema check.
+    Check(Box<ResumePoint>),
+}

@@ -1,0 +1,488 @@
+//! Interceptors of a run: guardrails evaluate values and hooks are called before the run continues.
+//!
+//! Guardrails run first, so that hooks never see what they mask; they run again on each value that a hook modifies. A
+//! blocked value ends the run; no step can catch it.
+
+use super::{
+    Run, StepFailure, RunEffect,
+    model_call::PendingRequest,
+    hook_payload::{apply_hook_payload, to_hook_payload},
+    documents::{guardrail_texts, with_texts},
+    effects::{AwaitedResponse, PendingStep},
+};
+use crate::{
+    execution::{
+        RunError,
+        http_call::{HttpMethod, HttpCall},
+        retrieval::RetrievalQuery,
+        routing::ModelRequest,
+    },
+    flow::Step,
+    guardrail::{GuardrailResult, GuardrailCheck, Stage, GuardrailOutcome},
+    hook::{self, Applicability, Decision, Event, Handler, Hook, HookResponse, HookError},
+    policy::{CompiledPolicy, Obligation, PolicyDecision},
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+use std::{borrow::Cow, mem};
+
+/// An intercepted value.
+pub(super) struct Interception<'a> {
+    /// The subject of the event: a step, a tool, or the workload for the whole run.
+    subject: String,
+    value: Value,
+    then: Continuation<'a>,
+    look: GuardrailState,
+    /// The index of the next hook.
+    next: usize,
+    /// The hook whose response is pending.
+    asked: Option<&'a Hook>,
+    is_changed: bool,
+    /// Whether a person must approve the value first.
+    needs_person: bool,
+}
+
+/// Whether guardrails must evaluate the current value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GuardrailState {
+    Pending,
+    Done,
+}
+
+/// The step that is executing.
+#[derive(Clone, Copy)]
+pub(super) struct ActiveStep<'a> {
+    pub(super) step: &'a Step,
+    pub(super) began: Timestamp,
+}
+
+/// The continuation after interception.
+pub(super) enum Continuation<'a> {
+    /// Start the run with its inputs.
+    Begin,
+    /// Query documents.
+    LookUp(ActiveStep<'a>, Box<RetrievalQuery>),
+    /// Pass the documents, as retrieved, to a step.
+    Documents(ActiveStep<'a>, Value),
+    /// Call a model.
+    Ask(ActiveStep<'a>, Box<ModelRequest>, Box<PendingRequest>),
+    /// Pass a model's answer to a step.
+    Answered(ActiveStep<'a>),
+    /// Call a tool.
+    UseTool(ActiveStep<'a>),
+    /// Pass a tool's result to the model.
+    ToolGave(ActiveStep<'a>),
+    /// End the run with its answer.
+    Return,
+    /// End the run with an error.
+    Fail(RunError),
+}
+
+impl Continuation<'_> {
+    const fn stage(&self) -> Option<Stage> {
+        match self {
+            Self::Begin => Some(Stage::Input),
+            Self::Documents(..) => Some(Stage::Retrieval),
+            Self::UseTool(_) => Some(Stage::ToolIn),
+            Self::ToolGave(_) => Some(Stage::ToolOut),
+            Self::Return => Some(Stage::Output),
+            Self::LookUp(..) | Self::Ask(..) | Self::Answered(_) | Self::Fail(_) => None,
+        }
+    }
+
+    const fn event(&self) -> Option<Event> {
+        match self {
+            Self::Begin => Some(Event::PreExecute),
+            Self::LookUp(..) => Some(Event::PreRetrieval),
+            Self::Documents(..) => None,
+            Self::Ask(..) => Some(Event::PreLlm),
+            Self::Answered(_) => Some(Event::PostLlm),
+            Self::UseTool(_) => Some(Event::PreTool),
+            Self::ToolGave(_) => Some(Event::PostTool),
+            Self::Return => Some(Event::PostExecute),
+            Self::Fail(_) => Some(Event::OnError),
+        }
+    }
+
+    const fn active_step(&self) -> Option<ActiveStep<'_>> {
+        match self {
+            Self::LookUp(walking, _)
+            | Self::Documents(walking, _)
+            | Self::Ask(walking, ..)
+            | Self::Answered(walking)
+            | Self::UseTool(walking)
+            | Self::ToolGave(walking) => Some(*walking),
+            Self::Begin | Self::Return | Self::Fail(_) => None,
+        }
+    }
+
+    /// Whether the continuation accepts the modified value.
+    fn accepts(&self, modified: &Value) -> bool {
+        match self {
+            Self::Begin | Self::UseTool(_) => modified.is_object(),
+            Self::LookUp(..) | Self::Answered(_) => modified.is_string(),
+            Self::Ask(_, question, _) => apply_hook_payload(question, modified).is_some(),
+            Self::ToolGave(_) | Self::Return => true,
+            Self::Documents(..) | Self::Fail(_) => false,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Continues after all interceptors pass.
+    pub(super) fn intercept(&mut self, then: Continuation<'a>) -> RunEffect {
+        self.intercept_value(Value::Null, then)
+    }
+
+    /// The same with an explicit value.
+    pub(super) fn intercept_value(&mut self, value: Value, then: Continuation<'a>) -> RunEffect {
+        let plan = self.run_input.plan;
+        // Most releases bind no interceptors, so the subject is computed only when needed.
+        let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
+        let subject = if is_free { String::new() } else { self.event_subject(&then) };
+        let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
+        let has_hooks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
+        let mut passage = Interception {
+            subject,
+            value,
+            then,
+            look: GuardrailState::Pending,
+            next: 0,
+            asked: None,
+            is_changed: false,
+            needs_person: false,
+        };
+        if !has_guardrails && !has_hooks {
+            return self.continue_with(passage);
+        }
+        if let Some(value) = self.interceptable_value(&passage.then) {
+            passage.value = value;
+        }
+        self.run_interceptors(passage)
+    }
+
+    /// The intercepted value, if the continuation derives it.
+    fn interceptable_value(&self, then: &Continuation<'_>) -> Option<Value> {
+        match then {
+            Continuation::Begin => Some(Value::Object(Map::clone(&self.inputs))),
+            Continuation::LookUp(_, lookup) => Some(json!(lookup.query)),
+            Continuation::Documents(_, documents) => Some(guardrail_texts(documents)),
+            Continuation::Ask(_, question, _) => Some(to_hook_payload(question)),
+            Continuation::Fail(error) => Some(json!({ "code": error.code })),
+            Continuation::Answered(_) | Continuation::UseTool(_) | Continuation::ToolGave(_) | Continuation::Return => None,
+        }
+    }
+
+    fn event_subject(&self, then: &Continuation<'_>) -> String {
+        let failed = || self.run_outcome.steps.last().map(|step| step.step_id.clone());
+        let step = match then {
+            Continuation::Fail(_) => failed(),
+            Continuation::UseTool(_) | Continuation::ToolGave(_) => self.active_tool_name().map(str::to_owned),
+            Continuation::Begin | Continuation::Return | Continuation::LookUp(..) | Continuation::Documents(..) | Continuation::Ask(..) | Continuation::Answered(_) => {
+                then.active_step().map(|walking| walking.step.id.clone())
+            }
+        };
+        step.unwrap_or_else(|| self.run_input.policy_attributes.workload_slug.clone())
+    }
+
+    /// Runs guardrails and hooks until one needs an effect, one blocks the value, or all pass.
+    fn run_interceptors(&mut self, mut passage: Interception<'a>) -> RunEffect {
+        let plan = self.run_input.plan;
+        loop {
+            if let (GuardrailState::Pending, Some(stage)) = (passage.look, passage.then.stage())
+                && plan.guardrails.inspects(stage)
+            {
+                let value = mem::take(&mut passage.value);
+                let (rails, room) = (std::sync::Arc::clone(&plan.guardrails), self.budget.remaining());
+                let mut looking = GuardrailCheck::new(rails, stage, value, self.guardrail_bytes_left, room);
+                if matches!(passage.then, Continuation::Return) {
+                    looking = looking.with_context(Value::Object(mem::take(&mut self.metadata)));
+                }
+                self.interception = Some(passage);
+                return RunEffect::CheckGuardrails(Box::new(looking));
+            }
+            let next = passage.then.event().and_then(|event| plan.hooks.next(event, &passage.subject, passage.next));
+            let Some((place, hook)) = next else { return self.continue_with(passage) };
+            passage.next = place.saturating_add(1);
+            let answer = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &passage)) {
+                Applicability::No => continue,
+                Applicability::Unknown => Err(HookError::Condition),
+                Applicability::Yes => match &hook.handler {
+                    Handler::Policy(policy) => Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage))),
+                    Handler::Http(address) => {
+                        let call = self.build_hook_call(hook, address, &passage);
+                        passage.asked = Some(hook);
+                        self.interception = Some(passage);
+                        return RunEffect::CallHook(Box::new(call));
+                    }
+                    Handler::Unavailable => Err(HookError::Unavailable),
+                },
+            };
+            if let Err(stopped) = self.apply_hook_response(hook, answer, &mut passage) {
+                return self.block(passage, stopped);
+            }
+        }
+    }
+
+    /// Resumes with the result of a guardrail check; `None` when the check did not finish. A result without a check has
+    /// no effect.
+    pub fn on_guardrail(&mut self, looked: Option<GuardrailResult>) -> RunEffect {
+        let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
+        let unavailable = || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
+        let Some(looked) = looked else { return self.block(passage, StepFailure::Blocked(unavailable())) };
+        self.guardrail_bytes_left = looked.remaining_bytes;
+        self.record_guardrail(&passage, &looked);
+        if looked.requires_review {
+            self.require_approval(&mut passage);
+        }
+        match looked.outcome {
+            GuardrailOutcome::Passed => {}
+            GuardrailOutcome::Blocked => {
+                let blocked = RunError::new("guardrail_blocked", "a guardrail blocked the value");
+                return self.block(passage, StepFailure::Blocked(blocked));
+            }
+            GuardrailOutcome::Unavailable => return self.block(passage, StepFailure::Blocked(unavailable())),
+            GuardrailOutcome::OutOfMemory => return self.block(passage, StepFailure::ValueTooLarge),
+        }
+        if looked.is_changed && self.budget.charge(&looked.value).is_err() {
+            return self.block(passage, StepFailure::ValueTooLarge);
+        }
+        if let (Continuation::Return, Value::Object(metadata)) = (&passage.then, looked.context) {
+            self.metadata = metadata;
+        }
+        passage.is_changed |= looked.is_changed;
+        passage.value = looked.value;
+        passage.look = GuardrailState::Done;
+        self.run_interceptors(passage)
+    }
+
+    /// Resumes with the response of a hook. A response without a request has no effect.
+    pub fn on_hook(&mut self, answer: Result<HookResponse, HookError>) -> RunEffect {
+        let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
+        let Some(hook) = passage.asked.take() else { return RunEffect::Ended };
+        match self.apply_hook_response(hook, answer, &mut passage) {
+            Ok(()) => self.run_interceptors(passage),
+            Err(stopped) => self.block(passage, stopped),
+        }
+    }
+
+    /// Applies and records the response of a hook.
+    fn apply_hook_response(
+        &mut self,
+        hook: &Hook,
+        answer: Result<HookResponse, HookError>,
+        passage: &mut Interception<'a>,
+    ) -> Result<(), StepFailure> {
+        let answer = answer.and_then(|answer| {
+            let takes = answer.modified.as_ref().is_none_or(|modified| passage.then.accepts(modified));
+            if hook.allowed_decisions.contains(&answer.decision) && takes { Ok(answer) } else { Err(HookError::NotAllowed) }
+        });
+        self.record_hook(hook, &answer, passage);
+        if hook.mode == hook::Mode::Observe {
+            return Ok(());
+        }
+        let answer = match (answer, hook.on_error) {
+            (Ok(answer), _) => answer,
+            (Err(_), hook::OnError::FailOpen) => return Ok(()),
+            (Err(_), hook::OnError::FailClosed) => {
+                let message = "a hook has no valid response and blocks the value";
+                return Err(StepFailure::Blocked(RunError::new("hook_unavailable", message)));
+            }
+        };
+        answer.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
+        match answer.decision {
+            Decision::Allow => {}
+            Decision::Deny => {
+                return Err(StepFailure::Blocked(RunError::new("hook_denied", "a hook denied the value")));
+            }
+            Decision::Ask => self.require_approval(passage),
+            Decision::Modify => {
+                let value = answer.modified.unwrap_or_default();
+                self.budget.charge(&value)?;
+                (passage.value, passage.is_changed, passage.look) = (value, true, GuardrailState::Pending);
+            }
+        }
+        Ok(())
+    }
+
+    /// Requires human approval. A tool call cannot wait for a person, so it is refused; other values require a review
+    /// of the answer.
+    fn require_approval(&mut self, passage: &mut Interception<'a>) {
+        match passage.then {
+            Continuation::UseTool(_) => passage.needs_person = true,
+            Continuation::Begin
+            | Continuation::LookUp(..)
+            | Continuation::Documents(..)
+            | Continuation::Ask(..)
+            | Continuation::Answered(_)
+            | Continuation::ToolGave(_)
+            | Continuation::Return
+            | Continuation::Fail(_) => self.add_obligation(Obligation::HumanReview),
+        }
+    }
+
+    pub(super) fn add_obligation(&mut self, obligation: Obligation) {
+        if !self.obligations.contains(&obligation) {
+            self.obligations.push(obligation);
+        }
+    }
+
+    /// Ends the run at a blocked value.
+    fn block(&mut self, passage: Interception<'a>, stopped: StepFailure) -> RunEffect {
+        match passage.then {
+            Continuation::LookUp(ActiveStep { step, began }, _)
+            | Continuation::Documents(ActiveStep { step, began }, _)
+            | Continuation::Ask(ActiveStep { step, began }, ..)
+            | Continuation::Answered(ActiveStep { step, began })
+            | Continuation::UseTool(ActiveStep { step, began })
+            | Continuation::ToolGave(ActiveStep { step, began }) => self.end_step_and_continue(step, began, Err(stopped)),
+            // A failed run stays failed, even if an interceptor blocks its error.
+            Continuation::Fail(error) => self.set_failed(error),
+            Continuation::Begin | Continuation::Return => match stopped {
+                StepFailure::Blocked(error) | StepFailure::Failed(error) => self.fail(error),
+                StepFailure::ValueTooLarge | StepFailure::Denied | StepFailure::RefusedByContract => {
+                    self.fail(RunError::value_too_large())
+                }
+            },
+        }
+    }
+
+    /// Continues after all interceptors have passed.
+    fn continue_with(&mut self, passage: Interception<'a>) -> RunEffect {
+        let Interception { value, is_changed, needs_person, then, .. } = passage;
+        match then {
+            Continuation::Begin => {
+                if let (true, Value::Object(inputs)) = (is_changed, value) {
+                    self.inputs = Cow::Owned(inputs);
+                }
+                self.enter_flow()
+            }
+            Continuation::LookUp(ActiveStep { step, began }, mut lookup) => {
+                if let (true, Value::String(query)) = (is_changed, value) {
+                    lookup.query = query;
+                }
+                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup.clone()) });
+                RunEffect::RetrieveDocuments(lookup)
+            }
+            Continuation::Documents(ActiveStep { step, began }, documents) => {
+                let documents = if is_changed { with_texts(documents, value) } else { documents };
+                if self.agent.is_some() {
+                    return self.intercept_tool_result(ActiveStep { step, began }, documents);
+                }
+                self.finish_step(ActiveStep { step, began }, documents)
+            }
+            Continuation::Ask(ActiveStep { step, began }, mut question, mut asked) => {
+                if is_changed && let Some(restated) = apply_hook_payload(&question, &value) {
+                    asked.replace_messages(&value);
+                    *question = restated;
+                }
+                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
+                RunEffect::CallModel(question)
+            }
+            Continuation::Answered(walking) if self.agent_has_pending_calls() => {
+                if is_changed {
+                    self.replace_agent_message(&value);
+                }
+                self.run_pending_calls(walking)
+            }
+            Continuation::UseTool(walking) if needs_person => self.fail_tool_call(walking, "tool_needs_approval"),
+            Continuation::UseTool(walking) => self.call_tool(walking, value),
+            Continuation::ToolGave(walking) => self.accept_tool_result(walking, value),
+            Continuation::Answered(walking) => self.finish_step(walking, value),
+            Continuation::Return => self.set_completed(value),
+            Continuation::Fail(error) => self.set_failed(error),
+        }
+    }
+
+    /// Evaluates a policy for an event. Its variables are those of the run's policy, with the event as `inputs.event`.
+    fn evaluate_event_policy(&self, policy: &CompiledPolicy, passage: &Interception<'a>) -> PolicyDecision {
+        let name = passage.then.event().map(Event::as_str);
+        let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
+        let mut inputs = Map::clone(&self.inputs);
+        inputs.insert("event".to_owned(), event);
+        let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
+        facts.evaluate(policy, plan, &inputs, self.env.clock.now())
+    }
+
+    fn build_hook_call(&mut self, hook: &Hook, address: &str, passage: &Interception<'a>) -> HttpCall {
+        let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
+        self.hook_calls = self.hook_calls.saturating_add(1);
+        let call_id = format!("{}.{}", self.run_input.execution_id, self.hook_calls);
+        let body = Map::from_iter([
+            ("call_id".to_owned(), json!(call_id)),
+            ("event".to_owned(), json!(hook.event.as_str())),
+            ("subject".to_owned(), json!(passage.subject)),
+            ("hook".to_owned(), json!(hook.asset.as_ref())),
+            ("execution_id".to_owned(), json!(self.run_input.execution_id)),
+            ("workload".to_owned(), json!(facts.workload_slug)),
+            ("release_id".to_owned(), json!(plan.release_id)),
+            ("environment".to_owned(), json!(facts.environment)),
+            ("lane".to_owned(), json!(facts.lane.as_str())),
+            ("actor".to_owned(), json!(facts.actor)),
+            ("value".to_owned(), passage.value.clone()),
+        ]);
+        HttpCall {
+            address: address.to_owned(),
+            path: String::new(),
+            method: HttpMethod::Post,
+            arguments: body,
+            secret: None,
+            call_id,
+            timeout: hook.timeout,
+            allowed_hosts: None,
+        }
+    }
+
+    /// Records guardrail findings, if any.
+    fn record_guardrail(&mut self, passage: &Interception<'a>, looked: &GuardrailResult) {
+        if looked.findings.is_empty() && looked.outcome == GuardrailOutcome::Passed {
+            return;
+        }
+        let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
+        let body = Map::from_iter([
+            ("stage".to_owned(), json!(looked.stage.as_str())),
+            ("step_id".to_owned(), json!(passage.then.active_step().map(|walking| &walking.step.id))),
+            ("verdict".to_owned(), json!(looked.outcome.as_str())),
+            ("masked".to_owned(), json!(looked.is_changed)),
+            ("findings".to_owned(), Value::Array(findings)),
+        ]);
+        self.record_evidence("guardrail", "guardrail.json", body);
+    }
+
+    fn record_hook(&mut self, hook: &Hook, answer: &Result<HookResponse, HookError>, passage: &Interception<'a>) {
+        let handler = match &hook.handler {
+            Handler::Policy(_) => "policy",
+            Handler::Http(_) => "http",
+            Handler::Unavailable => "unavailable",
+        };
+        let mode = match hook.mode {
+            hook::Mode::Enforce => "enforce",
+            hook::Mode::Observe => "observe",
+        };
+        let response = answer.as_ref().ok();
+        let body = Map::from_iter([
+            ("hook".to_owned(), json!(hook.asset.as_ref())),
+            ("event".to_owned(), json!(hook.event.as_str())),
+            ("subject".to_owned(), json!(passage.subject)),
+            ("handler".to_owned(), json!(handler)),
+            ("mode".to_owned(), json!(mode)),
+            ("decision".to_owned(), json!(response.map(|response| response.decision.as_str()))),
+            ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
+            ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
+        ]);
+        self.record_evidence("hook", "hook.json", body);
+    }
+
+    /// Takes the step of a value that was being intercepted when the run was interrupted.
+    pub(super) fn take_intercepted_step(&mut self) -> Option<(&'a Step, Timestamp)> {
+        match self.interception.take()?.then {
+            Continuation::LookUp(ActiveStep { step, began }, _)
+            | Continuation::Documents(ActiveStep { step, began }, _)
+            | Continuation::Ask(ActiveStep { step, began }, ..)
+            | Continuation::Answered(ActiveStep { step, began })
+            | Continuation::UseTool(ActiveStep { step, began })
+            | Continuation::ToolGave(ActiveStep { step, began }) => Some((step, began)),
+            Continuation::Begin | Continuation::Return | Continuation::Fail(_) => None,
+        }
+    }
+}

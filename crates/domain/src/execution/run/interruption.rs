@@ -1,0 +1,31 @@
+//! Interruptions: external reasons that end a run.
+
+use crate::execution::{Outcome, Status};
+
+/// The reason a run is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interruption {
+    /// Its deadline passed.
+    DeadlineExceeded,
+    /// Another process took its lease.
+    LeaseLost,
+    /// Its workload was suspended or retired.
+    WorkloadStopped,
+    /// An actor cancelled it.
+    Cancelled,
+}
+
+impl Interruption {
+    /// The resulting status, outcome, error code and message.
+    #[must_use]
+    pub const fn ending(self) -> (Status, Outcome, &'static str, &'static str) {
+        match self {
+            Self::DeadlineExceeded => (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline"),
+            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
+            Self::WorkloadStopped => {
+                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
+            }
+            Self::Cancelled => (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
+        }
+    }
+}

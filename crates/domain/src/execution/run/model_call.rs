@@ -1,0 +1,388 @@
+//! Model requests and the validation of their responses.
+
+use super::{RunScope, StepProgress, Run, SchemaResult, StepFailure, documents::documents_message, scope::RenderedPromptScope, elapsed};
+use crate::{
+    asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
+    evidence::EvidenceArtifact,
+    execution::{
+        Payload,
+        provider::{Completion, Conversation, Message, MessageRole, ProviderError, RouteTarget, ToolDefinition},
+        routing::{ModelResponse, Attempt, ModelRequest, RefusedRoute, RequestKind},
+    },
+    flow::{
+        Step, StepKind,
+        reference::{Reference, Template},
+    },
+    prompt::composition::ComposedPrompt,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
+
+/// The inputs that form the conversation and are not prompt arguments.
+const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
+
+/// The state of a request until its response arrives.
+pub(super) struct PendingRequest {
+    routes: Vec<RouteTarget>,
+    sent_at: Timestamp,
+    /// The transcript entry, if a transcript is required.
+    transcript_entry: Option<Map<String, Value>>,
+}
+
+impl PendingRequest {
+    /// Replaces the recorded messages with those that a hook returned.
+    pub(super) fn replace_messages(&mut self, words: &Value) {
+        if let (Some(said), Some(words)) = (&mut self.transcript_entry, words.as_object()) {
+            said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// The model request of a step.
+    pub(super) fn completion_request(&mut self, step: &'a Step, inputs: &Map<String, Value>) -> Result<StepProgress, StepFailure> {
+        let words = self.prepare_messages(step, inputs)?;
+        self.build_request(step, words, Vec::new(), 0)
+    }
+
+    /// The system prompt and the messages of a step.
+    pub(super) fn prepare_messages(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<(String, Vec<Message>), StepFailure> {
+        if self.run_input.plan.model_policy.is_none() {
+            return Err(StepFailure::failed("model_policy_missing", "the release binds no model policy"));
+        }
+        // Lineage is recorded first: a prompt that fails to render was still read.
+        self.record_model_inputs(step);
+        let system_prompt = self.render_prompt(step, inputs)?;
+        let mut messages = self.input_messages(inputs)?;
+        // Untrusted documents go into user messages, never into the instructions.
+        if let Some(documents) = inputs.get("documents").and_then(documents_message) {
+            messages.insert(0, Message::text(MessageRole::User, documents));
+        }
+        messages.splice(0..0, self.conversation_state.earlier_messages().iter().cloned());
+        Ok((system_prompt, messages))
+    }
+
+    /// Builds a request with these messages and tools. The transcript already holds the first `transcribed` messages.
+    pub(super) fn build_request(
+        &mut self,
+        step: &Step,
+        (system_prompt, messages): (String, Vec<Message>),
+        tools: Vec<ToolDefinition>,
+        transcribed: usize,
+    ) -> Result<StepProgress, StepFailure> {
+        let Some(policy) = &self.run_input.plan.model_policy else {
+            return Err(StepFailure::failed("model_policy_missing", "the release binds no model policy"));
+        };
+        let routes = self.allowed_routes(step)?;
+        let new_messages = messages.get(transcribed..).unwrap_or_default();
+        let said = if self.records_transcript { Some(self.transcript_entry(step, &system_prompt, new_messages)?) } else { None };
+        // Text before a tool call is not part of the answer, and only the end shows which text was.
+        let is_shown = self.streams_answers && policy.supports_streaming && tools.is_empty();
+        let conversation = Arc::new(Conversation {
+            system_prompt,
+            messages,
+            tools,
+            temperature: policy.temperature,
+            max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
+        });
+        let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: said };
+        let question = ModelRequest { kind: RequestKind::Words, conversation, routes, is_streamable: is_shown };
+        Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
+    }
+
+    /// The embedding request of a step. Its text reaches no conversation, so the transcript omits it.
+    pub(super) fn embedding_request(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<StepProgress, StepFailure> {
+        if self.run_input.plan.model_policy.is_none() {
+            return Err(StepFailure::failed("model_policy_missing", "the release binds no model policy"));
+        }
+        self.record_inputs(step);
+        let text = match inputs.get("text") {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => return Err(StepFailure::failed("reference_missing", "the step has no text")),
+        };
+        let routes = self.allowed_routes(step)?;
+        let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: None };
+        let question = ModelRequest { kind: RequestKind::Embedding(text), conversation: Arc::default(), routes, is_streamable: false };
+        Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
+    }
+
+    /// The allowed routes. Refused routes are recorded.
+    fn allowed_routes(&mut self, step: &Step) -> Result<Vec<RouteTarget>, StepFailure> {
+        self.record_refused_routes(step);
+        let routes = self.run_input.plan.routing.allowed.clone();
+        if routes.is_empty() {
+            return Err(StepFailure::failed("no_compliant_route", "no route of the model policy is allowed"));
+        }
+        Ok(routes)
+    }
+
+    /// Records the refused routes and their reasons, once per run.
+    fn record_refused_routes(&mut self, step: &Step) {
+        if std::mem::replace(&mut self.refused_routes_recorded, true) {
+            return;
+        }
+        let plan = self.run_input.plan;
+        for RefusedRoute { route, reasons } in &plan.routing.refused {
+            let mut body = Map::new();
+            body.insert("step_id".to_owned(), json!(step.id));
+            body.insert("route_id".to_owned(), json!(route.route_id));
+            body.insert("provider".to_owned(), json!(route.provider));
+            body.insert("region".to_owned(), json!(route.region));
+            body.insert("residency".to_owned(), json!(route.residency));
+            let reasons: Vec<&str> = reasons.iter().map(|reason| reason.code()).collect();
+            body.insert("reasons".to_owned(), json!(reasons));
+            self.record_evidence("route_refused", "route-refused.json", body);
+        }
+    }
+
+    /// The value of a step whose request was answered.
+    pub(super) fn accept_response(
+        &mut self,
+        step: &Step,
+        asked: PendingRequest,
+        (answer, verdict): (ModelResponse, Option<SchemaResult>),
+    ) -> Result<Value, StepFailure> {
+        let completion = self.record_response(step, asked, answer)?;
+        if matches!(step.kind, StepKind::Embedding { .. }) {
+            let vector = Value::from(completion.vector);
+            self.budget.charge(&vector)?;
+            return Ok(vector);
+        }
+        self.validate_answer(step, completion, verdict)
+    }
+
+    /// Records a response, and returns the completion.
+    pub(super) fn record_response(&mut self, step: &Step, asked: PendingRequest, answer: ModelResponse) -> Result<Completion, StepFailure> {
+        let ModelResponse { attempts, was_streamed: _, completion: answer } = answer;
+        self.record_call(step, &asked, &attempts, answer.as_ref().ok());
+        if let Some(mut said) = asked.transcript_entry {
+            let mut room = Ok(());
+            if let Ok(completion) = &answer {
+                let text = Value::String(completion.text.clone());
+                said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
+                room = self.budget.charge(&text);
+                // An answer that exceeds the budget ends the run; the transcript then holds only its length.
+                if room.is_ok() {
+                    said.insert("answer".to_owned(), text);
+                }
+                if room.is_ok() && !completion.tool_calls.is_empty() {
+                    let calls = json!(completion.tool_calls);
+                    room = self.budget.charge(&calls);
+                    said.insert("tool_calls".to_owned(), calls);
+                }
+            }
+            self.transcript.push(Value::Object(said));
+            room?;
+        }
+        answer.map_err(|error| StepFailure::failed(error.code(), &error.to_string()))
+    }
+
+    /// The bound prompt, if the step uses it. Its schema does not apply to a step with its own prompt.
+    pub(super) fn bound_prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
+        self.run_input.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
+    }
+
+    /// Validates the text of an answer, with the result of the schema check if it is already known.
+    pub(super) fn validate_answer(
+        &mut self,
+        step: &Step,
+        completion: Completion,
+        verdict: Option<SchemaResult>,
+    ) -> Result<Value, StepFailure> {
+        if !completion.tool_calls.is_empty() && self.agent.is_none() {
+            let message = "the model requested tool calls but was offered no tools";
+            return Err(StepFailure::failed(ProviderError::Malformed.code(), message));
+        }
+        // Text before the tool calls is not the answer, so it is not checked.
+        let is_last = completion.tool_calls.is_empty();
+        let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
+        if is_last && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
+            let message = match rejection {
+                SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
+                SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
+            };
+            return Err(StepFailure::failed(rejection.code("output_schema_mismatch"), message));
+        }
+        // The length of a response is untrusted.
+        let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
+        self.budget.charge(&answer)?;
+        self.budget.charge(&metadata)?;
+        self.metadata.insert(step.id.clone(), metadata);
+        Ok(answer)
+    }
+
+    /// Records a request whose response is no longer awaited.
+    pub(super) fn record_unanswered(&mut self, step: &Step, asked: PendingRequest) {
+        self.record_call(step, &asked, &[], None);
+        self.transcript.extend(asked.transcript_entry.map(Value::Object));
+    }
+
+    /// Renders the prompt. Arguments come from the step's inputs, else from the run's.
+    fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
+        let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
+        let template = step.inputs.get("prompt");
+        let bound = uses_bound_prompt(template);
+        let rendered = match &plan.prompt {
+            Some(prompt) if bound => {
+                let mut arguments = run_inputs.clone();
+                let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION_INPUTS.contains(&name.as_str()));
+                arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
+                prompt.render(&arguments).map_err(StepFailure::from_prompt)?
+            }
+            None if bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
+            Some(_) | None => String::new(),
+        };
+        let Some(template) = template else { return Ok(rendered) };
+        let known = RunScope { plan, inputs: run_inputs, outputs: &self.outputs, own_output: None };
+        let scope = RenderedPromptScope { known, prompt: Value::String(rendered) };
+        let value = template.resolve(&scope, &mut self.budget)?;
+        Ok(match value {
+            Value::String(text) => text,
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                other.to_string()
+            }
+        })
+    }
+
+    /// The `messages`, else the `message`, of the step, else of the run; without either, the run's inputs as JSON.
+    fn input_messages(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
+        let malformed = || StepFailure::failed("messages_malformed", "messages are objects with `role` and `content`");
+        for values in [inputs, &*self.inputs] {
+            match values.get("messages") {
+                Some(Value::Array(list)) => {
+                    return list.iter().map(|entry| parse_message(entry).ok_or_else(malformed)).collect();
+                }
+                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                    return Err(malformed());
+                }
+                None => {}
+            }
+            if let Some(said) = values.get("message") {
+                let content = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+                return Ok(vec![Message::text(MessageRole::User, content)]);
+            }
+        }
+        let content = Value::Object(Map::clone(&self.inputs)).to_string();
+        Ok(vec![Message::text(MessageRole::User, content)])
+    }
+
+    /// The transcript entry of a request. Its size counts against the budget, because it is retained until the end.
+    fn transcript_entry(
+        &mut self,
+        step: &Step,
+        system_prompt: &str,
+        messages: &[Message],
+    ) -> Result<Map<String, Value>, StepFailure> {
+        let messages: Vec<Value> = messages
+            .iter()
+            .map(|message| json!({ "role": message.role.as_str(), "content": message.content }))
+            .collect();
+        let entry = json!({ "step_id": step.id, "system_prompt": system_prompt, "messages": messages });
+        self.budget.charge(&entry)?;
+        match entry {
+            Value::Object(entry) => Ok(entry),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
+        }
+    }
+
+    /// Records a call: route, counts and codes, never texts. The recorded route is the one that answered, else the last
+    /// attempt's, else the first.
+    fn record_call(&mut self, step: &Step, asked: &PendingRequest, attempts: &[Attempt], completion: Option<&Completion>) {
+        let now = self.env.clock.now();
+        let last = attempts.last().map_or(0, |attempt| attempt.route);
+        let mut body = Map::new();
+        body.insert("step_id".to_owned(), json!(step.id));
+        if let Some(RouteTarget { route_id, provider, model, account_slot }) = asked.routes.get(last) {
+            body.insert("route_id".to_owned(), json!(route_id));
+            body.insert("provider".to_owned(), json!(provider));
+            body.insert("model".to_owned(), json!(model));
+            body.insert("account_slot".to_owned(), json!(account_slot));
+        }
+        // For a response that an earlier worker received, only the latencies of its attempts are known.
+        let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
+        body.insert("latency_us".to_owned(), json!(as_micros(elapsed(asked.sent_at, now).max(calls))));
+        if let Some(completion) = completion {
+            // A provider that counts tokens reports at least the input tokens.
+            let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;
+            body.insert("tokens_in".to_owned(), json!(is_told.then_some(completion.tokens_in)));
+            body.insert("tokens_out".to_owned(), json!(is_told.then_some(completion.tokens_out)));
+            if let Some(cost) = completion.cost_micros {
+                body.insert("cost_micros".to_owned(), json!(cost));
+            }
+        }
+        let mut summaries: Vec<Value> = attempts.iter().map(|attempt| attempt_summary(attempt, &asked.routes)).collect();
+        if summaries.is_empty() {
+            let route_id = asked.routes.first().map(|route| &route.route_id);
+            summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
+        }
+        body.insert("attempts".to_owned(), Value::Array(summaries));
+        self.record_evidence("provider_call", "provider-call.json", body);
+    }
+
+    /// Records an evidence artifact of codes and counts.
+    pub(super) fn record_evidence(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
+        self.push_artifact(kind, file, (body, None));
+    }
+
+    /// Records an evidence artifact with an erasable payload.
+    pub(super) fn record_evidence_with_payload(
+        &mut self,
+        kind: &'static str,
+        file: &'static str,
+        (body, words): (Map<String, Value>, Payload),
+    ) {
+        self.push_artifact(kind, file, (body, Some(words)));
+    }
+
+    fn push_artifact(
+        &mut self,
+        kind: &'static str,
+        file: &'static str,
+        (body, payload): (Map<String, Value>, Option<Payload>),
+    ) {
+        let artifact_id = self.env.ids.fresh().into();
+        self.run_outcome.artifacts.push(EvidenceArtifact {
+            artifact_id,
+            kind,
+            storage_ref: ArtifactPath::of_evidence(self.run_input.execution_id, artifact_id, file),
+            body,
+            payload,
+            created_at: self.env.clock.now(),
+        });
+    }
+}
+
+fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
+    let route_id = routes.get(attempt.route).map(|route| &route.route_id);
+    let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
+    json!({ "route_id": route_id, "result": result, "latency_us": as_micros(attempt.latency) })
+}
+
+pub(super) fn as_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whether a call uses the bound prompt; it does when it has no prompt of its own.
+pub(super) fn uses_bound_prompt(template: Option<&Template>) -> bool {
+    let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
+    template.is_none_or(|template| template.references().into_iter().any(is_bound))
+}
+
+pub(super) fn parse_message(entry: &Value) -> Option<Message> {
+    let role = match entry.get("role")?.as_str()? {
+        "user" => MessageRole::User,
+        "assistant" => MessageRole::Assistant,
+        _ => return None,
+    };
+    Some(Message::text(role, entry.get("content")?.as_str()?.to_owned()))
+}

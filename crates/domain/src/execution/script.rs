@@ -1,0 +1,347 @@
+//! Code mode: an agent's script, executed once in a sandbox without network access.
+//!
+//! Fairway hands a script over at most once. The gateway reports the result. Without a complete response the run's
+//! outcome is unknown until a person resolves it.
+
+mod forbidden_names;
+mod sandbox;
+
+pub use forbidden_names::is_forbidden_name;
+pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits};
+
+use super::{
+    Outcome, RunError, RunRef, Status, StepRecord,
+    run::{FinishedRun, Interruption, RunOutcome, Env},
+};
+use crate::{
+    asset::ports::ArtifactPath,
+    audit::{Fact, FactKind, Stamp},
+    evidence::EvidenceArtifact,
+    id::ExecutionId,
+    policy::{Obligation, PolicyDecision},
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, time::Duration};
+
+/// The maximum time of a script.
+pub const MAX_DURATION: Duration = Duration::from_secs(5);
+/// The memory limit of a script's engine, in bytes.
+pub const MAX_MEMORY_BYTES: usize = 64 << 20;
+/// The maximum output of a script, in bytes: stdout and result as JSON, together.
+pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
+/// The maximum number of concurrent scripts per tenant and process.
+pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
+/// The step id and type of a script run.
+const STEP_NAME: &str = "code";
+
+/// A script language.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Language {
+    /// Starlark: the result is the global `result`.
+    Starlark,
+    /// JavaScript: the result is the last expression.
+    JavaScript,
+}
+
+impl Language {
+    /// Every language.
+    pub const ALL: [Self; 2] = [Self::Starlark, Self::JavaScript];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starlark => "starlark",
+            Self::JavaScript => "javascript",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|language| language.as_str() == text)
+    }
+}
+
+/// A script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// Its language.
+    pub language: Language,
+    /// Its source text.
+    pub code: String,
+}
+
+impl Script {
+    /// The inputs of its run, which policies read and the store retains.
+    #[must_use]
+    pub fn inputs(&self) -> Map<String, Value> {
+        Map::from_iter([("language".to_owned(), json!(self.language.as_str())), ("code".to_owned(), json!(self.code))])
+    }
+}
+
+/// A request to run a script.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptRequest<'s> {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// The script.
+    pub script: &'s Script,
+    /// The resource limits.
+    pub limits: ScriptLimits,
+}
+
+/// The result of a script that ran.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ScriptResult {
+    /// The result value, or the failure.
+    pub result: Result<Value, ScriptFailure>,
+    /// The captured output.
+    pub stdout: String,
+}
+
+/// The failure of a script. No message reveals the script's text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ScriptFailure {
+    /// A syntax or runtime error.
+    #[error("the script ended with an error")]
+    Error,
+    /// The time limit was exceeded.
+    #[error("the script exceeded its time limit")]
+    TimedOut,
+    /// The memory or recursion limit was exceeded.
+    #[error("the script exceeded its memory limit")]
+    Memory,
+    /// The output limit was exceeded.
+    #[error("the script exceeded its output limit")]
+    TooMuchOutput,
+    /// The result has no JSON form.
+    #[error("the result of the script is not JSON")]
+    ResultNotJson,
+    /// The sandbox stopped the script because it attempted a forbidden operation.
+    #[error("the script was stopped by its sandbox")]
+    Stopped,
+}
+
+impl ScriptFailure {
+    /// Every failure.
+    pub const ALL: [Self; 6] =
+        [Self::Error, Self::TimedOut, Self::Memory, Self::TooMuchOutput, Self::ResultNotJson, Self::Stopped];
+
+    /// The stable code of the failure.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Error => "script_error",
+            Self::TimedOut => "script_timeout",
+            Self::Memory => "script_memory",
+            Self::TooMuchOutput => "script_output_too_long",
+            Self::ResultNotJson => "script_result_not_json",
+            Self::Stopped => "script_stopped",
+        }
+    }
+
+    /// Parses a code.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.code() == code)
+    }
+}
+
+/// The failure of a gateway to report a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GatewayFailure {
+    /// The gateway did not accept the script, so it did not run.
+    #[error("the runtime gateway did not accept the script")]
+    Unreachable,
+    /// The connection was lost after the hand-over, or the response is malformed. Whether the script ran is unknown.
+    #[error("the script may have run: its gateway's response was lost or unreadable")]
+    Lost,
+    /// No complete response arrived in time after the hand-over. Whether the script ran is unknown.
+    #[error("the script may have run: its gateway did not respond in time")]
+    TimedOut,
+}
+
+impl GatewayFailure {
+    /// Every failure.
+    pub const ALL: [Self; 3] = [Self::Unreachable, Self::Lost, Self::TimedOut];
+
+    /// The stable code of the failure.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "gateway_unreachable",
+            Self::Lost => "gateway_error",
+            Self::TimedOut => "gateway_timeout",
+        }
+    }
+
+    /// Parses a code.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.code() == code)
+    }
+
+    const fn status_and_outcome(self) -> (Status, Outcome) {
+        match self {
+            Self::Unreachable => (Status::Failed, Outcome::Failure),
+            Self::Lost | Self::TimedOut => (Status::Unknown, Outcome::Unknown),
+        }
+    }
+}
+
+/// A backend that runs scripts.
+pub trait ScriptGateway: Send + Sync {
+    /// Its name in evidence.
+    fn name(&self) -> &'static str;
+    /// What happens to a script that Fairway abandons after the hand-over.
+    fn abandon_behavior(&self) -> AbandonBehavior;
+    /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
+    /// the result releases all resources.
+    fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
+}
+
+/// The fate of a script that Fairway abandons.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AbandonBehavior {
+    /// The script terminates.
+    Ends,
+    /// The script may continue; its result is unknown.
+    MayGoOn,
+}
+
+impl AbandonBehavior {
+    /// The outcome of a script whose run exceeds its deadline.
+    #[must_use]
+    pub const fn timeout_outcome(self) -> ScriptOutcome {
+        match self {
+            Self::Ends => ScriptOutcome::Interrupted(Interruption::DeadlineExceeded),
+            Self::MayGoOn => ScriptOutcome::Returned(Err(GatewayFailure::TimedOut)),
+        }
+    }
+}
+
+/// A gateway prepared for exactly one script.
+#[async_trait]
+pub trait PreparedGateway: Send {
+    /// Hands the script over, once. The script's time limit starts here, not at preparation.
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure>;
+}
+
+/// The outcome of a script.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ScriptOutcome {
+    /// The gateway responded or failed.
+    Returned(Result<ScriptResult, GatewayFailure>),
+    /// The run was interrupted; no response is awaited.
+    Interrupted(Interruption),
+}
+
+/// A script that has finished or was interrupted.
+#[derive(Clone, Debug)]
+pub struct ScriptRun<'s> {
+    /// The request.
+    pub request: ScriptRequest<'s>,
+    /// The gateway's name.
+    pub gateway: &'static str,
+    /// The outcome.
+    pub came: ScriptOutcome,
+    /// The time of the hand-over.
+    pub began: Timestamp,
+    /// The end time.
+    pub over: Timestamp,
+}
+
+impl ScriptRun<'_> {
+    /// Finishes the run, with the obligations of its admission decision.
+    #[must_use]
+    pub fn finish(self, decision: PolicyDecision, outside: Env<'_>) -> FinishedRun {
+        let Self { request: ScriptRequest { execution_id, script, limits }, gateway, came, began, over } = self;
+        let output_metadata = |stdout: String| {
+            Map::from_iter([
+                ("language".to_owned(), json!(script.language.as_str())),
+                ("stdout".to_owned(), json!(stdout)),
+            ])
+        };
+        let (status, outcome, error, output) = match came {
+            ScriptOutcome::Returned(Ok(ScriptResult { result: Ok(result), stdout })) => {
+                (Status::Completed, Outcome::Success, None, Some((result, output_metadata(stdout))))
+            }
+            ScriptOutcome::Returned(Ok(ScriptResult { result: Err(failure), stdout })) => {
+                let error = RunError::new(failure.code(), &failure.to_string());
+                // A reviewer must not see the output of a failed run, so a reviewed run drops it.
+                let reviewed = decision.obligations.contains(&Obligation::HumanReview);
+                let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
+                (Status::Failed, Outcome::Failure, Some(error), output)
+            }
+            ScriptOutcome::Returned(Err(failure)) => {
+                let (status, outcome) = failure.status_and_outcome();
+                (status, outcome, Some(RunError::new(failure.code(), &failure.to_string())), None)
+            }
+            ScriptOutcome::Interrupted(cut) => {
+                let (status, outcome, code, message) = cut.ending();
+                (status, outcome, Some(RunError::new(code, message)), None)
+            }
+        };
+        let failed = error.as_ref().map(|error| error.code.clone());
+        let micros = over.micros().saturating_sub(began.micros());
+        let duration = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
+        let artifact_id = outside.ids.fresh().into();
+        let artifact = EvidenceArtifact {
+            artifact_id,
+            kind: "code_run",
+            storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "code-run.json"),
+            body: Map::from_iter([
+                ("language".to_owned(), json!(script.language.as_str())),
+                ("code_bytes".to_owned(), json!(script.code.len())),
+                ("gateway".to_owned(), json!(gateway)),
+                ("limits".to_owned(), limits.as_json()),
+                ("outcome".to_owned(), json!(outcome.as_str())),
+                ("error_code".to_owned(), json!(failed)),
+            ]),
+            payload: None,
+            created_at: over,
+        };
+        let output_json =
+            output.as_ref().map(|(result, output_metadata)| json!({ "result": result, "said": output_metadata }));
+        let value_bytes = output_json.as_ref().map_or(0, |output_json| output_json.to_string().len());
+        let transcript = match decision.obligations.contains(&Obligation::RecordTranscript) {
+            true => vec![json!({ "code": script.code, "language": script.language.as_str(), "gave": output_json })],
+            false => Vec::new(),
+        };
+        FinishedRun {
+            events: Vec::new(),
+            execution_id,
+            value_bytes,
+            obligations: decision.obligations.clone(),
+            transcript,
+            citable_documents: BTreeSet::new(),
+            run_outcome: RunOutcome {
+                status,
+                outcome,
+                error,
+                output,
+                steps: vec![StepRecord { step_id: STEP_NAME.to_owned(), step_type: STEP_NAME, failure: failed, duration }],
+                decisions: Vec::new(),
+                artifacts: vec![artifact],
+                lineage: Vec::new(),
+                fulfilled: Vec::new(),
+                turn: None,
+                decision,
+            },
+        }
+    }
+}
+
+impl RunRef<'_> {
+    /// The fact that a script was accepted. It is stored before the script is handed over.
+    #[must_use]
+    pub fn code_accepted_fact(&self, language: Language, stamp: &Stamp) -> Fact {
+        self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Request member names that select the identity or mode of a script run.
+
+use std::sync::LazyLock;
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_security::skeleton;
+
+/// Prefixes forbidden at each word start: `my-actor-ref` and `context.actor` match, `reactor` does not.
+const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
+/// Substrings forbidden anywhere, because no legitimate name contains them.
+const FORBIDDEN_SUBSTRINGS: [&str; 8] =
+    ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
+/// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
+const FORBIDDEN_WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
+/// Longer than any stem or word plus a few leading `x`.
+const MAX_PREFIX_WINDOW: usize = 16;
+/// Longer names are rejected without inspection, which bounds the work.
+const MAX_NAME_BYTES: usize = 256;
+
+static PATTERNS: LazyLock<ForbiddenPatterns> = LazyLock::new(|| ForbiddenPatterns {
+    stems: FORBIDDEN_PREFIXES.map(skeleton_of),
+    anywhere: FORBIDDEN_SUBSTRINGS.map(skeleton_of),
+    words: FORBIDDEN_WORDS.map(skeleton_of),
+    plain: (0..=127_u8).map(|byte| skeleton_of(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
+});
+
+struct ForbiddenPatterns {
+    stems: [String; FORBIDDEN_PREFIXES.len()],
+    anywhere: [String; FORBIDDEN_SUBSTRINGS.len()],
+    words: [String; FORBIDDEN_WORDS.len()],
+    /// Skeletons of the ASCII characters by code. An ASCII character has the same skeleton in each context, and most
+    /// names are ASCII.
+    plain: Vec<String>,
+}
+
+/// Whether a request member name, in any spelling, selects the identity or mode of a script run. The request
+/// authenticates the caller and the release fixes the mode, so such members are refused.
+///
+/// Names are compared by their UTS 39 skeleton. Compatibility forms (NFKD), marks, case, confusable letters and
+/// separators make no difference. Words start after a non-letter and at capitals. A name of more than 256 bytes is
+/// always forbidden. The cost is linear in the length.
+#[must_use]
+pub fn is_forbidden_name(name: &str) -> bool {
+    name.len() > MAX_NAME_BYTES || NormalizedName::new(name).is_forbidden()
+}
+
+/// The skeleton of a name without separators.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct NormalizedName {
+    letters: String,
+    /// Word starts and the final end, in ascending order.
+    bounds: Vec<usize>,
+}
+
+impl NormalizedName {
+    fn new(name: &str) -> Self {
+        if name.is_ascii() {
+            return Self::split_words(name.chars(), |word, letters| {
+                letters.extend(word.bytes().filter_map(|byte| PATTERNS.plain.get(usize::from(byte))).map(String::as_str));
+            });
+        }
+        Self::from_unicode(name)
+    }
+
+    /// Normalizes any Unicode name; letters may combine or change their skeleton in context.
+    fn from_unicode(name: &str) -> Self {
+        Self::split_words(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
+    }
+
+    fn split_words(name: impl Iterator<Item = char>, look: impl Fn(&str, &mut String)) -> Self {
+        let mut spelling = Self::default();
+        let mut word = String::new();
+        let mut name = name.peekable();
+        let mut before = None;
+        while let Some(letter) = name.next() {
+            let next = name.peek().copied();
+            if !letter.is_alphanumeric() || before.is_some_and(|before| is_word_start(before, letter, next)) {
+                spelling.push_word(&mut word, &look);
+            }
+            if letter.is_alphanumeric() {
+                word.extend(letter.to_lowercase());
+            }
+            before = Some(letter);
+        }
+        spelling.push_word(&mut word, &look);
+        spelling.bounds.push(spelling.letters.len());
+        spelling
+    }
+
+    /// Appends a word. A word with an empty skeleton is dropped.
+    fn push_word(&mut self, word: &mut String, look: impl Fn(&str, &mut String)) {
+        let begin = self.letters.len();
+        look(word, &mut self.letters);
+        if self.letters.len() > begin {
+            self.bounds.push(begin);
+        }
+        word.clear();
+    }
+
+    fn is_forbidden(&self) -> bool {
+        PATTERNS.anywhere.iter().any(|stem| self.letters.contains(stem.as_str()))
+            || self.bounds.iter().any(|begin| self.has_prefix_at(*begin) || self.has_word_at(*begin))
+    }
+
+    /// The letters from a position on.
+    fn tail(&self, begin: usize) -> &[u8] {
+        self.letters.as_bytes().get(begin..).unwrap_or_default()
+    }
+
+    /// Whether a forbidden prefix starts here, after any number of `x`. The prefix may span several words.
+    fn has_prefix_at(&self, begin: usize) -> bool {
+        let behind = self.tail(begin);
+        let here = behind.get(..MAX_PREFIX_WINDOW).unwrap_or(behind);
+        let crosses = here.iter().take_while(|letter| **letter == b'x').count();
+        here.get(crosses..).is_some_and(|here| PATTERNS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
+    }
+
+    /// Whether a forbidden whole word starts here. It may span several words.
+    fn has_word_at(&self, begin: usize) -> bool {
+        let behind = self.tail(begin);
+        PATTERNS.words.iter().any(|word| {
+            behind.starts_with(word.as_bytes()) && self.bounds.binary_search(&begin.saturating_add(word.len())).is_ok()
+        })
+    }
+}
+
+/// Whether a word starts at this letter: `actorRef`, `XActor`, `2actor`.
+fn is_word_start(before: char, letter: char, next: Option<char>) -> bool {
+    let capital = letter.is_uppercase();
+    (capital && before.is_lowercase())
+        || (capital && before.is_uppercase() && next.is_some_and(char::is_lowercase))
+        || (letter.is_alphabetic() && before.is_numeric())
+}
+
+/// The UTS 39 skeleton of a word.
+fn skeleton_of(word: &str) -> String {
+    skeleton(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ascii_fast_path_matches_unicode_normalization(name in "[ -~]{0,64}|[01a-cmxA-CMX._]{0,32}|\\PC{0,32}") {
+            prop_assert_eq!(NormalizedName::new(&name), NormalizedName::from_unicode(&name));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The memory budget for the values of a run.
+//!
+//! A short flow can create huge values: a step that repeats the previous output sixty times grows it sixtyfold, and six
+//! such steps exceed any machine's memory. No such step awaits anything, so no deadline ends it. Each reference is
+//! therefore charged before its value is copied.
+
+use serde_json::Value;
+
+/// The overhead of a value beyond its text, in bytes: two slots, because a growing list can hold twice the capacity
+/// that it needs.
+const VALUE_OVERHEAD: usize = 2 * size_of::<Value>();
+/// The overhead of an object member beyond its key's text and its value, in bytes.
+const MEMBER_OVERHEAD: usize = 64;
+/// The maximum nesting of values. Writing, comparing and dropping a value recurse, and each step can wrap the previous
+/// output once more. A stored answer is wrapped again, and its parser recurses at most 127 levels.
+pub const MAX_NESTING: usize = 120;
+
+/// The remaining budget for the values of a run, in bytes. A value costs its size in memory or as JSON text, whichever
+/// is larger.
+#[derive(Debug)]
+pub struct ValueBudget {
+    remaining: usize,
+}
+
+/// The values of a run exceed the budget, or one is nested too deep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the values of the run exceed its memory limit")]
+pub struct BudgetExhausted;
+
+impl ValueBudget {
+    /// A budget of the given number of bytes.
+    #[must_use]
+    pub const fn new(bytes: usize) -> Self {
+        Self { remaining: bytes }
+    }
+
+    /// The remaining bytes.
+    #[must_use]
+    pub const fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Charges a top-level value.
+    ///
+    /// # Errors
+    /// When the budget is exhausted, or the value is nested too deep.
+    pub fn charge(&mut self, value: &Value) -> Result<(), BudgetExhausted> {
+        self.charge_at(value, 0)
+    }
+
+    /// Charges a value that is nested `above` levels deep. Stops as soon as the budget is exhausted.
+    pub(super) fn charge_at(&mut self, value: &Value, above: usize) -> Result<(), BudgetExhausted> {
+        self.charge_level(above)?;
+        match value {
+            Value::String(text) => self.charge_text(text),
+            Value::Array(items) => items.iter().try_for_each(|item| self.charge_at(item, above + 1)),
+            Value::Object(members) => members.iter().try_for_each(|(key, member)| {
+                self.charge_key(key)?;
+                self.charge_at(member, above + 1)
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+        }
+    }
+
+    /// Charges a value without its contents.
+    pub(super) fn charge_level(&mut self, above: usize) -> Result<(), BudgetExhausted> {
+        if above >= MAX_NESTING { Err(BudgetExhausted) } else { self.deduct(VALUE_OVERHEAD) }
+    }
+
+    pub(super) fn charge_key(&mut self, key: &str) -> Result<(), BudgetExhausted> {
+        self.deduct(MEMBER_OVERHEAD)?;
+        self.charge_text(key)
+    }
+
+    /// Charges a text by its JSON form, in which a control character takes six bytes.
+    pub(super) fn charge_text(&mut self, text: &str) -> Result<(), BudgetExhausted> {
+        let written = |byte: u8| match byte {
+            b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
+            0x00..=0x1f => 6,
+            _ => 1,
+        };
+        // Each byte costs at least one, so an oversized text is refused without a scan.
+        if text.len() > self.remaining {
+            return Err(BudgetExhausted);
+        }
+        self.deduct(text.bytes().map(written).sum())
+    }
+
+    /// Charges a number of bytes.
+    ///
+    /// # Errors
+    /// When the budget is exhausted.
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
+        self.deduct(bytes)
+    }
+
+    fn deduct(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
+        self.remaining = self.remaining.checked_sub(bytes).ok_or(BudgetExhausted)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn cost_of(value: &Value) -> usize {
+        let mut allowance = ValueBudget::new(1 << 20);
+        allowance.charge(value).unwrap();
+        (1 << 20) - allowance.remaining()
+    }
+
+    #[test]
+    fn charges_exact_cost() {
+        let value = json!({ "a": ["b", 1, null], "c\n": "\u{1}\"" });
+        let needed = cost_of(&value);
+        assert!(ValueBudget::new(needed).charge(&value).is_ok());
+        assert_eq!(ValueBudget::new(needed - 1).charge(&value), Err(BudgetExhausted));
+    }
+
+    #[test]
+    fn limits_nesting_depth() {
+        let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
+        assert!(ValueBudget::new(1 << 20).charge(&nested(MAX_NESTING)).is_ok());
+        assert_eq!(ValueBudget::new(1 << 20).charge(&nested(MAX_NESTING + 1)), Err(BudgetExhausted));
+    }
+
+    #[test]
+    fn deepest_value_survives_storage() {
+        let stored = json!({ "output": [(1..MAX_NESTING).fold(json!(1), |inner, _| json!([inner]))], "metadata": {} });
+        assert_eq!(serde_json::from_str::<Value>(&stored.to_string()).unwrap(), stored);
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[\\x00-\\x7f\u{e9}\u{1f600}]{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                proptest::collection::btree_map("\\PC{0,8}", inner, 0..6)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn json_text_never_exceeds_charge(value in any_value()) {
+            prop_assert!(value.to_string().len() <= cost_of(&value), "{}", value);
+        }
+    }
+}

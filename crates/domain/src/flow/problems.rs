@@ -1,0 +1,132 @@
+//! Problems of a flow with their paths.
+
+use serde_json::{Map, Value};
+use std::{fmt::Write as _, rc::Rc};
+
+/// The maximum number of reported problems.
+pub(super) const MAX_PROBLEMS: usize = 1_000;
+/// The code of an unknown key.
+pub(super) const UNKNOWN_KEY: &str = "unknown_key";
+
+/// A segment of a content path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Segment {
+    /// A member of an object.
+    Key(String),
+    /// An item of a list.
+    Index(usize),
+}
+
+/// A problem and its path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LocatedProblem {
+    pub(super) path: Vec<Segment>,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+}
+
+impl LocatedProblem {
+    /// The path as a JSON pointer (RFC 6901).
+    pub(super) fn pointer(&self) -> String {
+        self.path.iter().fold(String::new(), |mut pointer, segment| {
+            // Writing into a string cannot fail.
+            let _ = match segment {
+                Segment::Key(key) => write!(pointer, "/{}", key.replace('~', "~0").replace('/', "~1")),
+                Segment::Index(index) => write!(pointer, "/{index}"),
+            };
+            pointer
+        })
+    }
+}
+
+/// A path that grows by one segment at a time. Paths share their prefixes, because each value has one and most are
+/// never reported.
+#[derive(Clone, Default)]
+pub(super) struct Path(Option<Rc<Link>>);
+
+struct Link {
+    parent: Path,
+    segment: Segment,
+}
+
+impl Path {
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.with_segment(Segment::Key(key.to_owned()))
+    }
+
+    pub(super) fn index(&self, index: usize) -> Self {
+        self.with_segment(Segment::Index(index))
+    }
+
+    fn with_segment(&self, segment: Segment) -> Self {
+        Self(Some(Rc::new(Link { parent: self.clone(), segment })))
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        let links = std::iter::successors(self.0.as_deref(), |link| link.parent.0.as_deref());
+        let mut segments: Vec<Segment> = links.map(|link| link.segment.clone()).collect();
+        segments.reverse();
+        segments
+    }
+}
+
+/// The problems found so far.
+#[derive(Default)]
+pub(super) struct ProblemList(pub(super) Vec<LocatedProblem>);
+
+impl ProblemList {
+    pub(super) fn report(&mut self, path: &Path, code: &'static str, message: &'static str) {
+        if self.0.len() < MAX_PROBLEMS {
+            self.0.push(LocatedProblem { path: path.segments(), code, message });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn missing(&mut self, path: &Path) {
+        self.report(path, "missing_key", "a required key is missing");
+    }
+
+    pub(super) fn wrong_type(&mut self, path: &Path) {
+        self.report(path, "wrong_type", "the value has the wrong type for this key");
+    }
+
+    pub(super) fn invalid(&mut self, path: &Path, message: &'static str) {
+        self.report(path, "invalid_value", message);
+    }
+
+    /// Reads an object, and reports all keys that are not allowed.
+    pub(super) fn object<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &Path,
+        allowed: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
+        let Some(map) = value.as_object() else {
+            self.wrong_type(path);
+            return None;
+        };
+        for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+            self.report(&path.key(key), UNKNOWN_KEY, "this key is unknown here");
+        }
+        Some(map)
+    }
+
+    pub(super) fn text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        let value = map.get(key)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.wrong_type(&path.key(key));
+        }
+        text
+    }
+
+    pub(super) fn required_text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        if !map.contains_key(key) {
+            self.missing(&path.key(key));
+        }
+        self.text(map, key, path)
+    }
+}

@@ -1,0 +1,209 @@
+//! Search for all matches of a pattern, with a bound on its steps.
+//!
+//! One search takes linear time, and a search for all matches restarts after each match. If a match is decided only at
+//! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
+//! steps of each search are therefore subtracted from a budget.
+
+use super::detector::{DetectorError, Budget};
+use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern};
+use regex::Regex;
+use regex_automata::{
+    Input,
+    hybrid::dfa::{Cache, DFA},
+    nfa::thompson,
+};
+
+/// A pattern whose search steps are counted.
+#[derive(Clone, Debug)]
+pub(super) struct CountedPattern {
+    regex: Regex,
+    /// Evaluations for each byte read.
+    weight: u64,
+    lookahead: Lookahead,
+}
+
+/// Bytes that a search reads beyond its match.
+#[derive(Clone, Debug)]
+enum Lookahead {
+    /// At most the maximum length of a match.
+    Bounded(usize),
+    /// Up to the dead state of this automaton.
+    Counted(Box<DFA>),
+    /// In the worst case the rest of the text.
+    Unknown,
+}
+
+impl CountedPattern {
+    /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
+    pub(super) fn compile(text: &str) -> Option<Self> {
+        let regex = compile_linear(text)?;
+        let reads = match pattern::max_match_len(text) {
+            Some(longest) => Lookahead::Bounded(longest),
+            None => build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Counted(Box::new(automaton))),
+        };
+        Some(Self { regex, weight: pattern::weight(text), lookahead: reads })
+    }
+
+    /// Starts searches within a budget.
+    pub(super) fn search<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
+        let cache = match &self.lookahead {
+            Lookahead::Counted(automaton) => Some(automaton.create_cache()),
+            Lookahead::Bounded(_) | Lookahead::Unknown => None,
+        };
+        Search { pattern: self, budget, cache }
+    }
+}
+
+/// A lazy DFA that never gives up: it resets a full cache.
+fn build_automaton(text: &str) -> Option<DFA> {
+    DFA::builder()
+        .configure(
+            DFA::config()
+                .cache_capacity(PATTERN_CACHE)
+                .skip_cache_capacity_check(true)
+                // The automaton then stops at non-ASCII bytes.
+                .unicode_word_boundary(true),
+        )
+        .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)))
+        .build(text)
+        .ok()
+}
+
+/// Searches of one check.
+pub(super) struct Search<'s> {
+    pattern: &'s CountedPattern,
+    budget: &'s mut Budget,
+    cache: Option<Cache>,
+}
+
+impl Search<'_> {
+    /// Replaces and counts the matches. The result has at most `room` bytes.
+    pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), DetectorError> {
+        let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
+        if let Lookahead::Bounded(_) = self.pattern.lookahead {
+            // All searches together read the text once, besides the bytes beyond each match.
+            self.charge(text.len())?;
+        }
+        while at <= text.len() {
+            self.charge_search(text, at)?;
+            let Some(found) = self.pattern.regex.find_at(text, at) else { break };
+            // An empty match masks nothing.
+            if found.is_empty() {
+                let next = text.get(found.end()..).and_then(|rest| rest.chars().next());
+                at = found.end().saturating_add(next.map_or(1, char::len_utf8));
+                continue;
+            }
+            without.push_str(text.get(done..found.start()).unwrap_or_default());
+            without.push_str(mask);
+            (done, at) = (found.end(), found.end());
+            count = count.saturating_add(1);
+            if without.len() > room {
+                return Err(DetectorError::NoRoom);
+            }
+        }
+        without.push_str(text.get(done..).unwrap_or_default());
+        if without.len() > room { Err(DetectorError::NoRoom) } else { Ok((count, without)) }
+    }
+
+    /// Subtracts the bytes that a search from `at` reads.
+    fn charge_search(&mut self, text: &str, at: usize) -> Result<(), DetectorError> {
+        let rest = text.len().saturating_sub(at);
+        let bytes = match (&self.pattern.lookahead, &mut self.cache) {
+            (Lookahead::Bounded(longest), _) => rest.min(*longest),
+            (Lookahead::Counted(automaton), Some(cache)) => {
+                let limit = self.budget.0 / self.pattern.weight;
+                count_steps(automaton, cache, text, (at, limit)).unwrap_or(rest)
+            }
+            (Lookahead::Counted(_) | Lookahead::Unknown, _) => rest,
+        };
+        self.charge(bytes)
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), DetectorError> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.budget.spend(bytes.saturating_mul(self.pattern.weight))
+    }
+}
+
+/// Bytes that a search from `at` reads, counted to one more than `limit`; `None` if the automaton cannot tell.
+fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, limit): (usize, u64)) -> Option<usize> {
+    let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
+    let mut steps = 0_usize;
+    for byte in text.as_bytes().get(at..)? {
+        if u64::try_from(steps).unwrap_or(u64::MAX) > limit {
+            break;
+        }
+        state = automaton.next_state(cache, state, *byte).ok()?;
+        steps = steps.saturating_add(1);
+        if state.is_dead() {
+            break;
+        }
+        if state.is_quit() {
+            return None;
+        }
+    }
+    Some(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The masked text or the error, and the evaluations taken from `budget`.
+    fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), DetectorError>, u64) {
+        let (pattern, mut left) = (CountedPattern::compile(pattern).unwrap(), Budget(budget));
+        let done = pattern.search(&mut left).replace(text, "#", usize::MAX);
+        (done, budget - left.0)
+    }
+
+    #[test]
+    fn finds_the_same_matches_as_the_regex_iterator() {
+        for pattern in
+            ["a+", "x*", "a|ab", r"\b\w+@\w+\b", "^a|b$", "(?:a.*z)?", "a{2}", ".*[^A-Z]|[A-Z]", "ä*", "", r"\B"]
+        {
+            for text in ["", "a", "aab xx ab", "an ann@b.example und jörg@ä.example", "a..z a b", "ÄÖa", "ABC", "ääbä"]
+            {
+                let regex = Regex::new(pattern).unwrap();
+                let expected =
+                    regex.replace_all(
+                        text,
+                        |found: &regex::Captures<'_>| {
+                            if found[0].is_empty() { String::new() } else { "#".to_owned() }
+                        },
+                    );
+                let count = regex.find_iter(text).filter(|found| !found.is_empty()).count();
+                let (done, _) = masked(pattern, text, 1 << 20);
+                assert_eq!(done, Ok((u64::try_from(count).unwrap(), expected.into_owned())), "{pattern} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn charges_quadratically_for_unbounded_lookahead() {
+        let capitals = "A".repeat(1_000);
+        let (done, taken) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
+        assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
+        assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
+        assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
+        // A search that reads a bounded number of bytes further pays only for these.
+        let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
+        assert_eq!(done.unwrap().0, 1_000);
+        assert!((1_000..=8_000 * 16).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn charges_linearly_for_bounded_lookahead() {
+        let numbers = "12345 ".repeat(10_000);
+        let (done, taken) = masked(r"\d+", &numbers, 1 << 20);
+        assert_eq!(done.unwrap().0, 10_000);
+        assert!((60_000..=90_000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn charges_the_whole_rest_for_non_ascii_word_boundaries() {
+        let text = "an@b ä ".repeat(10);
+        let (done, taken) = masked(r"\b\w+@\w+\b", &text, 1 << 20);
+        assert_eq!(done.unwrap().0, 10);
+        assert!(taken > u64::try_from(text.len()).unwrap(), "{taken}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Evaluation of all guardrails of a stage: pure and self-contained, so it can run on another thread.
+
+use super::{
+    Action, Enforcement, Guardrails, OnError, Guardrail, Stage,
+    detector::{DetectorError, Budget, DetectorResult},
+    text_nodes,
+};
+use crate::{
+    asset::content::embedded::BRIEF_EVALUATIONS,
+    redaction::{PersonalDataClass, Redactor},
+};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Maximum evaluations of one check: schema nodes times values, and pattern weights times bytes. About a second in the
+/// worst case.
+const MAX_EVALUATIONS: u64 = 100_000_000;
+
+/// A pending check.
+#[derive(Clone, Debug)]
+pub struct GuardrailCheck {
+    guardrails: Arc<Guardrails>,
+    stage: Stage,
+    value: Value,
+    /// Context that is shown with the value.
+    context: Value,
+    /// Remaining bytes that the run may inspect.
+    remaining_bytes: usize,
+    /// Maximum bytes of the masked value.
+    max_masked_bytes: usize,
+}
+
+/// Result of a check.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GuardrailResult {
+    /// Checked stage.
+    pub stage: Stage,
+    /// The value, masked.
+    pub value: Value,
+    /// The context, masked.
+    pub context: Value,
+    /// Whether anything was masked.
+    pub is_changed: bool,
+    /// Findings, in the order of the guardrails.
+    pub findings: Vec<GuardrailFinding>,
+    /// Outcome.
+    pub outcome: GuardrailOutcome,
+    /// Whether the response requires human review.
+    pub requires_review: bool,
+    /// Remaining bytes that the run may inspect.
+    pub remaining_bytes: usize,
+}
+
+/// Outcome of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuardrailOutcome {
+    /// The value may be used.
+    Passed,
+    /// The value must not be used.
+    Blocked,
+    /// A fail-closed detector failed.
+    Unavailable,
+    /// The masked value exceeds the available memory.
+    OutOfMemory,
+}
+
+impl GuardrailOutcome {
+    /// The spelling in evidence.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Blocked => "blocked",
+            Self::Unavailable => "unavailable",
+            Self::OutOfMemory => "no_room",
+        }
+    }
+}
+
+/// Finding of one guardrail: counts and codes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GuardrailFinding {
+    asset: Arc<str>,
+    id: String,
+    detector: &'static str,
+    enforcement: Enforcement,
+    reason_code: Option<String>,
+    kind: FindingKind,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum FindingKind {
+    Found { count: u64, classes: Vec<(PersonalDataClass, u64)>, action: Action },
+    CouldNotLook { on_error: OnError, error_code: Option<&'static str> },
+}
+
+impl GuardrailFinding {
+    fn of(rail: &Guardrail, kind: FindingKind) -> Self {
+        Self {
+            asset: Arc::clone(&rail.asset),
+            id: rail.id.clone(),
+            detector: rail.detector.name(),
+            enforcement: rail.effect,
+            reason_code: rail.reason_code.clone(),
+            kind,
+        }
+    }
+
+    /// The finding as JSON for evidence.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut document = Map::new();
+        document.insert("guardrail_config".to_owned(), json!(self.asset.as_ref()));
+        document.insert("id".to_owned(), json!(self.id));
+        document.insert("detector".to_owned(), json!(self.detector));
+        document.insert("reason_code".to_owned(), json!(self.reason_code));
+        let effect = match self.enforcement {
+            Enforcement::Enforced => "enforced",
+            Enforcement::LoggingOnly => "logging_only",
+        };
+        document.insert("effect".to_owned(), json!(effect));
+        match &self.kind {
+            FindingKind::Found { count, classes, action } => {
+                document.insert("action".to_owned(), json!(action.as_str()));
+                document.insert("found".to_owned(), json!(count));
+                if !classes.is_empty() {
+                    let classes = classes.iter().map(|(class, count)| (class.as_str().to_owned(), json!(count)));
+                    document.insert("entities".to_owned(), Value::Object(classes.collect()));
+                }
+            }
+            FindingKind::CouldNotLook { on_error, error_code } => {
+                let on_error = match on_error {
+                    OnError::FailClosed => "fail_closed",
+                    OnError::FailOpen => "fail_open",
+                };
+                document.insert("on_error".to_owned(), json!(on_error));
+                document.extend(error_code.map(|code| ("error_code".to_owned(), json!(code))));
+            }
+        }
+        Value::Object(document)
+    }
+}
+
+impl GuardrailCheck {
+    /// Prepares a check. The run may inspect `left` more bytes; the masked value has at most `room` bytes.
+    #[must_use]
+    pub const fn new(guardrails: Arc<Guardrails>, stage: Stage, value: Value, remaining_bytes: usize, max_masked_bytes: usize) -> Self {
+        Self { guardrails, stage, value, context: Value::Null, remaining_bytes, max_masked_bytes }
+    }
+
+    /// Adds context that is shown with the value. Length and schema detectors ignore it; the others inspect it too.
+    #[must_use]
+    pub fn with_context(self, beside: Value) -> Self {
+        Self { context: beside, ..self }
+    }
+
+    /// Estimated bytes to inspect, over all guardrails.
+    #[must_use]
+    pub fn estimated_bytes(&self) -> usize {
+        text_nodes::estimate_bytes(&self.value)
+            .saturating_add(text_nodes::estimate_bytes(&self.context))
+            .saturating_mul(self.guardrails.for_stage(self.stage).count())
+    }
+
+    /// Runs the guardrails in order; each inspects the value as masked by the previous ones. The first blocking one
+    /// ends the check.
+    #[must_use]
+    pub fn run(self, redactor: &Redactor) -> GuardrailResult {
+        self.run_within(MAX_EVALUATIONS, redactor)
+    }
+
+    /// Runs within the evaluations of a request thread; `None` when the check needs more.
+    #[must_use]
+    pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
+        let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);
+        let is_cut_short = |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::CouldNotLook { error_code: Some(_), .. });
+        (!result.findings.iter().any(is_cut_short)).then_some(result)
+    }
+
+    fn run_within(self, evaluations: u64, redactor: &Redactor) -> GuardrailResult {
+        let mut budget = Budget(evaluations);
+        let Self { guardrails, stage, value, context: beside, remaining_bytes: left, max_masked_bytes: room } = self;
+        let mut result = GuardrailResult {
+            stage,
+            value,
+            context: beside,
+            is_changed: false,
+            findings: Vec::new(),
+            outcome: GuardrailOutcome::Passed,
+            requires_review: false,
+            remaining_bytes: left,
+        };
+        for rail in guardrails.for_stage(stage) {
+            result.apply(rail, (room, &mut budget), redactor);
+            if result.outcome != GuardrailOutcome::Passed {
+                break;
+            }
+        }
+        result
+    }
+}
+
+impl GuardrailResult {
+    fn apply(&mut self, rail: &Guardrail, within: (usize, &mut Budget), redactor: &Redactor) {
+        let bytes = text_nodes::estimate_bytes(&self.value).saturating_add(text_nodes::estimate_bytes(&self.context));
+        let found = match self.remaining_bytes.checked_sub(bytes) {
+            Some(left) => {
+                self.remaining_bytes = left;
+                rail.detector.inspect((&self.value, &self.context), rail.action, within, redactor)
+            }
+            None => Err(DetectorError::Unavailable),
+        };
+        match (found, rail.effect) {
+            (Ok(found), _) if found.count == 0 => {}
+            (Ok(found), effect) => self.record(rail, effect, found),
+            (Err(DetectorError::NoRoom), Enforcement::Enforced) => self.outcome = GuardrailOutcome::OutOfMemory,
+            (Err(blind @ (DetectorError::Unavailable | DetectorError::BudgetExceeded)), Enforcement::Enforced) => {
+                if rail.on_error == OnError::FailClosed {
+                    self.outcome = GuardrailOutcome::Unavailable;
+                }
+                let what = FindingKind::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
+                self.findings.push(GuardrailFinding::of(rail, what));
+            }
+            // A logging-only guardrail never stops the run, even when it fails.
+            (Err(blind), Enforcement::LoggingOnly) => {
+                let what = FindingKind::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
+                self.findings.push(GuardrailFinding::of(rail, what));
+            }
+        }
+    }
+
+    fn record(&mut self, rail: &Guardrail, effect: Enforcement, found: DetectorResult) {
+        let action = found.actions.iter().copied().max().unwrap_or(rail.action);
+        let what = FindingKind::Found { count: found.count, classes: found.classes, action };
+        self.findings.push(GuardrailFinding::of(rail, what));
+        if effect == Enforcement::LoggingOnly {
+            return;
+        }
+        if let Some((value, beside)) = found.masked {
+            (self.value, self.context) = (value, beside);
+            self.is_changed = true;
+        }
+        self.requires_review |= found.actions.contains(&Action::RequireApproval);
+        if found.actions.contains(&Action::Block) {
+            self.outcome = GuardrailOutcome::Blocked;
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Text nodes of a value: every text, key and number, in document order.
+
+use serde_json::{Map, Value};
+
+/// Replaces every text by the result of `change`, and stops at its first error. A number counts as the text of its
+/// digits and stays a number when unchanged. If two keys become equal, a suffix keeps both members.
+///
+/// INVARIANT: recursion ends, because the values of runs have bounded nesting.
+pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
+    match value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(number) => {
+            let written = number.to_string();
+            let changed = change(&written)?;
+            if changed != written {
+                *value = Value::String(changed);
+            }
+        }
+        Value::String(text) => *text = change(text)?,
+        Value::Array(items) => {
+            for item in items {
+                rewrite(item, change)?;
+            }
+        }
+        Value::Object(members) => {
+            let mut changed = Map::new();
+            for (key, mut member) in std::mem::take(members) {
+                rewrite(&mut member, change)?;
+                changed.insert(unused_key(&changed, change(&key)?), member);
+            }
+            *members = changed;
+        }
+    }
+    Ok(())
+}
+
+/// A key that is not in use.
+fn unused_key(members: &Map<String, Value>, key: String) -> String {
+    let (mut name, mut nth) = (key.clone(), 1_u64);
+    while members.contains_key(&name) {
+        nth = nth.saturating_add(1);
+        name = format!("{key} {nth}");
+    }
+    name
+}
+
+/// Total number of characters of all texts, without keys and numbers.
+pub(super) fn count_chars(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.chars().count(),
+        Value::Array(items) => items.iter().map(count_chars).fold(0, usize::saturating_add),
+        Value::Object(members) => members.values().map(count_chars).fold(0, usize::saturating_add),
+    }
+}
+
+/// Truncates the texts of a value to `limit` characters in total, first texts first.
+pub(super) fn truncate(value: &Value, limit: usize) -> Value {
+    let mut left = limit;
+    let mut short = value.clone();
+    truncate_within(&mut short, &mut left);
+    short
+}
+
+fn truncate_within(value: &mut Value, left: &mut usize) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => {
+            if let Some((end, _)) = text.char_indices().nth(*left) {
+                text.truncate(end);
+            }
+            *left = left.saturating_sub(text.chars().count());
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| truncate_within(item, left)),
+        Value::Object(members) => members.values_mut().for_each(|member| truncate_within(member, left)),
+    }
+}
+
+/// Estimated size of a value as text, in bytes.
+pub(super) fn estimate_bytes(value: &Value) -> usize {
+    const SIGNS: usize = 8;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => SIGNS,
+        Value::String(text) => text.len().saturating_add(SIGNS),
+        Value::Array(items) => items.iter().map(estimate_bytes).fold(SIGNS, usize::saturating_add),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, member)| key.len().saturating_add(estimate_bytes(member)))
+            .fold(SIGNS, usize::saturating_add),
+    }
+}

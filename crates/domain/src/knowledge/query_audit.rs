@@ -1,0 +1,48 @@
+//! Audit of knowledge base queries outside of a run, which no run evidence covers.
+
+use super::{
+    IndexRevision,
+    contract::{ContractDecision, ContractReason},
+    retrieval::RetrievedChunk,
+};
+use crate::{
+    asset::Asset,
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::WorkspaceId,
+    notification::Category,
+};
+use serde_json::{Value, json};
+
+/// Stage or outcome of a query.
+#[derive(Clone, Copy, Debug)]
+pub enum QueryAudit<'a> {
+    /// The query text is about to be sent to an embedding model, outside this service.
+    Embedding,
+    /// The query returned these chunks of this index revision.
+    Returned(IndexRevision, &'a [RetrievedChunk]),
+    /// The contract denied the query.
+    Refused,
+}
+
+impl QueryAudit<'_> {
+    /// The fact of this stage. It names the chunks and omits the texts of the query and the results.
+    #[must_use]
+    pub fn fact(self, asset: &Asset, from: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
+        let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
+        let reasons: Vec<&str> = decision.reasons.iter().copied().map(ContractReason::as_str).collect();
+        let detail = json!({
+            "contract_id": decision.contract_id,
+            "access_mode": decision.mode.as_str(),
+            "reasons": reasons,
+        });
+        let fact = |kind| Fact::new(kind, subject, Some(from), stamp, detail.clone());
+        match self {
+            Self::Returned(revision, chunks) => {
+                let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
+                fact(FactKind::KnowledgeRead).with_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
+            }
+            Self::Embedding => fact(FactKind::KnowledgeAsked),
+            Self::Refused => fact(FactKind::KnowledgeReadRefused).with_categories([Category::ComplianceFindings]),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Rules that can never affect a decision, as far as their form proves it.
+//!
+//! A rule is unreachable if its bundle decides the same without it, within the step limit: same outcome, reason and
+//! obligations. Its condition never holds, or another rule holds whenever it does and takes precedence in
+//! [`CompiledPolicy::decide`]. A failed condition denies, so a rule that can fail while the other one holds is not
+//! unreachable. Conditions are compared by form: each report is certain, but not every unreachable rule is reported.
+
+use super::{CompiledPolicy, Outcome, Rule, condition::Condition, fast_path::FastPath};
+use serde::Serialize;
+use std::cmp::Ordering;
+
+/// The reason a rule can never affect a decision.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unreachable {
+    /// Its condition never holds.
+    Unreachable,
+    /// Whenever it holds, the rule with this id also holds and takes precedence.
+    ShadowedBy(String),
+}
+
+impl CompiledPolicy {
+    /// The id of each rule in bundle order, and the reason it is unreachable, if it is.
+    #[must_use]
+    pub fn unreachable_rules(&self) -> Vec<(&str, Option<Unreachable>)> {
+        let results = self.rules.iter().enumerate().map(|(place, rule)| {
+            if rule.condition.is_constantly(false) {
+                return (rule.id.as_str(), Some(Unreachable::Unreachable));
+            }
+            let earlier = self.rules.iter().take(place).map(|other| (other, true));
+            let later = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
+            let shadow = earlier
+                .chain(later)
+                .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.is_covered_by(other));
+            (rule.id.as_str(), shadow.map(|(other, _)| Unreachable::ShadowedBy(other.id.clone())))
+        });
+        results.collect()
+    }
+}
+
+impl Rule {
+    /// Whether the rule adds nothing to a decision in which the other rule matches.
+    fn yields_to(&self, other: &Self, is_before: bool) -> bool {
+        match other.outcome.cmp(&self.outcome) {
+            Ordering::Greater => true,
+            // Of two equal outcomes the first rule gives the reason, and obligations are combined.
+            Ordering::Equal => is_before && self.obligations.iter().all(|owed| other.obligations.contains(owed)),
+            Ordering::Less => false,
+        }
+    }
+
+    /// Whether the other rule takes effect whenever this one holds or fails.
+    fn is_covered_by(&self, other: &Self) -> bool {
+        // An equal condition holds and fails together with this one.
+        self.condition == other.condition
+            || other.condition.is_constantly(true)
+                && match other.outcome {
+                    // A denial takes precedence over failures.
+                    Outcome::Deny => true,
+                    Outcome::Allow | Outcome::AllowWithObligations => self.condition.never_fails(),
+                }
+    }
+}
+
+impl Condition {
+    fn is_constantly(&self, truth: bool) -> bool {
+        match self {
+            Self::Always => truth,
+            Self::Never => !truth,
+            Self::Expression(expression) => Self::literal_truth(expression) == Some(truth),
+        }
+    }
+
+    /// Whether the condition can be evaluated for every run.
+    fn never_fails(&self) -> bool {
+        self.is_constantly(true)
+            || self.is_constantly(false)
+            || FastPath::compile(self).is_some_and(|plain| plain.always_answers())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::{PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
+        time::Timestamp,
+    };
+    use proptest::{prelude::*, sample::select};
+    use serde_json::{Map, Value, json};
+    use time::OffsetDateTime;
+
+    type RuleSpec = (&'static str, &'static str, &'static [&'static str]);
+
+    const WITH_OBLIGATIONS: &str = "allow_with_obligations";
+
+    fn compiled(rules: &[RuleSpec]) -> CompiledPolicy {
+        let rules = rules.iter().enumerate().map(|(place, (condition, outcome, obligations))| {
+            let mut rule = json!({
+                "id": format!("r{place}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{place}"),
+            });
+            if *outcome == WITH_OBLIGATIONS {
+                rule["obligations"] = json!(obligations);
+            }
+            rule
+        });
+        CompiledPolicy::compile(&json!({ "rules": rules.collect::<Vec<Value>>() })).unwrap()
+    }
+
+    /// The shadowing rule, `unreachable`, or an empty text for each rule.
+    fn idle(rules: &[RuleSpec]) -> Vec<String> {
+        let told = |(_, idle): (&str, Option<Unreachable>)| match idle {
+            Some(Unreachable::Unreachable) => "unreachable".to_owned(),
+            Some(Unreachable::ShadowedBy(other)) => other,
+            None => String::new(),
+        };
+        compiled(rules).unreachable_rules().into_iter().map(told).collect()
+    }
+
+    fn decide(policy: &CompiledPolicy, (lane, inputs): (&str, &Map<String, Value>)) -> PolicyDecision {
+        policy.decide(&PolicyInput {
+            actor: PolicyActor::default(),
+            workload: PolicyWorkload::default(),
+            release: PolicyRelease::default(),
+            inputs,
+            environment: "dev",
+            lane,
+            now: Timestamp::new(OffsetDateTime::UNIX_EPOCH),
+        })
+    }
+
+    #[test]
+    fn reports_unreachable_rules() {
+        let (here, big) = ("lane == \"guided\"", "inputs.n > 5");
+        for (rules, expected) in [
+            (vec![(here, "allow", &[][..]), (here, "deny", &[])], vec!["r1", ""]),
+            (vec![(here, "deny", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "deny", &[]), (here, "deny", &[]), (big, "allow", &[])], vec!["", "r0", "r0"]),
+            (vec![(here, "allow", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "allow", &[]), (here, "allow", &[])], vec!["", "r0"]),
+            (vec![("true", "allow", &[]), ("false", "deny", &[])], vec!["", "unreachable"]),
+            (vec![("never", "allow", &[]), (here, "allow", &[])], vec!["unreachable", ""]),
+            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, WITH_OBLIGATIONS, &["human_review"])], vec!["", ""]),
+            (
+                vec![(here, WITH_OBLIGATIONS, &["notify_owner", "human_review"]), ("lane==\"guided\" ", WITH_OBLIGATIONS, &["human_review"])],
+                vec!["", "r0"],
+            ),
+            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
+        ] {
+            assert_eq!(idle(&rules), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn rule_that_denies_by_failing_is_reachable() {
+        let rules: [RuleSpec; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
+        assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
+        let nothing = Map::new();
+        assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
+        assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);
+        assert_eq!(idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]), ["", ""]);
+        assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
+    }
+
+    fn rule() -> impl Strategy<Value = RuleSpec> {
+        let conditions = [
+            "always",
+            "never",
+            "true",
+            "false",
+            "lane == \"guided\"",
+            "lane != \"guided\"",
+            "inputs.n > 5",
+            "inputs.n == \"x\"",
+            "has(inputs.n)",
+            "inputs.on",
+            "lane in [\"guided\", \"standard\"]",
+            "size(inputs.n) > 1",
+        ];
+        let obligations: [&[&str]; 3] = [&["notify_owner"], &["human_review"], &["human_review", "notify_owner"]];
+        (select(conditions.to_vec()), select(vec!["allow", "deny", WITH_OBLIGATIONS]), select(obligations.to_vec()))
+    }
+
+    fn situation() -> impl Strategy<Value = (&'static str, Map<String, Value>)> {
+        let n = prop::option::of(select(vec![json!(1), json!(7), json!("x"), json!(["a", "b"]), Value::Null]));
+        let on = prop::option::of(select(vec![json!(true), json!(false), json!("yes")]));
+        (select(vec!["guided", "standard", ""]), n, on).prop_map(|(lane, n, on)| {
+            let members = [("n", n), ("on", on)].into_iter();
+            (lane, members.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn removing_unreachable_rules_changes_no_decision(
+            rules in prop::collection::vec(rule(), 1..6),
+            situations in prop::collection::vec(situation(), 8),
+        ) {
+            let whole = compiled(&rules);
+            let kept: Vec<Rule> = whole.rules.iter().zip(whole.unreachable_rules())
+                .filter(|(_, (_, idle))| idle.is_none()).map(|(rule, _)| rule.clone()).collect();
+            let rest = CompiledPolicy::of(kept, whole.patterns.clone());
+            for (lane, inputs) in &situations {
+                let (before, after) = (decide(&whole, (lane, inputs)), decide(&rest, (lane, inputs)));
+                prop_assert_eq!(
+                    (before.outcome, before.reason_code, before.obligations),
+                    (after.outcome, after.reason_code, after.obligations)
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Rate limiting of anonymous requests: a burst, then a steady rate.
+//!
+//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time by one
+//! interval, and is refused if it would lie further ahead than a burst. This time is the only state per client.
+
+use crate::{id::WorkloadId, store::StoreError, tenant::TenantScope};
+use async_trait::async_trait;
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
+
+/// The IPv6 prefix length that identifies a client, because one client controls all addresses of such a network.
+const IPV6_PREFIX_BITS: u32 = 64;
+
+/// The rate limiting identity of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClientAddress(IpAddr);
+
+impl ClientAddress {
+    /// The client of an address: the address itself for IPv4 in either notation, the network for IPv6.
+    #[must_use]
+    pub fn from_ip(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let network = u128::from(address) & (u128::MAX << (u128::BITS - IPV6_PREFIX_BITS));
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+        })
+    }
+}
+
+/// A request quota.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// Sustained requests per minute; at least one.
+    pub per_minute: u32,
+    /// Requests at once; at least one.
+    pub burst: u32,
+}
+
+impl Quota {
+    /// The interval between requests at the sustained rate.
+    #[must_use]
+    pub fn interval(self) -> Duration {
+        Duration::from_secs(60) / self.per_minute.max(1)
+    }
+
+    /// The duration of a burst at the sustained rate.
+    #[must_use]
+    pub fn burst_duration(self) -> Duration {
+        self.interval() * self.burst.max(1)
+    }
+
+    /// The number of requests available at once when the theoretical arrival time lies `ahead`.
+    #[must_use]
+    pub fn available(self, ahead: Duration) -> u32 {
+        let free = self.burst_duration().saturating_sub(ahead).as_nanos() / self.interval().as_nanos().max(1);
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+}
+
+/// The key of a rate limit: a client and a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RateLimitKey {
+    /// Requests to a public workload.
+    PublicWorkload(WorkloadId, ClientAddress),
+    /// Attempts with unknown tokens.
+    UnknownTokens(ClientAddress),
+}
+
+impl RateLimitKey {
+    /// The storage key, a hash from which addresses can be recovered only by exhaustive search.
+    #[must_use]
+    pub fn storage_key(&self) -> [u8; 32] {
+        let (name, ClientAddress(address)) = match self {
+            Self::PublicWorkload(workload, address) => (workload.to_string(), address),
+            Self::UnknownTokens(address) => ("guesses".to_owned(), address),
+        };
+        blake3::derive_key("fairway 2026 throttle bucket", format!("{name} {address}").as_bytes())
+    }
+}
+
+/// The result of a rate limit check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RateLimitDecision {
+    /// The request was counted.
+    Allowed,
+    /// The request exceeds the quota and was not counted.
+    Refused(RateLimitRefusal),
+}
+
+/// The details of a refused request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateLimitRefusal {
+    /// The quota.
+    pub quota: Quota,
+    /// The time until the next request is allowed.
+    pub retry_after: Duration,
+}
+
+/// Stores rate limits for all processes.
+#[async_trait]
+pub trait RateLimitStore: Send + Sync {
+    /// Counts a request if the quota allows it, by the database's clock.
+    async fn try_acquire(&self, scope: TenantScope, counted: &RateLimitKey, quota: Quota) -> Result<RateLimitDecision, StoreError>;
+    /// Deletes clients without pending intervals; returns their number.
+    async fn delete_idle(&self) -> Result<u64, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn client(text: &str) -> ClientAddress {
+        ClientAddress::from_ip(text.parse().unwrap())
+    }
+
+    #[test]
+    fn identifies_clients_by_address_or_network() {
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
+        let workload = |number| Uuid::from_u128(number).into();
+        let buckets = [
+            RateLimitKey::PublicWorkload(workload(1), client("192.0.2.1")).storage_key(),
+            RateLimitKey::PublicWorkload(workload(2), client("192.0.2.1")).storage_key(),
+            RateLimitKey::PublicWorkload(workload(1), client("192.0.2.2")).storage_key(),
+            RateLimitKey::UnknownTokens(client("192.0.2.1")).storage_key(),
+        ];
+        for (index, bucket) in buckets.iter().enumerate() {
+            assert!(buckets.iter().skip(index + 1).all(|other| other != bucket));
+        }
+    }
+
+    #[test]
+    fn computes_available_requests() {
+        let quota = Quota { per_minute: 60, burst: 10 };
+        assert_eq!((quota.interval(), quota.burst_duration()), (Duration::from_secs(1), Duration::from_secs(10)));
+        for (ahead, left) in [(0, 10), (1, 9), (1_000, 9), (1_001, 8), (9_999, 0), (10_000, 0), (60_000, 0)] {
+            assert_eq!(quota.available(Duration::from_millis(ahead)), left, "{ahead}");
+        }
+        assert_eq!(Quota { per_minute: 0, burst: 0 }.available(Duration::ZERO), 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! Normalization of characters that hide personal data from byte-wise matching but not from people: zero-width
+//! characters and soft hyphens between digits, control characters, full-width or non-Latin digits and signs, and
+//! combining marks.
+//!
+//! Patterns match the normalized text; replacements apply to the original text.
+
+use std::{borrow::Cow, ops::Range};
+
+/// The zero of each script whose digits people use; the other nine digits follow it.
+const SCRIPT_ZEROS: [char; 16] = [
+    '\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}', '\u{be6}', '\u{c66}', '\u{ce6}',
+    '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}', '\u{17e0}',
+];
+
+/// The visible equivalent of a character; `None` for an invisible one.
+fn visible_char(character: char) -> Option<char> {
+    if character.is_ascii() {
+        return (!is_hidden(character)).then_some(character);
+    }
+    Some(match character {
+        _ if is_hidden(character) => return None,
+        // The full-width forms follow the order of ASCII.
+        '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(character) - 0xff01 + 0x21)?,
+        // Mathematical digits: five styles of ten.
+        '\u{1d7ce}'..='\u{1d7ff}' => ascii((u32::from(character) - 0x1d7ce) % 10 + 0x30)?,
+        '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => ' ',
+        '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
+        '\u{2024}' | '\u{3002}' | '\u{fe52}' | '\u{ff61}' => '.',
+        '\u{fe6b}' => '@',
+        _ => ascii_digit(character).unwrap_or(character),
+    })
+}
+
+/// Whether a character is invisible and does not separate words.
+const fn is_hidden(character: char) -> bool {
+    matches!(character, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20f0}' | '\u{fe00}'..='\u{fe0f}')
+        || (crate::text::is_hidden(character)
+            && !matches!(character, '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'))
+}
+
+fn ascii(code: u32) -> Option<char> {
+    char::from_u32(code)
+}
+
+fn ascii_digit(character: char) -> Option<char> {
+    let value =
+        SCRIPT_ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
+    char::from_digit(value, 10)
+}
+
+/// The normalized text.
+pub(super) fn normalize(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii() && !is_hidden(char::from(byte));
+    if text.bytes().all(is_plain) || text.chars().all(|character| visible_char(character) == Some(character)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().filter_map(visible_char).collect())
+}
+
+/// Replaces matches of the normalized text in the original text.
+pub(super) struct Replacer<'t> {
+    text: &'t str,
+    seen: &'t str,
+    /// Offset up to which the original text is written.
+    at: usize,
+    /// The same offset in the normalized text.
+    seen_at: usize,
+    written: String,
+}
+
+impl<'t> Replacer<'t> {
+    /// Starts with an empty output. Both texts are identical when nothing is disguised.
+    pub(super) fn new(text: &'t str, seen: &'t str) -> Self {
+        Self { text, seen, at: 0, seen_at: 0, written: String::with_capacity(text.len()) }
+    }
+
+    /// Writes the text up to the range, then the replacement, or the range itself for `None`. Returns whether the range
+    /// is disguised.
+    pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
+        let begin = self.original_offset(range.start, self.at, self.seen_at, Edge::Start);
+        let end = self.original_offset(range.end, begin, range.start, Edge::End);
+        let was = self.text.get(begin..end).unwrap_or_default();
+        self.written.push_str(self.text.get(self.at..begin).unwrap_or_default());
+        self.written.push_str(with.unwrap_or(was));
+        (self.at, self.seen_at) = (end, range.end);
+        self.seen.get(range).is_some_and(|seen| seen != was)
+    }
+
+    /// Writes the rest and returns the text.
+    pub(super) fn finish(mut self) -> String {
+        self.written.push_str(self.text.get(self.at..).unwrap_or_default());
+        self.written
+    }
+
+    /// Maps an offset of the normalized text to the original text, starting at a known pair of offsets.
+    fn original_offset(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
+        if self.text.len() == self.seen.len() && self.text.as_ptr() == self.seen.as_ptr() {
+            return wanted;
+        }
+        for character in self.text.get(at..).unwrap_or_default().chars() {
+            let shows = visible_char(character).map_or(0, char::len_utf8);
+            // An invisible character belongs to the character before it.
+            if seen_at >= wanted && (edge == Edge::End || shows > 0) {
+                break;
+            }
+            at += character.len_utf8();
+            seen_at += shows;
+        }
+        at
+    }
+}
+
+/// Which end of a range is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Start,
+    End,
+}

@@ -1,0 +1,153 @@
+//! Positions in a text where a match may start.
+
+use crate::text::is_hidden;
+
+/// Spaces, hyphens and dots that separate the digits of a number, including non-breaking ones.
+pub(super) const SEPARATORS: [char; 14] = [
+    ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
+    '\u{22c5}', '\u{30fb}', '\u{ff65}',
+];
+
+/// Maximum number of characters between two groups of a number. Eight fit a line break with indentation and direction
+/// marks, and bound the lookahead.
+const MAX_GAP_CHARS: usize = 8;
+
+/// Whether a character may separate the groups of a card number or an IBAN, mixed with others: space, line break, tab,
+/// hyphen, dot, or an invisible character (Unicode general category Cf, and the blank Braille pattern).
+fn is_separator(character: char) -> bool {
+    SEPARATORS.contains(&character)
+        || character.is_whitespace()
+        || matches!(character, '\u{2800}' | '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2024}' | '\u{2212}')
+        || matches!(character, '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}')
+        || matches!(character, '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}')
+        || (!character.is_ascii() && is_hidden(character))
+}
+
+/// Whether a character belongs to the surrounding word. Ideographs, kana and Hangul are written without spaces, so they
+/// count as word boundaries. Source: Unicode 16, `Scripts.txt`.
+fn is_word_char(character: char) -> bool {
+    let is_unspaced = matches!(character,
+        '\u{1100}'..='\u{11ff}'
+        | '\u{3005}'..='\u{3007}'
+        | '\u{3021}'..='\u{3029}'
+        | '\u{3031}'..='\u{303c}'
+        | '\u{3040}'..='\u{318f}'
+        | '\u{31a0}'..='\u{31bf}'
+        | '\u{31f0}'..='\u{31ff}'
+        | '\u{3400}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{a960}'..='\u{a97f}'
+        | '\u{ac00}'..='\u{d7ff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{ff66}'..='\u{ffdc}'
+        | '\u{1aff0}'..='\u{1b16f}'
+        | '\u{20000}'..='\u{323af}');
+    character.is_alphanumeric() && !is_unspaced
+}
+
+/// A position in a text, between two characters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position<'t> {
+    text: &'t str,
+    offset: usize,
+    previous: Option<char>,
+}
+
+/// A run of digits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DigitGroup<'t> {
+    /// Digits.
+    pub(super) digits: &'t str,
+    /// End offset in the text.
+    pub(super) end: usize,
+}
+
+impl<'t> Position<'t> {
+    pub(super) const fn start(text: &'t str) -> Self {
+        Self { text, offset: 0, previous: None }
+    }
+
+    pub(super) const fn offset(self) -> usize {
+        self.offset
+    }
+
+    /// The character before the position.
+    pub(super) const fn previous_char(self) -> Option<char> {
+        self.previous
+    }
+
+    pub(super) fn rest(self) -> &'t str {
+        self.text.get(self.offset..).unwrap_or_default()
+    }
+
+    pub(super) fn next_char(self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// The position after the next character; unchanged at the end.
+    pub(super) fn advance(self) -> Self {
+        match self.next_char() {
+            Some(next) => Self { offset: self.offset + next.len_utf8(), previous: Some(next), ..self },
+            None => self,
+        }
+    }
+
+    /// A later position in the same text.
+    pub(super) fn advance_to(self, at: usize) -> Self {
+        let before = self.text.get(..at).and_then(|text| text.chars().next_back());
+        Self { offset: at, previous: before, ..self }
+    }
+
+    /// The position after a masked match.
+    pub(super) const fn after_mask(self, end: usize) -> Self {
+        Self { offset: end, previous: Some(']'), ..self }
+    }
+
+    /// Whether a match may start here: at a word, or at a sign that starts a pattern.
+    pub(super) fn may_start_match(self) -> bool {
+        match self.next_char() {
+            Some('+' | '(' | ':') => true,
+            Some(next) => next.is_ascii_alphanumeric() && self.starts_word(),
+            None => false,
+        }
+    }
+
+    /// Whether no word character precedes; unspaced scripts count as boundaries.
+    pub(super) fn starts_word(self) -> bool {
+        !self.previous.is_some_and(is_word_char)
+    }
+
+    /// The character at an offset.
+    pub(super) fn char_at(self, at: usize) -> Option<char> {
+        self.text.get(at..).and_then(|rest| rest.chars().next())
+    }
+
+    /// Whether no word character follows; unspaced scripts count as boundaries.
+    pub(super) fn ends_word(self, end: usize) -> bool {
+        !self.char_at(end).is_some_and(is_word_char)
+    }
+
+    /// Whether the character at the offset may follow a sentence: the end, a space, or a closing sign. The opening
+    /// bracket of a mask is not among them.
+    pub(super) fn ends_sentence(self, end: usize) -> bool {
+        let may_follow = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
+        self.char_at(end).is_none_or(|next| next.is_whitespace() || may_follow(next))
+    }
+
+    /// End of the separators at an offset: 1 to [`MAX_GAP_CHARS`], of any mix.
+    pub(super) fn skip_separators(self, from: usize) -> Option<usize> {
+        let rest = self.text.get(from..)?;
+        let separators = || rest.chars().take_while(|character| is_separator(*character));
+        let bytes: usize = separators().take(MAX_GAP_CHARS).map(char::len_utf8).sum();
+        let is_short = separators().nth(MAX_GAP_CHARS).is_none();
+        (bytes > 0 && is_short).then_some(from + bytes)
+    }
+
+    /// The digits at an offset, at most `limit` and one more.
+    pub(super) fn digits(self, from: usize, limit: usize) -> Option<DigitGroup<'t>> {
+        let rest = self.text.get(from..)?;
+        let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();
+        let digits = rest.get(..count).filter(|digits| !digits.is_empty())?;
+        Some(DigitGroup { digits, end: from + count })
+    }
+}

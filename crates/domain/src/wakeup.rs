@@ -1,0 +1,74 @@
+//! Wakeups between processes. A wakeup can be lost, so waiters also poll.
+
+use crate::{id::ExecutionId, store::StoreError};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+/// An event that other processes wait for, in order of urgency: under overload only the first ones are sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Wakeup {
+    /// All workers should recheck their leases.
+    LookAtAll,
+    /// The worker of a run should recheck its lease.
+    Look(ExecutionId),
+    /// A run is queued for a worker.
+    Work,
+    /// The end of a run was stored.
+    Ended(ExecutionId),
+    /// The progress of a run was stored.
+    Progress(ExecutionId),
+}
+
+impl Wakeup {
+    /// The wire form, at most 37 characters.
+    #[must_use]
+    pub fn as_wire(self) -> String {
+        match self {
+            Self::Work => "w".to_owned(),
+            Self::Ended(id) => format!("e{id}"),
+            Self::Progress(id) => format!("p{id}"),
+            Self::Look(id) => format!("l{id}"),
+            Self::LookAtAll => "a".to_owned(),
+        }
+    }
+
+    /// Parses the wire form; other versions may send unknown ones.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let run = |text: &str| text.parse::<Uuid>().ok().map(ExecutionId::from);
+        match text.split_at_checked(1)? {
+            ("w", "") => Some(Self::Work),
+            ("a", "") => Some(Self::LookAtAll),
+            ("e", id) => run(id).map(Self::Ended),
+            ("p", id) => run(id).map(Self::Progress),
+            ("l", id) => run(id).map(Self::Look),
+            _ => None,
+        }
+    }
+}
+
+/// The channel between the processes of an installation.
+#[async_trait]
+pub trait WakeupBus: Send + Sync {
+    /// Sends wakeups to all processes, including this one.
+    async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError>;
+    /// Waits for wakeups. After an error the channel reconnects, and wakeups sent in between are lost.
+    async fn receive(&self) -> Result<Vec<Wakeup>, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakeups_round_trip_and_unknown_ones_are_ignored() {
+        let id = ExecutionId::from(Uuid::from_u128(7));
+        for signal in [Wakeup::LookAtAll, Wakeup::Look(id), Wakeup::Work, Wakeup::Ended(id), Wakeup::Progress(id)] {
+            assert!(signal.as_wire().len() <= 37);
+            assert_eq!(Wakeup::parse(&signal.as_wire()), Some(signal));
+        }
+        for text in ["", "x", "w1", "p", "pp", "e", "a ", "\u{e9}"] {
+            assert_eq!(Wakeup::parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Collects the problems of a document while it is read.
+
+use crate::number;
+use serde_json::{Map, Number, Value};
+use std::ops::RangeInclusive;
+
+/// The maximum number of reported problems, which bounds the size of the response.
+pub const MAX_PROBLEMS: usize = 200;
+/// The maximum length of a caller-chosen name in a path, in characters.
+const MAX_PATH_NAME_CHARS: usize = 64;
+
+/// A problem and its path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceProblem {
+    /// The path, such as `input_fields[0].type`; empty for the whole document.
+    pub path: String,
+    /// The problem.
+    pub kind: ProblemKind,
+}
+
+/// A problem of a configuration or of run inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProblemKind {
+    /// A required member is missing.
+    #[error("this field is required")]
+    Missing,
+    /// The member is unknown.
+    #[error("there is no such field")]
+    Unknown,
+    /// The value has the wrong type.
+    #[error("the value has an unexpected type or form")]
+    Type,
+    /// The value is not one of the allowed ones.
+    #[error("the value is not one of the known values")]
+    NotOneOf,
+    /// The number is out of range.
+    #[error("the number is outside its bounds")]
+    OutOfBounds,
+    /// The list or text is too long.
+    #[error("this is too long")]
+    TooLong,
+    /// The text is not valid display text.
+    #[error("the text is empty, too long, or contains invisible characters")]
+    Text,
+    /// The name is not a valid field name.
+    #[error("a field's name is a lower-case letter and up to 62 of a-z, 0-9 and underscores")]
+    FieldName,
+    /// Another field has the name.
+    #[error("another field has this name")]
+    DuplicateName,
+    /// The select has no options.
+    #[error("a `select` needs options")]
+    OptionsMissing,
+    /// The option is a duplicate.
+    #[error("another option is the same")]
+    DuplicateOption,
+    /// The setting does not apply to this field type.
+    #[error("fields of this type have no such setting")]
+    NotForThisType,
+    /// The minimum exceeds the maximum.
+    #[error("`min` is greater than `max`")]
+    MinBeyondMax,
+    /// The value is not one of the field's options.
+    #[error("the value is not one of the field's options")]
+    NotAnOption,
+    /// The value is not a calendar day.
+    #[error("a date is a calendar day in the form YYYY-MM-DD")]
+    InvalidDate,
+    /// The value is not a CSS colour.
+    #[error("expected one CSS colour")]
+    Color,
+    /// The value is not a CSS font family list.
+    #[error("expected a CSS list of font families")]
+    FontFamily,
+    /// The value is not a CSS length.
+    #[error("expected one CSS length of 0 to 64 px")]
+    Length,
+}
+
+impl ProblemKind {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Unknown => "unknown_field",
+            Self::Type => "invalid",
+            Self::NotOneOf => "not_one_of",
+            Self::OutOfBounds => "out_of_bounds",
+            Self::TooLong => "too_long",
+            Self::Text => "invalid_text",
+            Self::FieldName => "invalid_field_name",
+            Self::DuplicateName => "duplicate_name",
+            Self::OptionsMissing => "options_missing",
+            Self::DuplicateOption => "duplicate_item",
+            Self::NotForThisType => "not_for_this_type",
+            Self::MinBeyondMax => "min_beyond_max",
+            Self::NotAnOption => "not_an_option",
+            Self::InvalidDate => "invalid_date",
+            Self::Color => "invalid_color",
+            Self::FontFamily => "invalid_font_family",
+            Self::Length => "invalid_length",
+        }
+    }
+}
+
+/// The path of a member.
+pub(super) fn member_path(path: &str, name: &str) -> String {
+    let name: String = name.chars().take(MAX_PATH_NAME_CHARS).collect();
+    if path.is_empty() { name } else { format!("{path}.{name}") }
+}
+
+/// The path of an item.
+pub(super) fn item_path(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
+}
+
+/// The problems found so far. Its readers return usable values and record problems.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    reported: Vec<InterfaceProblem>,
+    has_problem: bool,
+}
+
+impl Problems {
+    pub(super) fn push(&mut self, path: &str, fault: ProblemKind) {
+        self.has_problem = true;
+        if self.reported.len() < MAX_PROBLEMS {
+            self.reported.push(InterfaceProblem { path: path.to_owned(), kind: fault });
+        }
+    }
+
+    /// Records a problem unless the rule holds; returns whether it holds.
+    pub(super) fn check(&mut self, path: &str, holds: bool, fault: ProblemKind) -> bool {
+        if !holds {
+            self.push(path, fault);
+        }
+        holds
+    }
+
+    /// Records the problem of a failed check.
+    pub(super) fn record(&mut self, path: &str, checked: Result<(), ProblemKind>) -> bool {
+        match checked {
+            Ok(()) => true,
+            Err(fault) => self.check(path, false, fault),
+        }
+    }
+
+    /// The value, if there are no problems.
+    pub(super) fn into_result<T>(self, read: Option<T>) -> Result<T, Vec<InterfaceProblem>> {
+        match (read, self.has_problem) {
+            (Some(read), false) => Ok(read),
+            // A missing value has already recorded its problem.
+            (Some(_) | None, true) | (None, false) => Err(self.reported),
+        }
+    }
+
+    /// Reads an object without unknown members.
+    pub(super) fn object<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &str,
+        known: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
+        let Some(members) = value.as_object() else {
+            self.push(path, ProblemKind::Type);
+            return None;
+        };
+        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
+            self.push(&member_path(path, name), ProblemKind::Unknown);
+        }
+        Some(members)
+    }
+
+    /// Reads a list of bounded length.
+    pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, most: usize) -> Option<&'v [Value]> {
+        let Some(items) = value.as_array() else {
+            self.push(path, ProblemKind::Type);
+            return None;
+        };
+        self.check(path, items.len() <= most, ProblemKind::TooLong).then_some(items)
+    }
+
+    /// Reads a required member.
+    pub(super) fn required<'v>(
+        &mut self,
+        members: &'v Map<String, Value>,
+        path: &str,
+        name: &str,
+    ) -> Option<&'v Value> {
+        let value = members.get(name);
+        if value.is_none() {
+            self.push(&member_path(path, name), ProblemKind::Missing);
+        }
+        value
+    }
+
+    /// Reads an optional member, which may be null.
+    #[expect(clippy::unused_self, reason = "it mirrors `required`")]
+    pub(super) fn optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+        members.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v str> {
+        let text = value.as_str();
+        if text.is_none() {
+            self.push(path, ProblemKind::Type);
+        }
+        text
+    }
+
+    pub(super) fn number<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v Number> {
+        let number = value.as_number();
+        if number.is_none() {
+            self.push(path, ProblemKind::Type);
+        }
+        number
+    }
+
+    pub(super) fn boolean(&mut self, path: &str, value: &Value) -> Option<bool> {
+        let truth = value.as_bool();
+        if truth.is_none() {
+            self.push(path, ProblemKind::Type);
+        }
+        truth
+    }
+
+    /// Reads a whole number within bounds.
+    pub(super) fn whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
+        let number = self.number(path, value)?;
+        let whole = number::as_whole(number);
+        if whole.is_none() && number.as_f64().is_some_and(|float| float.fract() != 0.0) {
+            self.push(path, ProblemKind::Type);
+            return None;
+        }
+        let inside = whole.and_then(|whole| u32::try_from(whole).ok()).filter(|whole| bounds.contains(whole));
+        if inside.is_none() {
+            self.push(path, ProblemKind::OutOfBounds);
+        }
+        inside
+    }
+
+    /// Reads a text by its wire form.
+    pub(super) fn parse_wire<T>(&mut self, path: &str, value: &Value, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let case = parse(self.text(path, value)?);
+        if case.is_none() {
+            self.push(path, ProblemKind::NotOneOf);
+        }
+        case
+    }
+}

@@ -1,0 +1,177 @@
+//! An in-memory store. Like the real store, it rejects a stale decision at commit.
+
+use crate::model::{Decision, DecisionInput, Model, Operation, LaneIndex, Refusal, StoredState, decide};
+use fairway_domain::{
+    access::ActorRef,
+    asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
+    audit::Stamp,
+    id::{ReleaseId, RequestId},
+    release::{
+        BindableVersion, NewRelease, Release, State,
+        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, TargetLane},
+    },
+    rollout::RolloutStatus,
+    slug::Slug,
+    store::{Change, Revision},
+    time::Timestamp,
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// The error of a commit whose decision was made on outdated state.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct StaleDecision;
+
+/// The stored state of a history.
+#[derive(Clone)]
+pub(crate) struct InMemoryStore {
+    pub(crate) state: StoredState,
+}
+
+/// The stamp and the versions that every history shares. They are created once, because creation takes longer than a
+/// decision.
+pub(crate) struct Fixtures {
+    stamp: Stamp,
+    policy_version: BindableVersion,
+    knowledge_base_version: BindableVersion,
+}
+
+impl Fixtures {
+    pub(crate) fn new() -> Self {
+        let stamp = Stamp {
+            fact_id: Uuid::from_u128(1).into(),
+            at: Timestamp::new(OffsetDateTime::UNIX_EPOCH),
+            actor: ActorRef::parse("user:ada").unwrap(),
+            request_id: RequestId::from(Uuid::from_u128(2)),
+        };
+        let version = |kind, number: u128| BindableVersion {
+            asset_version_id: Uuid::from_u128(number).into(),
+            checksum: Checksum::parse(&format!("blake3:{number:064x}")).unwrap(),
+            version_label: VersionLabel::parse("v1").unwrap(),
+            asset_id: Uuid::from_u128(number + 1).into(),
+            asset_slug: Slug::parse("thing").unwrap(),
+            kind,
+            lifecycle: Lifecycle::Active,
+        };
+        Self { stamp, policy_version: version(AssetKind::PolicyBundle, 10), knowledge_base_version: version(AssetKind::KnowledgeBase, 20) }
+    }
+
+    fn decision_input(&self) -> DecisionInput<'_> {
+        DecisionInput { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge_base_version }
+    }
+
+    /// A store with a draft for each target lane; each draft binds a policy.
+    pub(crate) fn store_with_drafts(&self, targets: &[Option<LaneIndex>]) -> InMemoryStore {
+        let (workload_id, environment) = (Uuid::from_u128(4).into(), Slug::parse("dev").unwrap());
+        let draft = |(number, target): (u128, &Option<LaneIndex>)| {
+            let new = NewRelease {
+                release_id: Uuid::from_u128(number).into(),
+                workload_id,
+                workspace_id: Uuid::from_u128(5).into(),
+                environment: environment.clone(),
+                target_lane: target.map_or(TargetLane::All, |lane| TargetLane::One(Lane::ALL[lane])),
+                policy_bundle_id: None,
+            };
+            let draft = Release::draft(new, &self.stamp).next;
+            draft.bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy_version, &self.stamp).unwrap().next
+        };
+        let releases = (100..).zip(targets).map(draft).collect();
+        let deployment = Deployment {
+            workload_id,
+            environment: environment.clone(),
+            restricted: None,
+            guided: None,
+            standard: None,
+            soaking: Vec::new(),
+            revision: Revision::FIRST,
+        };
+        InMemoryStore { state: StoredState { releases, deployment, lane_history: Vec::new() } }
+    }
+}
+
+impl InMemoryStore {
+    pub(crate) fn decide(&self, operation: &Operation, given: &Fixtures) -> Result<Decision, Refusal> {
+        decide(&self.state, operation, &given.decision_input())
+    }
+
+    /// Decides and commits an operation in the store and applies it to the model.
+    ///
+    /// # Errors
+    /// A description of the difference.
+    pub(crate) fn execute(&mut self, model: &mut Model, operation: &Operation, given: &Fixtures) -> Result<(), String> {
+        let decided = self.decide(operation, given);
+        let expected = model.apply(operation);
+        match (decided, expected) {
+            (Ok(decision), Ok(())) => {
+                self.commit(decision).map_err(|StaleDecision| "stale without a concurrent change".to_owned())
+            }
+            (Err(product), Err(model)) if product == model => Ok(()),
+            (decided, expected) => {
+                let product = decided.map(|_| ());
+                Err(format!("{operation:?}: expected {expected:?} from the model, got {product:?}"))
+            }
+        }
+    }
+
+    pub(crate) fn commit(&mut self, decision: Decision) -> Result<(), StaleDecision> {
+        match decision {
+            Decision::Binding(change) | Decision::Transition(change) => self.commit_release(change),
+            Decision::Verdict(Change { next, decided_on, fact }) => {
+                let is_active = next.release.state.holds_lanes();
+                self.commit_release(Change { next: next.release, decided_on, fact })?;
+                if is_active {
+                    self.state.deployment.revision = self.state.deployment.revision.next();
+                }
+                Ok(())
+            }
+            Decision::Lanes(change) => self.commit_lane_change(*change),
+        }
+    }
+
+    fn commit_release(&mut self, Change { next, decided_on, fact: _ }: Change<Release>) -> Result<(), StaleDecision> {
+        let stored = self.release_mut(next.release_id);
+        if Some(stored.revision) != decided_on {
+            return Err(StaleDecision);
+        }
+        *stored = next;
+        Ok(())
+    }
+
+    fn commit_lane_change(&mut self, change: DeploymentChange) -> Result<(), StaleDecision> {
+        let id = change.release.release_id;
+        let is_stale = self.state.deployment.revision != change.deployment_decided_on
+            || self.release_mut(id).revision != change.release_decided_on
+            || change.reinstated.iter().any(|id| !matches!(self.release_mut(*id).state, State::Superseded { .. }));
+        if is_stale {
+            return Err(StaleDecision);
+        }
+        let at = change.release.updated_at;
+        *self.release_mut(id) = change.release;
+        for other in self.state.releases.iter_mut() {
+            let id = other.release_id;
+            let is_affected =
+                [&change.superseded, &change.stopped_rollouts, &change.reinstated].iter().any(|ids| ids.contains(&id));
+            let Some(digest) = other.state.digest().cloned().filter(|_| is_affected) else { continue };
+            other.revision = other.revision.next();
+            if change.superseded.contains(&id) {
+                other.state = State::Superseded { digest };
+            } else if change.reinstated.contains(&id) {
+                other.state = State::Active { digest };
+            }
+            if let Some(rollout) = other.rollout.as_mut().filter(|_| change.stopped_rollouts.contains(&id)) {
+                rollout.status = RolloutStatus::RolledBack;
+            }
+        }
+        for moved in change.moves {
+            let revision = change.deployment.revision;
+            let (lane, from, to) = (moved.lane, moved.from, moved.to);
+            self.state.lane_history.insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at });
+        }
+        self.state.deployment = change.deployment;
+        Ok(())
+    }
+
+    fn release_mut(&mut self, id: ReleaseId) -> &mut Release {
+        self.state.releases.iter_mut().find(|release| release.release_id == id).unwrap()
+    }
+}

@@ -1,0 +1,110 @@
+//! Reads and writes scenario files.
+
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+
+/// The sections of a scenario file in order. Only the transcript is required; none may repeat.
+const SECTIONS: [&str; 18] = [
+    "policy.json",
+    "flow.yaml",
+    "prompt.json",
+    "included.json",
+    "model_policy.json",
+    "sovereignty.json",
+    "residencies.json",
+    "memory.json",
+    "tools.json",
+    "servers.json",
+    "guardrails.json",
+    "hooks.json",
+    "run.json",
+    "recalled.json",
+    "answers.json",
+    "tool_results.json",
+    "hook_answers.json",
+    "transcript",
+];
+
+/// A scenario file.
+pub(crate) struct Scenario {
+    pub(crate) path: PathBuf,
+    text: String,
+}
+
+impl Scenario {
+    /// All scenarios, ordered by path.
+    #[expect(clippy::disallowed_methods, reason = "only tests read files; the domain does not")]
+    pub(crate) fn load_all() -> Vec<Self> {
+        let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/cases");
+        let entries = |folder: &Path| {
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<PathBuf>>()
+        };
+        let mut paths: Vec<PathBuf> = entries(&cases).iter().flat_map(|folder| entries(folder)).collect();
+        paths.sort();
+        let read = |path: PathBuf| Self { text: std::fs::read_to_string(&path).unwrap(), path };
+        let all: Vec<Self> = paths.into_iter().map(read).collect();
+        all.iter().for_each(Self::check_sections);
+        all
+    }
+
+    /// Rejects unknown sections: a misspelled name would otherwise be ignored.
+    fn check_sections(&self) {
+        let names: Vec<usize> = self
+            .text
+            .lines()
+            .filter_map(section_name)
+            .map(|name| SECTIONS.iter().position(|known| *known == name))
+            .map(|position| position.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
+            .collect();
+        assert!(names.is_sorted_by(|one, other| one < other), "{}: sections are out of order", self.path.display());
+        assert_eq!(names.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
+    }
+
+    /// The description before the first section.
+    pub(crate) fn description(&self) -> &str {
+        self.text.split("\n-- ").next().unwrap().trim()
+    }
+
+    /// The text of a section.
+    pub(crate) fn section(&self, name: &str) -> Option<&str> {
+        let (_, rest) = self.text.split_once(&format!("\n-- {name} --\n"))?;
+        let next = rest.match_indices("-- ").find(|(at, _)| {
+            let begins = *at == 0 || rest.as_bytes()[at - 1] == b'\n';
+            begins && section_name(rest[*at..].lines().next().unwrap()).is_some()
+        });
+        Some(next.map_or(rest, |(at, _)| &rest[..at]))
+    }
+
+    /// A section parsed as JSON.
+    ///
+    /// # Panics
+    /// When the section is not valid JSON of `T`.
+    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let fail = |error| panic!("{}: {name}: {error}", self.path.display());
+        self.section(name).map(|text| serde_json::from_str(text).unwrap_or_else(fail))
+    }
+
+    /// The expected transcript.
+    pub(crate) fn expected_transcript(&self) -> &str {
+        self.section("transcript").unwrap()
+    }
+
+    /// A copy of the scenario with another expected transcript.
+    pub(crate) fn with_transcript(&self, transcript: &str) -> Self {
+        let (before, _) = self.text.split_once("\n-- transcript --\n").unwrap();
+        Self { path: self.path.clone(), text: format!("{before}\n-- transcript --\n{transcript}") }
+    }
+
+    /// Writes the actual transcript to the file if it differs from the expected one.
+    #[expect(clippy::disallowed_methods, reason = "only tests write files; the domain does not")]
+    pub(crate) fn accept_transcript(&self, actual: &str) {
+        if self.expected_transcript() != actual {
+            std::fs::write(&self.path, self.with_transcript(actual).text).unwrap();
+        }
+    }
+}
+
+/// The section name in a header line `-- NAME --`.
+fn section_name(line: &str) -> Option<&str> {
+    line.strip_prefix("-- ")?.strip_suffix(" --")
+}

@@ -1,0 +1,149 @@
+//! Listeners that count connections and send a given reply.
+
+use async_trait::async_trait;
+use fairway_egress::{EgressRequest, Method, Resolver, header::HeaderMap};
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// The reply of a listener to every connection.
+#[derive(Clone)]
+pub(crate) enum Reply {
+    /// This text, then the connection closes.
+    Text(String),
+    /// This text, then `x` without end.
+    Endless(String),
+    /// This text, then `x` at intervals.
+    Slow(String),
+}
+
+impl Reply {
+    pub(crate) fn fine() -> Self {
+        Self::Text("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfine".to_owned())
+    }
+}
+
+pub(crate) struct CountingListener {
+    pub(crate) address: SocketAddr,
+    taken: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
+    task: JoinHandle<()>,
+}
+
+impl CountingListener {
+    pub(crate) async fn at(place: &str, says: Reply) -> Self {
+        Self::serve(TcpListener::bind(place).await.unwrap(), says)
+    }
+
+    pub(crate) async fn start(says: Reply) -> Self {
+        Self::at("127.0.0.1:0", says).await
+    }
+
+    /// Two listeners on one port: at 127.0.0.1 and at 127.0.0.2.
+    pub(crate) async fn pair() -> (Self, Self) {
+        for _ in 0..100 {
+            let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = first.local_addr().unwrap().port();
+            if let Ok(second) = TcpListener::bind(("127.0.0.2", port)).await {
+                return (Self::serve(first, Reply::fine()), Self::serve(second, Reply::fine()));
+            }
+        }
+        panic!("no port is free at both addresses");
+    }
+
+    fn serve(listener: TcpListener, says: Reply) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (taken, heard) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u8>>>::default());
+        let (count, ears) = (Arc::clone(&taken), Arc::clone(&heard));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(reply(stream, says.clone(), Arc::clone(&ears)));
+            }
+        });
+        Self { address, taken, heard, task }
+    }
+
+    /// Number of accepted connections.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    /// The first bytes of all connections.
+    pub(crate) fn received_text(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+}
+
+impl Drop for CountingListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Reads the first bytes, and replies. A client that disconnects ends it.
+async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
+    let mut bytes = vec![0; 4096];
+    let read = stream.read(&mut bytes).await?;
+    bytes.truncate(read);
+    heard.lock().unwrap().extend_from_slice(&bytes);
+    match says {
+        Reply::Text(text) => stream.write_all(text.as_bytes()).await?,
+        Reply::Endless(text) => {
+            stream.write_all(text.as_bytes()).await?;
+            loop {
+                stream.write_all(&[b'x'; 4096]).await?;
+            }
+        }
+        Reply::Slow(text) => {
+            stream.write_all(text.as_bytes()).await?;
+            let mut pace = tokio::time::interval(Duration::from_millis(20));
+            loop {
+                pace.tick().await;
+                stream.write_all(b"x").await?;
+            }
+        }
+    }
+    stream.shutdown().await
+}
+
+/// Resolves every name to the given addresses in turn; the last ones forever.
+pub(crate) struct ScriptedResolver(Mutex<VecDeque<Vec<IpAddr>>>);
+
+impl ScriptedResolver {
+    pub(crate) fn of(answers: &[&[&str]]) -> Arc<Self> {
+        let read = |set: &&[&str]| set.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Self(Mutex::new(answers.iter().map(read).collect())))
+    }
+
+    pub(crate) fn many(addresses: Vec<IpAddr>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new([addresses].into())))
+    }
+}
+
+#[async_trait]
+impl Resolver for ScriptedResolver {
+    async fn resolve(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
+        let mut answers = self.0.lock().unwrap();
+        if answers.len() > 1 {
+            return Ok(answers.pop_front().unwrap());
+        }
+        Ok(answers.front().unwrap().clone())
+    }
+}
+
+pub(crate) fn get() -> EgressRequest {
+    EgressRequest { method: Method::GET, path: String::new(), headers: HeaderMap::new(), body: Default::default() }
+}

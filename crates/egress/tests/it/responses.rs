@@ -1,0 +1,112 @@
+//! T37: responses that redirect, never end, or exceed their limits.
+
+use crate::listener::{CountingListener, Reply, get};
+use fairway_egress::{EgressRequest, EgressError, Endpoint, Guard, Limits, Method, Reach, Url};
+use std::time::Duration;
+
+fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
+    let address = format!("http://{}/", canary.address);
+    // Only this origin is configured.
+    Guard::new(Reach::Local, Vec::new())
+        .with_allowed_origin(&Url::parse(&address).unwrap())
+        .endpoint(&address, limits)
+        .unwrap()
+}
+
+async fn read_len(endpoint: &Endpoint) -> Result<usize, EgressError> {
+    Ok(endpoint.send(get()).await?.read_all().await?.len())
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let target = CountingListener::start(Reply::fine()).await;
+    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
+        for location in [target.address.to_string(), "169.254.169.254".to_owned()] {
+            let text = format!(
+                "HTTP/1.1 {status}\r\nLocation: http://{location}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            let canary = CountingListener::start(Reply::Text(text)).await;
+            let call = EgressRequest { method: Method::POST, body: "payload".into(), ..get() };
+            let sent = endpoint(&canary, Limits::default()).send(call).await;
+            assert_eq!(sent.unwrap_err(), EgressError::Redirected, "{status}");
+            assert_eq!(canary.connection_count(), 1);
+        }
+    }
+    assert_eq!(target.connection_count(), 0);
+}
+
+#[tokio::test]
+async fn endless_responses_are_cut_at_their_limit() {
+    let limits = Limits { max_body: 100_000, timeout: Duration::from_secs(30) };
+    for head in [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
+        "HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n",
+    ] {
+        let canary = CountingListener::start(Reply::Endless(head.to_owned())).await;
+        assert_eq!(read_len(&endpoint(&canary, limits)).await, Err(EgressError::TooLong), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn slow_responses_time_out() {
+    let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
+    for head in
+        ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
+    {
+        let canary = CountingListener::start(Reply::Slow(head.to_owned())).await;
+        assert_eq!(read_len(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
+    }
+}
+
+/// The client accepts no content coding and decodes none.
+#[tokio::test]
+async fn refuses_encoded_responses() {
+    let limits = Limits::default;
+    for (header, read) in [
+        ("Content-Encoding: gzip\r\n", Err(EgressError::Encoded)),
+        ("content-encoding: BR\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: identity, gzip\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: identity\r\nContent-Encoding: deflate\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: Identity\r\n", Ok(2)),
+        ("Content-Encoding: \r\n", Ok(2)),
+        ("Content-Encoding:\r\nContent-Encoding: gzip\r\n", Err(EgressError::Encoded)),
+        ("", Ok(2)),
+    ] {
+        let text = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\nConnection: close\r\n\r\nok");
+        let canary = CountingListener::start(Reply::Text(text)).await;
+        assert_eq!(read_len(&endpoint(&canary, limits())).await, read, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn limits_response_heads() {
+    let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
+    let canary = CountingListener::start(Reply::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
+    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
+    let canary = CountingListener::start(Reply::Endless("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
+    assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(EgressError::Incomplete));
+}
+
+#[tokio::test]
+async fn malformed_responses_fail() {
+    for (text, error) in [
+        ("", EgressError::Incomplete),
+        ("SSH-2.0-OpenSSH_9\r\n", EgressError::Incomplete),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", EgressError::Incomplete),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", EgressError::Incomplete),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense", EgressError::Incomplete),
+    ] {
+        let canary = CountingListener::start(Reply::Text(text.to_owned())).await;
+        assert_eq!(read_len(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
+    }
+    let gone = CountingListener::start(Reply::fine()).await;
+    let endpoint = endpoint(&gone, Limits::default());
+    drop(gone);
+    // The listener's task ends shortly after it was aborted.
+    let mut last = read_len(&endpoint).await;
+    while last.is_ok() {
+        last = read_len(&endpoint).await;
+    }
+    assert_eq!(last, Err(EgressError::Unreachable));
+}

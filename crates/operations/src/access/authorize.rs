@@ -1,0 +1,108 @@
+//! Authorization. An operation gets its tenant scope only here.
+
+use super::{Requirement, Operation};
+use crate::{Failure, Services};
+use fairway_domain::{
+    access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::Reach},
+    id::WorkspaceId,
+    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
+};
+
+/// The part of a list that a caller sees: everything, or the scopes of its role bindings.
+pub type ListScope = Option<Reach>;
+
+/// The refusal of a caller that lacks a permission.
+pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Failure {
+    match caller.actor.kind() {
+        ActorKind::Anonymous => Failure::Anonymous(permission),
+        ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::ShareLink => {
+            Failure::Forbidden(permission)
+        }
+    }
+}
+
+/// Authorizes an operation on a resource scope.
+pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceScope) -> Result<TenantScope, Failure> {
+    let scope = TenantScope::for_caller(caller);
+    let holds = |permission| caller.rights.allow(permission, place);
+    match operation.demand() {
+        Requirement::Nothing => Ok(scope),
+        Requirement::Membership if caller.rights.is_empty() => Err(missing_permission(caller, Permission::WorkloadView)),
+        Requirement::Membership => Ok(scope),
+        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourceScope::PLATFORM) => Ok(scope),
+        Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourceScope::tenant(caller.tenant)) => Ok(scope),
+        Requirement::Platform(needs) | Requirement::Tenant(needs) => Err(missing_permission(caller, needs)),
+        Requirement::BelowWorkspace(needs) if holds(needs) => Ok(scope),
+        Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
+        Requirement::BelowWorkspace(needs) => Err(missing_permission(caller, needs)),
+        // A resource that the caller may not see is not found, whatever else the caller may do.
+        Requirement::Resource { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
+        Requirement::BelowWorkload { sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
+            Err(missing_permission(caller, sees))
+        }
+        Requirement::BelowWorkload { sees, .. } if !holds(sees) => Err(Failure::NotFound),
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } if holds(needs) => Ok(scope),
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } => Err(missing_permission(caller, needs)),
+    }
+}
+
+/// Authorizes an operation on a resource that the caller sees for any reason. Permissions beyond visibility count in
+/// the resource's home scope.
+pub(crate) fn authorize_visible(caller: &Caller, operation: Operation, home: &ResourceScope) -> Result<TenantScope, Failure> {
+    let Requirement::Resource { view: sees, action: needs } = operation.demand() else {
+        return Err(Failure::Inconsistent("an operation on a scoped resource requires a permission in its scope"));
+    };
+    if sees == needs || caller.rights.allow(needs, home) {
+        Ok(TenantScope::for_caller(caller))
+    } else {
+        Err(missing_permission(caller, needs))
+    }
+}
+
+/// Authorizes a list, and returns the scopes that the caller sees.
+pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
+    let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.demand() else {
+        return Err(Failure::Inconsistent("a list requires a permission in a scope"));
+    };
+    match caller.rights.reach(needs) {
+        Some(reach) if reach == Reach::default() => Err(missing_permission(caller, needs)),
+        reach => Ok((TenantScope::for_caller(caller), reach)),
+    }
+}
+
+impl Services {
+    /// The resource scope of a workspace of the caller's tenant. A caller without a role in the tenant gets not
+    /// found for every workspace.
+    pub(crate) async fn workspace_scope(&self, caller: &Caller, id: WorkspaceId) -> Result<ResourceScope, Failure> {
+        if caller.rights.is_empty() {
+            return Err(Failure::NotFound);
+        }
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?;
+        place.ok_or(Failure::NotFound)
+    }
+
+    /// The workspace for a new resource: the named one, else the one of the caller's roles, else the default
+    /// workspace for a member of the default tenant.
+    ///
+    /// A workspace that does not exist is refused as not found. One in which the caller lacks the permission is
+    /// refused as forbidden, because every member of a tenant sees its workspaces.
+    pub(crate) async fn scope_for_new(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        named: Option<WorkspaceId>,
+    ) -> Result<ResourceScope, Failure> {
+        let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
+        let home = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
+        let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.demand() else {
+            return Err(Failure::Inconsistent("creating a resource requires a permission in its workspace"));
+        };
+        if caller.rights.is_empty() {
+            return Err(missing_permission(caller, needs));
+        }
+        let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
+        let place = self.workspace_scope(caller, workspace).await?;
+        if caller.rights.allow(needs, &place) { Ok(place) } else { Err(missing_permission(caller, needs)) }
+    }
+}

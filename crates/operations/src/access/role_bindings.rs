@@ -1,0 +1,139 @@
+//! Role bindings: granting and revoking roles.
+
+use super::{Operation, authorize};
+use crate::{Idempotent, Failure, Services, idempotency::keyed_outcome};
+use fairway_domain::{
+    access::{ActorRef, Caller, GrantScope, Permission, ResourceScope, Role, RoleBinding},
+    audit::FactKind,
+    id::{RoleBindingId, WorkspaceId},
+    idempotency::RequestKey,
+    store::{CommitError, Page, PageRequest},
+    tenant::TenantScope,
+};
+
+/// The parameters of a new role binding.
+#[derive(Clone, Debug)]
+pub struct RoleBindingDraft {
+    /// The principal that gets the role.
+    pub principal: ActorRef,
+    /// The role.
+    pub role: Role,
+    /// The scope of the role.
+    pub scope: GrantScope,
+}
+
+/// The permission to manage role bindings at a scope.
+const fn management_permission(scope: &GrantScope) -> Permission {
+    match scope {
+        GrantScope::Platform => Permission::PlatformManage,
+        GrantScope::Tenant(_) => Permission::TenantManage,
+        GrantScope::Namespace(_) | GrantScope::Workspace(_) | GrantScope::Workload(_) => Permission::WorkspaceManage,
+    }
+}
+
+impl Services {
+    /// The built-in roles.
+    ///
+    /// # Errors
+    /// When the caller has no role in the tenant.
+    pub fn list_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
+        authorize::authorize(caller, Operation::ListRoles, &ResourceScope::tenant(caller.tenant)).map(|_| Role::ALL)
+    }
+
+    /// Grants a role.
+    ///
+    /// # Errors
+    /// When the scope is not found, the granter lacks a permission, or the role does not apply to that scope.
+    pub async fn create_role_binding(
+        &self,
+        caller: &Caller,
+        new: RoleBindingDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<RoleBinding>, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let place = self.manageable_scope(caller, &new.scope).await?;
+        self.idempotent(
+            scope,
+            key,
+            async || {
+                let (stamp, id) = (self.stamp(caller), self.new_id::<RoleBindingId>());
+                let RoleBindingDraft { principal, role, scope: reach } = new;
+                let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
+                let binding = change.next.clone();
+                let outcome = keyed_outcome(key, 201, id.uuid());
+                self.stores.access.commit_grant(scope, change, outcome.as_ref()).await?;
+                Ok(binding)
+            },
+            async |id| self.stores.access.find(scope, id.into()).await?.ok_or(Failure::NotFound),
+        )
+        .await
+    }
+
+    /// The tenant's role bindings, newest first; of one workspace, or of all.
+    ///
+    /// # Errors
+    /// When the caller does not manage the workspace, or without one the tenant.
+    pub async fn list_role_bindings(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        page: PageRequest,
+    ) -> Result<Page<RoleBinding>, Failure> {
+        let scope = match workspace {
+            Some(id) => {
+                let place = self.workspace_scope(caller, id).await?;
+                authorize::authorize(caller, Operation::ListRoleBindings, &place)?
+            }
+            None => {
+                if !caller.rights.allow(Permission::TenantManage, &ResourceScope::tenant(caller.tenant)) {
+                    return Err(Failure::Forbidden(Permission::TenantManage));
+                }
+                TenantScope::for_caller(caller)
+            }
+        };
+        Ok(self.stores.access.list(scope, workspace, page).await?)
+    }
+
+    /// Revokes a role binding.
+    ///
+    /// # Errors
+    /// When the role binding does not exist, or the caller may not manage its scope.
+    pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let Some(binding) = self.stores.access.find(scope, id).await? else {
+            // The scope of an existing binding costs a lookup, so a missing binding does one too: the response time
+            // reveals nothing.
+            self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
+            return Err(Failure::NotFound);
+        };
+        match self.manageable_scope(caller, &binding.scope).await {
+            // A binding in a scope that the caller does not manage is not found.
+            Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
+            place => place?,
+        };
+        let fact = binding.fact(FactKind::RoleBindingDeleted, &self.stamp(caller));
+        match self.stores.access.commit_revocation(scope, id, fact).await {
+            // A concurrent request has revoked it.
+            Err(CommitError::Stale) => return Err(Failure::NotFound),
+            committed => committed?,
+        }
+        self.sequencer_wakeup.notify_facts();
+        Ok(())
+    }
+
+    async fn manageable_scope(&self, caller: &Caller, at: &GrantScope) -> Result<ResourceScope, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
+        let needs = management_permission(at);
+        if caller.rights.allow(needs, &place) {
+            return Ok(place);
+        }
+        // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
+        let known = match at {
+            GrantScope::Platform | GrantScope::Tenant(_) => true,
+            GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
+            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &place),
+        };
+        Err(if known { Failure::Forbidden(needs) } else { Failure::NotFound })
+    }
+}

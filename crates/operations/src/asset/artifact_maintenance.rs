@@ -1,0 +1,261 @@
+//! Maintenance of the artifact store against its index: verified reads and writes, verification of every version,
+//! and garbage collection of unreferenced artifacts.
+
+use crate::{
+    Failure, Services,
+    cache::{MAX_BYTES, weighted_cache},
+};
+use fairway_domain::{
+    access::Caller,
+    asset::{
+        AssetVersion, NewVersion,
+        canonical::Checksum,
+        integrity::{ArtifactOwner, IntegrityMismatch},
+        artifact_index::{VersionKey, VersionRow},
+        ports::{ArtifactError, ArtifactPath, StoredObject},
+    },
+    id::{TenantId, WorkspaceId},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use moka::{
+    ops::compute::{CompResult, Op},
+    policy::EvictionPolicy,
+    sync::Cache,
+};
+use std::time::Duration;
+
+/// Page size of version lookups. Contents are read one by one because they can be large.
+const VERSION_PAGE: u32 = 500;
+/// Page size of object lookups.
+const OBJECT_PAGE: usize = 1_000;
+
+/// A discrepancy of a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discrepancy {
+    /// The row names another path than the version's.
+    WrongPath,
+    /// The row's checksum does not match its content.
+    WrongChecksum,
+    /// The artifact is missing.
+    ArtifactMissing,
+    /// The artifact differs from the row's content.
+    ArtifactDiffers,
+}
+
+impl Discrepancy {
+    /// A description for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WrongPath => "the row names another path",
+            Self::WrongChecksum => "the row's checksum is not that of its content",
+            Self::ArtifactMissing => "the artifact is missing",
+            Self::ArtifactDiffers => "the artifact holds other bytes than the row",
+        }
+    }
+}
+
+/// The result of a verification.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VerificationReport {
+    /// Number of verified versions.
+    pub versions: u64,
+    /// Versions with discrepancies.
+    pub wrong: Vec<(VersionKey, Vec<Discrepancy>)>,
+}
+
+/// The result of a garbage collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CollectionReport {
+    /// Number of objects examined.
+    pub seen: u64,
+    /// Number of objects deleted.
+    pub removed: u64,
+}
+
+/// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each fact is a
+/// permanent incident.
+const RECORD_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The time of the last incident of each damaged artifact in this process. Each server counts alone: no statement is
+/// sent for a known mismatch, and each is recorded at most once per server and hour.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
+
+impl RecordedMismatches {
+    pub(crate) fn new() -> Self {
+        // LRU eviction: a new entry must be admitted, or each of its reads would be recorded.
+        let cache = weighted_cache(MAX_BYTES.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
+        Self(cache.build())
+    }
+
+    /// Whether a mismatch is due to be recorded. The call marks it as recorded.
+    fn is_due(&self, (scope, owner): (TenantScope, ArtifactOwner), now: Timestamp) -> bool {
+        let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
+            Some(last) if now < last.value().plus(RECORD_INTERVAL) => Op::Nop,
+            Some(_) | None => Op::Put(now),
+        });
+        matches!(noted, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
+    }
+
+    /// Marks a mismatch as not recorded after its fact failed to be stored.
+    fn forget(&self, (scope, owner): (TenantScope, ArtifactOwner)) {
+        self.0.invalidate(&(scope.tenant(), owner));
+    }
+}
+
+impl Services {
+    /// Stores a version's artifact before its row, so that no row lacks its artifact. Garbage collection deletes an
+    /// artifact without a row.
+    ///
+    /// # Errors
+    /// When the store fails, or the path holds other bytes, which is recorded as in [`Self::read_artifact`]. A retry
+    /// creates another version with its own path.
+    pub(crate) async fn put_artifact(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        version: &NewVersion,
+    ) -> Result<(), Failure> {
+        match self.artifacts.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
+            Ok(_) => Ok(()),
+            Err(ArtifactError::Conflict) => {
+                Err(self.record_mismatch(caller, (scope, workspace), version.path_conflict()).await)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The bytes of a version's artifact, verified against the checksum of its row. A mismatch is recorded as an
+    /// incident before the caller gets the refusal.
+    ///
+    /// # Errors
+    /// When the store fails, or its bytes differ from the version.
+    pub(crate) async fn read_artifact(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        version: &AssetVersion,
+    ) -> Result<Vec<u8>, Failure> {
+        match version.verify_artifact(self.artifacts.read(&version.artifact_ref, version.artifact_len()).await?) {
+            Ok(bytes) => Ok(bytes),
+            Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
+        }
+    }
+
+    /// Records a mismatch, unless this process did so within the hour; returns the failure for the caller. The bytes
+    /// are withheld even if the fact cannot be stored.
+    pub(crate) async fn record_mismatch(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        mismatch: IntegrityMismatch,
+    ) -> Failure {
+        tracing::error!(
+            tenant_id = %scope.tenant(),
+            owner = ?mismatch.owner,
+            defect = mismatch.defect.as_str(),
+            "artifact integrity mismatch; withholding the bytes and recording an incident",
+        );
+        let stamp = self.stamp(caller);
+        if !self.mismatches.is_due((scope, mismatch.owner), stamp.at) {
+            return mismatch.into();
+        }
+        match self.stores.audit.commit_fact(scope, mismatch.fact(workspace, &stamp)).await {
+            Ok(()) => {
+                self.sequencer_wakeup.notify_facts();
+                mismatch.into()
+            }
+            Err(error) => {
+                self.mismatches.forget((scope, mismatch.owner));
+                error.into()
+            }
+        }
+    }
+
+    /// Compares row, checksum and artifact of every version of all tenants.
+    ///
+    /// # Errors
+    /// When a store fails; an unreadable version never counts as verified.
+    pub async fn verify_artifacts(&self) -> Result<VerificationReport, Failure> {
+        let mut verified = VerificationReport::default();
+        let mut after = None;
+        loop {
+            let page = self.stores.artifact_index.versions_after(after, VERSION_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(verified) };
+            after = Some(*last);
+            for booked in page {
+                let scope = TenantScope::for_background_task(booked.tenant_id);
+                // Versions are never deleted, but the whole database may be restored concurrently.
+                let Some(row) = self.stores.artifact_index.find_row(scope, booked.asset_version_id).await? else { continue };
+                let wrong = self.discrepancies(booked, &row).await?;
+                verified.versions = verified.versions.saturating_add(1);
+                if !wrong.is_empty() {
+                    verified.wrong.push((booked, wrong));
+                }
+            }
+        }
+    }
+
+    async fn discrepancies(&self, booked: VersionKey, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
+        let path = ArtifactPath::of_version(row.asset_id.into(), booked.asset_version_id);
+        let mut wrong = Vec::new();
+        if row.artifact_ref != path.as_str() {
+            wrong.push(Discrepancy::WrongPath);
+        }
+        if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
+            wrong.push(Discrepancy::WrongChecksum);
+        }
+        match self.artifacts.read(&path, row.content.len()).await? {
+            None => wrong.push(Discrepancy::ArtifactMissing),
+            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => wrong.push(Discrepancy::ArtifactDiffers),
+            Some(_) => {}
+        }
+        Ok(wrong)
+    }
+
+    /// Collects garbage unless another process did so recently.
+    ///
+    /// # Errors
+    /// As [`Self::collect_garbage`].
+    pub async fn collect_garbage_when_due(&self) -> Result<Option<CollectionReport>, Failure> {
+        if self.stores.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Deletes unreferenced version contents that are older than a day: the remains of requests that ended between
+    /// the two stores.
+    ///
+    /// # Errors
+    /// When a store fails, or the artifact store belongs to another installation: this index would reference none of
+    /// its objects.
+    pub async fn collect_garbage(&self) -> Result<CollectionReport, Failure> {
+        self.verify_installation().await?;
+        let mut swept = CollectionReport::default();
+        let mut walk = self.artifacts.list(ArtifactPath::VERSION_PREFIX);
+        loop {
+            let page = walk.next(OBJECT_PAGE).await?;
+            if page.is_empty() {
+                return Ok(swept);
+            }
+            swept.seen = swept.seen.saturating_add(u64::try_from(page.len()).unwrap_or(0));
+            for StoredObject { path, .. } in self.stores.artifact_index.find_orphans(page).await? {
+                let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
+                self.artifacts.remove(&ArtifactPath::of_version(asset, version)).await?;
+                swept.removed = swept.removed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Writes this installation's identifier into the store, or verifies the present one.
+    async fn verify_installation(&self) -> Result<(), Failure> {
+        let name = self.stores.artifact_index.installation_id().await?.to_string();
+        match self.artifacts.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {
+            Ok(_) => Ok(()),
+            Err(ArtifactError::Conflict) => {
+                Err(Failure::Inconsistent("the artifact store belongs to another installation; nothing is deleted"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

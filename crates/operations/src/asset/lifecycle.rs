@@ -1,0 +1,121 @@
+//! The lifecycle of assets: activate, retire, archive.
+
+use crate::{
+    Idempotent, Precondition, Failure, Services,
+    access::Operation,
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+};
+use fairway_domain::{
+    access::{Caller, Permission, ResourceScope},
+    asset::{Asset, Lifecycle},
+    id::{AssetId, WorkspaceId},
+    idempotency::RequestKey,
+    store::{CommitError, Conflict},
+    tenant::TenantScope,
+};
+
+/// Maximum number of blocking releases in a refusal.
+const MAX_BLOCKING_SHOWN: u32 = 100;
+
+impl Services {
+    /// Activates an asset: it can be bound. Also reverses a retirement.
+    ///
+    /// # Errors
+    /// As [`Self::archive_asset`], without a conflict with releases.
+    pub async fn activate_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<Asset>, Failure> {
+        self.move_asset(caller, (Operation::ActivateAsset, Lifecycle::Active), (id, from), expected, key).await
+    }
+
+    /// Retires an asset: it takes no new bindings, and existing releases continue.
+    ///
+    /// # Errors
+    /// As [`Self::archive_asset`], without a conflict with releases.
+    pub async fn retire_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<Asset>, Failure> {
+        self.move_asset(caller, (Operation::RetireAsset, Lifecycle::Retired), (id, from), expected, key).await
+    }
+
+    /// Archives an asset. Its versions stay.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow it,
+    /// its revision changed, or an unfinished release binds a version of it.
+    pub async fn archive_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<Asset>, Failure> {
+        self.move_asset(caller, (Operation::ArchiveAsset, Lifecycle::Archived), (id, from), expected, key).await
+    }
+
+    async fn move_asset(
+        &self,
+        caller: &Caller,
+        (operation, to): (Operation, Lifecycle),
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<Asset>, Failure> {
+        let (scope, _) = self.asset_from(caller, operation, id, from).await?;
+        self.idempotent(
+            scope,
+            key,
+            async || {
+                for _ in 0..MAX_ATTEMPTS {
+                    let (scope, asset) = self.asset_from(caller, operation, id, from).await?;
+                    expected.check(asset.revision)?;
+                    let change = asset.transition_to(to, &self.stamp(caller))?;
+                    let next = change.next.clone();
+                    let outcome = keyed_outcome(key, 200, id.uuid());
+                    match self.stores.assets.commit_transition(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => {
+                            if let Some(failure) = expected.stale_failure() {
+                                return Err(failure);
+                            }
+                        }
+                        Err(CommitError::Conflict(Conflict::AssetInUse)) => {
+                            return Err(self.in_use_failure(caller, scope, id).await?);
+                        }
+                        committed => {
+                            committed?;
+                            return Ok(next);
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |_| self.read_asset(caller, id, from).await,
+        )
+        .await
+    }
+
+    /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
+    /// caller does not see.
+    async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
+        let blocking = self.stores.assets.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
+        let all = blocking.len();
+        let seen = |place: ResourceScope| caller.rights.allow(Permission::ReleaseView, &place);
+        let shown: Vec<_> = blocking
+            .into_iter()
+            .filter(|release| {
+                let place = ResourceScope::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+                seen(place.for_workload(release.workload_id))
+            })
+            .collect();
+        let hidden = all.saturating_sub(shown.len());
+        Ok(Failure::AssetInUse { shown, hidden })
+    }
+}

@@ -1,0 +1,273 @@
+//! Visibility of assets.
+//!
+//! An asset is visible from every workspace of its namespace, to principals that may view assets in at least one of
+//! them. Grants make it visible to principals, and from workspaces. Built-in assets are visible from everywhere. To
+//! other callers the asset does not exist. A change requires a permission in the asset's own workspace.
+
+use super::AssetQuery;
+use crate::{
+    Failure, Services,
+    access::{Operation, authorize},
+};
+use fairway_domain::{
+    access::{Caller, GrantScope, Permission, ResourceScope, rights::Reach},
+    asset::{
+        Asset, OwnershipTier,
+        ports::{AssetFilter, AssetVisibility},
+    },
+    id::{AssetId, NamespaceId, WorkspaceId},
+    store::{Page, PageRequest},
+    tenant::TenantScope,
+};
+use std::collections::HashSet;
+
+impl Services {
+    /// Assets, newest first: of one kind if requested, visible from one workspace if named, else from anywhere.
+    ///
+    /// # Errors
+    /// When the caller sees no assets at all, or the named workspace is not found.
+    pub async fn list_assets(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        query: &AssetQuery,
+        page: PageRequest,
+    ) -> Result<Page<Asset>, Failure> {
+        let (scope, sight) = self.asset_visibility(caller, operation, query.workspace_id).await?;
+        let filter = AssetFilter { visibility: sight, kind: query.kind, lifecycle: query.lifecycle };
+        Ok(self.stores.assets.list(scope, &filter, page).await?)
+    }
+
+    async fn asset_visibility(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        from: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, AssetVisibility), Failure> {
+        let everything = TenantScope::for_caller(caller);
+        let principals = caller.principals();
+        let (scope, reach) = match authorize::authorize_list(caller, operation) {
+            // A caller without view permissions may still hold grants.
+            Err(refused) => {
+                if !self.stores.asset_grants.has_any_grant(everything, &principals).await? {
+                    return Err(refused);
+                }
+                (everything, Some(Reach::default()))
+            }
+            Ok(entered) => entered,
+        };
+        let Some(from) = from else {
+            let sight = match reach {
+                None => AssetVisibility::Tenant,
+                Some(reach) => AssetVisibility::Within { reach, principals },
+            };
+            return Ok((scope, sight));
+        };
+        let place = self.workspace_scope_unchecked(caller, from).await?;
+        let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        if self.views_namespace(caller, namespace).await? {
+            let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
+            return Ok((scope, AssetVisibility::From { namespace, workspace, principals }));
+        }
+        if self.stores.asset_grants.has_any_grant(scope, &principals).await? {
+            return Ok((scope, AssetVisibility::Within { reach: Reach::default(), principals }));
+        }
+        Err(Failure::NotFound)
+    }
+
+    /// The asset as seen from a workspace.
+    pub(crate) async fn asset_from(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: WorkspaceId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let place = self.workspace_scope_unchecked(caller, from).await?;
+        self.authorize_visible_asset(caller, operation, id, Some(&place)).await
+    }
+
+    /// The asset as seen from anywhere.
+    pub(crate) async fn asset_from_anywhere(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        self.authorize_visible_asset(caller, operation, id, None).await
+    }
+
+    /// The asset as seen from a workspace if one is named, else from anywhere.
+    pub(crate) async fn asset_from_optional(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        match from {
+            Some(from) => self.asset_from(caller, operation, id, from).await,
+            None => self.asset_from_anywhere(caller, operation, id).await,
+        }
+    }
+
+    /// Authorizes a large write to an asset before its body is read. Without `from`, the workspace is in the unread
+    /// body, so the caller needs the permission in the asset's home scope, as for the write itself.
+    ///
+    /// # Errors
+    /// As the operation itself.
+    pub async fn authorize_asset_write(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+    ) -> Result<(), Failure> {
+        self.asset_from_optional(caller, operation, id, from).await.map(|_| ())
+    }
+
+    async fn authorize_visible_asset(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<&ResourceScope>,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let Some(asset) = self.stores.assets.find(scope, id).await? else {
+            if caller.rights.reach(Permission::AssetView).is_some() {
+                return Err(self.refuse_unknown_asset(caller, id).await);
+            }
+            return Err(Failure::NotFound);
+        };
+        if !self.sees_asset(caller, &asset, from).await? {
+            return Err(Failure::NotFound);
+        }
+        let home = match asset.ownership_tier {
+            OwnershipTier::Workspace => ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id),
+            // Platform operators change built-in assets.
+            OwnershipTier::PlatformBuiltin => ResourceScope::PLATFORM,
+        };
+        Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
+    }
+
+    /// Refuses an unknown asset. A hidden asset costs a grant lookup, so an unknown one does too: the response time
+    /// reveals nothing.
+    pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
+        let (scope, principals) = (TenantScope::for_caller(caller), caller.principals());
+        match self.stores.asset_grants.is_granted(scope, id, &principals, &Reach::default()).await {
+            Ok(_) => Failure::NotFound,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Whether the caller sees an asset, from a resource scope or from anywhere.
+    pub(crate) async fn sees_asset(
+        &self,
+        caller: &Caller,
+        asset: &Asset,
+        from: Option<&ResourceScope>,
+    ) -> Result<bool, Failure> {
+        let reach = match from {
+            None => {
+                if self.sees_without_grant(caller, asset).await? {
+                    return Ok(true);
+                }
+                caller.rights.reach(Permission::AssetView).unwrap_or_default()
+            }
+            Some(place) => {
+                let shown = asset.ownership_tier == OwnershipTier::PlatformBuiltin
+                    || place.namespace == Some(asset.namespace_id);
+                if let Some(namespace) = place.namespace
+                    && shown
+                    && self.views_namespace(caller, namespace).await?
+                {
+                    return Ok(true);
+                }
+                let views = caller.rights.allow(Permission::AssetView, place);
+                Reach { workspaces: place.workspace.filter(|_| views).into_iter().collect(), ..Reach::default() }
+            }
+        };
+        let scope = TenantScope::for_caller(caller);
+        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &reach).await?)
+    }
+
+    /// The assets that the caller sees from anywhere. One query reads their grants.
+    pub(super) async fn visible_assets<'a>(
+        &self,
+        caller: &Caller,
+        assets: impl Iterator<Item = &'a Asset> + Send,
+    ) -> Result<HashSet<AssetId>, Failure> {
+        let (mut seen, mut rest) = (HashSet::new(), HashSet::new());
+        for asset in assets {
+            let id = asset.asset_id;
+            if seen.contains(&id) || rest.contains(&id) {
+                continue;
+            }
+            if self.sees_without_grant(caller, asset).await? {
+                seen.insert(id)
+            } else {
+                rest.insert(id)
+            };
+        }
+        if !rest.is_empty() {
+            let (scope, rest) = (TenantScope::for_caller(caller), Vec::from_iter(rest));
+            let reach = caller.rights.reach(Permission::AssetView).unwrap_or_default();
+            seen.extend(self.stores.asset_grants.granted_assets(scope, &rest, &caller.principals(), &reach).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Whether the caller sees an asset from anywhere without a grant.
+    async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
+        let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
+        let views_something = caller.rights.reach(Permission::AssetView) != Some(Reach::default());
+        Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
+    }
+
+    /// Whether an asset is visible in a workspace for any caller: the releases of its workloads may bind it.
+    pub(crate) async fn is_visible_in(&self, caller: &Caller, asset: &Asset, place: &ResourceScope) -> Result<bool, Failure> {
+        if asset.is_visible_from(place.namespace) {
+            return Ok(true);
+        }
+        let here = Reach { workspaces: place.workspace.into_iter().collect(), ..Reach::default() };
+        let scope = TenantScope::for_caller(caller);
+        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &[], &here).await?)
+    }
+
+    /// Whether the caller may view the assets of at least one workspace of a namespace.
+    pub(super) async fn views_namespace(&self, caller: &Caller, namespace: NamespaceId) -> Result<bool, Failure> {
+        let Some(reach) = caller.rights.reach(Permission::AssetView) else {
+            return Ok(true);
+        };
+        if reach.namespaces.contains(&namespace) {
+            return Ok(true);
+        }
+        for workspace in reach.workspaces {
+            if self.namespace_of(caller, workspace).await? == Some(namespace) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn namespace_of(&self, caller: &Caller, workspace: WorkspaceId) -> Result<Option<NamespaceId>, Failure> {
+        if let Some(namespace) = self.namespaces.get(&workspace) {
+            return Ok(Some(namespace));
+        }
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let namespace = place.and_then(|place| place.namespace);
+        if let Some(namespace) = namespace {
+            self.namespaces.insert(workspace, namespace);
+        }
+        Ok(namespace)
+    }
+
+    /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
+    /// reveal whether it exists.
+    async fn workspace_scope_unchecked(&self, caller: &Caller, id: WorkspaceId) -> Result<ResourceScope, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
+    }
+}

@@ -1,0 +1,190 @@
+//! CPU-bound work of a tenant on the blocking pool, with fair shares of the processors.
+//!
+//! A long computation on a serving thread delays every request on that thread. Content may take a second of
+//! computation: test cases of a bundle, patterns to compile, a YAML text full of aliases (threats: T12, T13).
+
+use crate::Failure;
+use fairway_domain::{
+    id::TenantId,
+    store::{StoreError, StoreFault},
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
+use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
+
+/// Maximum number of waiting work items of one tenant. Each holds content of up to 4 MiB.
+const MAX_WAITING: usize = 64;
+
+/// One permit per processor: more threads finish no sooner and slow down the serving threads. Tenants with waiting
+/// work take turns.
+static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
+
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// Limits of one tenant. Where there are several processors, one tenant leaves one to others: work may take a second
+/// and is never interrupted.
+const fn limits(processors: usize) -> Limits {
+    let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
+    Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::with_permits(processors) }
+}
+
+/// How long work waits for a processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WorkDeadline {
+    /// Work of a request, 10 seconds: the caller can retry.
+    Request,
+    /// Work of an accepted run, 60 seconds: a run has no retry and a deadline of its own.
+    Run,
+}
+
+impl WorkDeadline {
+    const fn wait(self) -> Duration {
+        match self {
+            Self::Request => Duration::from_secs(10),
+            Self::Run => Duration::from_secs(60),
+        }
+    }
+}
+
+/// A processor permit of a tenant for one work item.
+pub(crate) struct Processor(Permit<TenantId>);
+
+impl Processor {
+    /// Waits for a processor. A caller loads large data after this, so that waiting work holds little memory.
+    ///
+    /// # Errors
+    /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
+    pub(crate) async fn acquire((scope, deadline): (TenantScope, WorkDeadline)) -> Result<Self, Failure> {
+        PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
+    }
+
+    /// Runs the work on the blocking pool.
+    ///
+    /// # Errors
+    /// When the work panics.
+    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        let done = tokio::task::spawn_blocking(move || {
+            // The permit is released when the work ends, even if its caller no longer waits.
+            let _permit = self.0;
+            work()
+        });
+        done.await.map_err(|_| Failure::Inconsistent("blocking work panicked"))
+    }
+}
+
+/// Runs work of a tenant on the blocking pool.
+///
+/// # Errors
+/// Unavailable when no processor becomes free for this tenant in time, or its queue is full; then the work does not
+/// run.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    turn: (TenantScope, WorkDeadline),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    Processor::acquire(turn).await?.run(work).await
+}
+
+/// The failure of a permit that was not granted: the work did not run, and a later attempt may succeed.
+pub(crate) fn busy(error: AcquireError) -> Failure {
+    StoreError { source: Box::new(error), fault: StoreFault::Unavailable }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use uuid::Uuid;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn tenant(number: u128) -> TenantScope {
+        TenantScope::for_background_task(Uuid::from_u128(number).into())
+    }
+
+    fn request(number: u128) -> (TenantScope, WorkDeadline) {
+        (tenant(number), WorkDeadline::Request)
+    }
+
+    #[tokio::test]
+    async fn blocking_work_leaves_its_thread_free() {
+        let (sender, receiver) = mpsc::channel();
+        // Ends only once the same thread has reached the second future.
+        let work = run_blocking(request(1), move || receiver.recv_timeout(LONG));
+        let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
+        assert_eq!(done.unwrap(), Ok("on"));
+    }
+
+    #[tokio::test]
+    async fn panicking_work_fails_and_releases_its_permit() {
+        for _ in 0..=processors() {
+            let broken: Result<(), _> = run_blocking(request(1), || panic!("canary")).await;
+            assert!(broken.is_err());
+        }
+    }
+
+    /// Acquires every processor: another tenant holds the first where there are several, this tenant the others.
+    async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
+        let mut held = Vec::new();
+        for at in 0..processors() {
+            let holder = if at == 0 && processors() > 1 { tenant(100) } else { scope };
+            held.push(PROCESSOR_PERMITS.acquire(holder.tenant(), LONG).await.unwrap());
+        }
+        held
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_leaves_one_of_several_processors_free() {
+        for (processors, most) in [(1, 1), (2, 1), (8, 7)] {
+            let permits = FairSemaphore::new(limits(processors));
+            let mut held = Vec::new();
+            while let Ok(permit) = permits.acquire(1, Duration::from_secs(1)).await {
+                held.push(permit);
+            }
+            assert_eq!(held.len(), most, "{processors} processors");
+            assert_eq!(permits.acquire(2, Duration::from_secs(1)).await.is_ok(), processors > 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn refuses_work_beyond_the_queue_of_a_tenant() {
+        let _held = all_processors(tenant(1)).await;
+        for waiting in 1..=MAX_WAITING {
+            tokio::spawn(run_blocking(request(1), || ()));
+            while PROCESSOR_PERMITS.waiting(&tenant(1).tenant()) < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        let refused = run_blocking(request(1), || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
+        assert_eq!(PROCESSOR_PERMITS.waiting(&tenant(1).tenant()), MAX_WAITING);
+    }
+
+    #[tokio::test]
+    async fn tenants_with_waiting_work_take_turns() {
+        let mut held = all_processors(tenant(1)).await;
+        let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+        for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
+            let done = done.clone();
+            let scope = tenant(number);
+            let before = PROCESSOR_PERMITS.waiting(&scope.tenant());
+            tokio::spawn(run_blocking((scope, WorkDeadline::Run), move || done.send(number).unwrap()));
+            while PROCESSOR_PERMITS.waiting(&scope.tenant()) == before {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(held.remove(0));
+        assert_eq!(order.recv().await, Some(2), "the tenant without a processor is next");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_no_longer_than_its_deadline() {
+        let _held = all_processors(tenant(1)).await;
+        let refused = run_blocking(request(2), || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };
+    }
+}

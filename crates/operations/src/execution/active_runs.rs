@@ -1,0 +1,108 @@
+//! The runs that this process executes. A shutdown releases their leases, and wakeups reach them here.
+
+use fairway_domain::{id::ExecutionId, tenant::TenantScope};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+#[derive(Debug)]
+struct Entry {
+    scope: TenantScope,
+    lease: Uuid,
+    look: Arc<Notify>,
+}
+
+/// The active runs of this process with their leases.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveRuns(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    runs: HashMap<ExecutionId, Entry>,
+    /// Number of claims in flight.
+    taking: usize,
+    /// Whether new claims are refused.
+    closed: bool,
+}
+
+/// The registration of an active run; dropping it removes the run.
+#[derive(Debug)]
+pub(crate) struct ActiveGuard {
+    of: Arc<ActiveRuns>,
+    id: ExecutionId,
+    lease: Uuid,
+    /// Notified when the run has to check its lease.
+    pub(crate) look: Arc<Notify>,
+}
+
+impl Drop for ActiveGuard {
+    fn drop(&mut self) {
+        let mut book = self.of.state();
+        if book.runs.get(&self.id).is_some_and(|live| live.lease == self.lease) {
+            book.runs.remove(&self.id);
+        }
+    }
+}
+
+/// A claim in flight: its runs are not yet registered.
+#[derive(Debug)]
+pub(crate) struct ClaimGuard(Arc<ActiveRuns>);
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        let mut book = self.0.state();
+        book.taking = book.taking.saturating_sub(1);
+    }
+}
+
+impl ActiveRuns {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the state consistent: each change is one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a run before or while it executes.
+    pub(crate) fn register(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> ActiveGuard {
+        let look = Arc::new(Notify::new());
+        self.state().runs.insert(id, Entry { scope, lease, look: Arc::clone(&look) });
+        ActiveGuard { of: Arc::clone(self), id, lease, look }
+    }
+
+    /// Registers a claim; `None` during shutdown.
+    pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimGuard> {
+        let mut book = self.state();
+        if book.closed {
+            return None;
+        }
+        book.taking += 1;
+        Some(ClaimGuard(Arc::clone(self)))
+    }
+
+    /// Refuses further claims.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    pub(crate) fn recheck(&self, id: ExecutionId) {
+        if let Some(live) = self.state().runs.get(&id) {
+            live.look.notify_one();
+        }
+    }
+
+    pub(crate) fn recheck_all(&self) {
+        self.state().runs.values().for_each(|live| live.look.notify_one());
+    }
+
+    /// Whether no run is active and no claim is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        let book = self.state();
+        book.runs.is_empty() && book.taking == 0
+    }
+
+    pub(crate) fn drain(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
+        self.state().runs.drain().map(|(id, live)| (live.scope, id, live.lease)).collect()
+    }
+}

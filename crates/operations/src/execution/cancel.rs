@@ -1,0 +1,216 @@
+//! Cancellation of runs: queued runs end at once, active runs through the worker that executes them.
+
+use super::{ExecutionDetail, evidence::Ownership};
+use crate::{
+    Idempotent, Failure, RunRefusal, Services,
+    access::{Operation, authorize},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+};
+use fairway_domain::{
+    access::{ActorRef, Caller},
+    audit::Stamp,
+    evidence::RecordedDecision,
+    execution::{
+        FinishRecord, Execution, Outcome, RunError, RunRef, Status,
+        dispatch::{LeaseRef, CancelOutcome, CancelLease},
+        ports::RunState,
+    },
+    id::{ExecutionId, RequestId},
+    idempotency::{KeyedOutcome, RequestKey},
+    policy::Obligation,
+    share_link::TokenHash,
+    wakeup::Wakeup,
+    store::CommitError,
+    tenant::TenantScope,
+};
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
+const CANCEL_GRACE: Duration = Duration::from_millis(700);
+/// Poll interval during that time.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+impl Services {
+    /// Cancels a run, for its submitter and for callers that may cancel runs in the workload's scope.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the run; forbidden when it may not cancel it; refused when the run has
+    /// ended.
+    pub async fn cancel_execution(
+        &self,
+        caller: &Caller,
+        (id, token): (ExecutionId, Option<&TokenHash>),
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, token, Operation::ReadExecution).await?;
+        if own == Ownership::Other {
+            let place = self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
+            authorize::authorize(caller, Operation::CancelExecution, &place)?;
+        }
+        let outcome = keyed_outcome(key, 200, id.uuid());
+        let done = self.idempotent(
+            scope,
+            key,
+            async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,
+            // The cancellation request is stored; the run may still be active.
+            async |_| match self.cancel_run(scope, caller, &execution, None).await {
+                Ok(()) | Err(Failure::Run(RunRefusal::NotCancellable)) => Ok(()),
+                Err(failure) => Err(failure),
+            },
+        );
+        let ((), replayed) = done.await?.apart();
+        let ended = self.execution_detail(caller, id, token).await?;
+        Ok(replayed.with(ended))
+    }
+
+    async fn cancel_run(
+        &self,
+        scope: TenantScope,
+        caller: &Caller,
+        execution: &Execution,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), Failure> {
+        let id = execution.execution_id;
+        let held = LeaseRef { execution_id: id, lease: self.ids.fresh() };
+        let cancel_lease =
+            CancelLease { lease_ref: held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
+        let (mut current, mut key) = (execution.clone(), key);
+        for _ in 0..MAX_ATTEMPTS {
+            if current.outcome.is_some() {
+                return Err(RunRefusal::NotCancellable.into());
+            }
+            if current.status == Status::AwaitingReview {
+                if self.cancel_review(scope, id, caller, key).await? {
+                    return Ok(());
+                }
+                current = self.read_current(scope, id).await?;
+                continue;
+            }
+            match self.stores.executions.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
+                // A worker may be claiming the run: it is no longer queued and has no lease yet.
+                CancelOutcome::Over => current = self.read_current(scope, id).await?,
+                CancelOutcome::KeyTaken => return Err(Failure::KeyTaken),
+                CancelOutcome::Taken => return self.end_cancelled(scope, execution, held, caller).await,
+                CancelOutcome::Told => {
+                    self.publish_wakeup(Wakeup::Look(id));
+                    if self.wait_for_end(scope, id).await? {
+                        return Ok(());
+                    }
+                    if self.stores.executions.take_over_lease(scope, held).await? {
+                        return self.end_cancelled(scope, execution, held, caller).await;
+                    }
+                    // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
+                    current = self.read_current(scope, id).await?;
+                    if current.status != Status::AwaitingReview {
+                        return Ok(());
+                    }
+                    key = None;
+                }
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// The current state of a run, without a large output.
+    async fn read_current(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
+        let state = self.stores.executions.find_state(scope, id).await?;
+        state.map(|state| state.execution).ok_or(Failure::Inconsistent("a run is missing"))
+    }
+
+    async fn wait_for_end(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
+        let mut subscription = self.wakeups.subscribe(id);
+        let until = Instant::now() + CANCEL_GRACE;
+        loop {
+            let state = self.stores.executions.find_state(scope, id).await?;
+            if state.is_none_or(|state| state.execution.outcome.is_some()) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            subscription.wait_for_end(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn end_cancelled(
+        &self,
+        scope: TenantScope,
+        execution: &Execution,
+        held: LeaseRef,
+        caller: &Caller,
+    ) -> Result<(), Failure> {
+        let found = self.stores.executions.evidence(scope, execution.execution_id).await?;
+        let record = found.ok_or(Failure::Inconsistent("a run is missing"))?;
+        let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
+        let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        let named = RunRef {
+            execution_id: execution.execution_id,
+            workload_id: execution.workload_id,
+            workspace_id: execution.workspace_id,
+            release_id: execution.release_id,
+            environment: &execution.environment,
+            input_digest: record.input_digest,
+        };
+        self.end_without_steps(
+            (scope, named, held.lease),
+            (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
+            (None, owes),
+            (caller.actor.clone(), caller.request_id),
+        )
+        .await
+    }
+
+    /// Ends a run without step results. Of its obligations, only the owner's notification needs no state of the run.
+    pub(super) async fn end_without_steps(
+        &self,
+        (scope, run, lease): (TenantScope, RunRef<'_>, Uuid),
+        (status, outcome, code, message): (Status, Outcome, &str, &str),
+        (decision, owes_owner): (Option<RecordedDecision>, bool),
+        (actor, request_id): (ActorRef, RequestId),
+    ) -> Result<(), Failure> {
+        let finished_at = self.clock.now();
+        let stamp = Stamp { fact_id: self.new_id(), at: finished_at, actor, request_id };
+        let mut fact = match &decision {
+            Some(denial) if outcome == Outcome::Denied => run.denied_fact(denial, &stamp),
+            Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
+        };
+        let mut fulfilled = Vec::new();
+        if owes_owner && let Some(workload) = self.stores.workloads.find(scope, run.workload_id).await? {
+            fact = fact.notifying_owner(&workload.owner_ref.to_string());
+            fulfilled.push((Obligation::NotifyOwner, finished_at));
+        }
+        // A denial carries its own reason.
+        let error = decision.is_none().then(|| RunError::new(code, message));
+        let ending = FinishRecord {
+            execution_id: run.execution_id,
+            lease,
+            status,
+            outcome,
+            review_timeout: None,
+            error,
+            output: None,
+            steps: Vec::new(),
+            decisions: decision.into_iter().collect(),
+            artifacts: Vec::new(),
+            lineage: Vec::new(),
+            fulfilled,
+            progress: None,
+            writeback: None,
+            finished_at,
+            fact,
+        };
+        match self.stores.executions.finish(scope, &ending).await {
+            Ok(()) => {
+                self.sequencer_wakeup.notify_facts();
+                self.publish_wakeup(Wakeup::Ended(run.execution_id));
+                Ok(())
+            }
+            // A concurrent process ended the run.
+            Err(CommitError::Stale) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

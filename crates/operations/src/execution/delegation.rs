@@ -1,0 +1,45 @@
+//! Delegation: a trusted service runs a workload on behalf of another principal.
+
+use super::run_access;
+use crate::{
+    Failure, RunRefusal, Services,
+    access::{Operation, authorize},
+    workload::scope_of,
+};
+use fairway_domain::{
+    access::{ActorKind, ActorRef, Caller},
+    release::lane::Lane,
+    tenant::TenantScope,
+    workload::Workload,
+};
+
+impl Services {
+    /// Whether this service may act on behalf of other principals.
+    #[must_use]
+    pub fn is_delegating_client(&self, actor: &ActorRef) -> bool {
+        actor.kind() == ActorKind::Service && self.settings.delegating_clients.contains(actor)
+    }
+
+    /// Authorizes a delegated run. Service and principal both need the permissions to run the workload and to choose
+    /// a lane. The principal must be bound to the workload itself.
+    ///
+    /// # Errors
+    /// Not found when one of them does not see the workload; forbidden when one lacks a permission; refused without
+    /// a binding.
+    pub(super) async fn authorize_delegation(
+        &self,
+        (client, subject): (&Caller, &Caller),
+        chosen: Option<Lane>,
+        workload: &Workload,
+    ) -> Result<(), Failure> {
+        let place = scope_of(client, workload);
+        for caller in [client, subject] {
+            authorize::authorize(caller, Operation::ReadWorkload, &place)?;
+            authorize::authorize(caller, Operation::ExecuteWorkload, &place)?;
+            run_access::select_lane(caller, None, chosen, workload)?;
+        }
+        let scope = TenantScope::for_caller(subject);
+        let bound = self.stores.principal_bindings.find(scope, workload.workload_id, &subject.actor).await?;
+        bound.map(|_| ()).ok_or_else(|| RunRefusal::PrincipalNotBound.into())
+    }
+}

@@ -1,0 +1,164 @@
+//! Event streams of runs: waiting for the end of a run, and reading its stored events.
+
+use super::evidence::Ownership;
+use crate::{Failure, Services, access::Operation, wakeups::RunSubscription};
+use fairway_domain::{
+    access::Caller,
+    execution::{
+        Execution, Status,
+        ports::{EventPage, RunState},
+        progress::{RunEvent, events_of_stored_steps},
+    },
+    id::ExecutionId,
+    share_link::{TokenHash, is_guest},
+    tenant::TenantScope,
+    rate_limit::ClientAddress,
+};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Poll interval of a wait for the end of a run, without a wakeup.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay between polls that found no end.
+const RECHECK_DELAY: Duration = Duration::from_millis(25);
+
+/// The number of the first event of a run.
+const FIRST_EVENT: usize = 1;
+
+/// The events of a run since the last read.
+#[derive(Clone, Debug)]
+pub struct EventBatch {
+    /// The events with their numbers, oldest first: the start of the run, then the stored events of its steps.
+    pub events: Vec<(usize, RunEvent)>,
+    /// The number of the last event.
+    pub last: usize,
+    /// Whether more events are stored.
+    pub has_more: bool,
+    /// The run; its output only for the submitter. A large output comes with the last event.
+    pub execution: Execution,
+}
+
+impl EventBatch {
+    /// Whether the stream is complete.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.execution.outcome.is_some() && !self.has_more
+    }
+
+    /// Whether no event follows until a review, which may take days.
+    #[must_use]
+    pub const fn awaits_review(&self) -> bool {
+        matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
+    }
+}
+
+/// The position of a reader in a run's events.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct EventCursor {
+    /// Position of the last progress record read.
+    position: u16,
+    /// Number of events up to it.
+    events: usize,
+}
+
+impl Services {
+    /// Waits for the end of a run, at most this long. Returns the run in its last known state.
+    pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
+        let until = Instant::now() + at_most;
+        let mut subscription = self.wakeups.subscribe(queued.execution_id);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return queued;
+            }
+            // The run was stored just now, and no worker has started it.
+            subscription.wait_for_end(left.min(POLL_INTERVAL)).await;
+            if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
+                && !found.is_active()
+            {
+                return found;
+            }
+            // Bounds the polls after a wakeup, also while the store does not respond.
+            sleep(left.min(RECHECK_DELAY)).await;
+        }
+    }
+
+    /// Subscribes to stored events of a run.
+    #[must_use]
+    pub fn subscribe(&self, id: ExecutionId) -> RunSubscription {
+        self.wakeups.subscribe(id)
+    }
+
+    /// The next page of a run's events, for its submitter and for callers that may see executions in its scope.
+    /// Model output is shown to the submitter only, and to no caller once the output is erased.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see it.
+    pub async fn read_events(
+        &self,
+        caller: &Caller,
+        (id, token): (ExecutionId, Option<&TokenHash>),
+        cursor: &mut EventCursor,
+    ) -> Result<EventBatch, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        // The state is read before the events, so that events stored with the end are not missed.
+        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let RunState { mut execution, is_output_omitted: is_output_left_out } = state;
+        let own = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
+        if own == Ownership::Other {
+            execution.output = None;
+        }
+        if execution.status == Status::Queued {
+            return Ok(EventBatch { events: Vec::new(), last: cursor.events, has_more: false, execution });
+        }
+        let EventPage { records: pieces, has_more } = self.stores.executions.events(scope, id, cursor.position).await?;
+        let piece = pieces.last().map_or(cursor.position, |last| last.position);
+        let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
+        if piece == 0 && execution.outcome.is_some() {
+            told = events_of_stored_steps(&self.stores.executions.steps(scope, id).await?);
+        }
+        if own == Ownership::Other {
+            // A withheld event keeps its number, so that numbers agree for all callers.
+            told.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
+        }
+        let mut events = Vec::with_capacity(told.len().saturating_add(1));
+        // A run that ended in the queue never started. Its first number stays reserved for the same reason.
+        let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
+        if cursor.events == 0 && began {
+            events.push((FIRST_EVENT, RunEvent::started(&execution)));
+        }
+        let before = cursor.events.max(FIRST_EVENT);
+        let last = before.saturating_add(told.len());
+        events.extend((before.saturating_add(1)..).zip(told));
+        *cursor = EventCursor { position: piece, events: last };
+        let mut told = EventBatch { events, last, has_more, execution };
+        if own == Ownership::Own && is_output_left_out && told.is_complete() {
+            // Read once at the end instead of with every page.
+            let found = self.stores.executions.find(scope, id).await?;
+            told.execution.output = found.and_then(|found| found.output);
+        }
+        Ok(told)
+    }
+
+    /// Counts a guest's request about a run against the rate limit of a public workload.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see the run; throttled beyond the rate limit.
+    pub async fn count_run_request(
+        &self,
+        caller: &Caller,
+        (id, token): (ExecutionId, Option<&TokenHash>),
+        address: ClientAddress,
+    ) -> Result<(), Failure> {
+        if !is_guest(caller.actor.kind()) {
+            return Ok(());
+        }
+        // A refused request is not counted: the count would reveal that the run exists.
+        let scope = TenantScope::for_caller(caller);
+        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let execution = state.execution;
+        self.authorize_run_access(caller, &execution, token, Operation::ReadExecution).await?;
+        let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
+        self.count_workload_request(scope, &workload, Some(address)).await
+    }
+}

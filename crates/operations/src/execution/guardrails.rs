@@ -1,0 +1,52 @@
+//! Guardrails and hooks of runs.
+
+use super::run::MAX_INLINE_BYTES;
+use crate::{
+    Services,
+    blocking::{WorkDeadline, run_blocking},
+};
+use fairway_domain::{
+    asset::content::embedded::SchemaRejection,
+    execution::{http_call::HttpCall, run::SchemaCheck},
+    guardrail::{GuardrailResult, GuardrailCheck},
+    hook::{HookResponse, HookError},
+    tenant::TenantScope,
+};
+use std::sync::Arc;
+
+impl Services {
+    /// Evaluates guardrails on the serving thread; `None` if that is long work.
+    pub(super) fn check_guardrails_inline(&self, looking: &GuardrailCheck) -> Option<GuardrailResult> {
+        if looking.estimated_bytes() > MAX_INLINE_BYTES {
+            return None;
+        }
+        looking.run_briefly(&self.settings.redactor)
+    }
+
+    /// Checks a value against a schema on the blocking pool. Without a free processor, the value is rejected.
+    pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
+        match run_blocking((scope, WorkDeadline::Run), move || check.run()).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tracing::error!(?error, "failed to check a value against its schema; the value is refused");
+                Err(SchemaRejection::BudgetExceeded)
+            }
+        }
+    }
+
+    /// Evaluates guardrails on the blocking pool; `None` if the evaluation failed.
+    pub(super) async fn check_guardrails(&self, scope: TenantScope, looking: GuardrailCheck) -> Option<GuardrailResult> {
+        let redactor = Arc::clone(&self.settings.redactor);
+        let looked = run_blocking((scope, WorkDeadline::Run), move || looking.run(&redactor)).await;
+        looked
+            .inspect_err(|error| {
+                tracing::error!(?error, "failed to evaluate guardrails; treating the result as unknown")
+            })
+            .ok()
+    }
+
+    /// Calls a hook once. A resumed run calls it again with the same name.
+    pub(super) async fn call_hook(&self, scope: TenantScope, call: &HttpCall) -> Result<HookResponse, HookError> {
+        HookResponse::parse(self.send_call(scope, call).await.map_err(HookError::Call)?)
+    }
+}

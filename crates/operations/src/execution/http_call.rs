@@ -1,0 +1,86 @@
+//! HTTP and MCP calls of tools and hooks, with the secrets of the tenant.
+
+use super::{
+    retrieval::RetrievalContext,
+    engine::{MIN_RETRY_DELAY, MAX_RETRY_DELAY},
+};
+use crate::Services;
+use fairway_domain::{
+    asset::content::mcp_server::ToolPin,
+    audit::Stamp,
+    execution::{
+        http_call::{HttpCall, HttpCallError},
+        run::Interruption,
+        tool::{McpCall, McpError},
+    },
+    id::ExecutionId,
+    slug::Slug,
+    tenant::TenantScope,
+};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+impl Services {
+    /// Sends an HTTP call once.
+    pub(super) async fn send_call(&self, scope: TenantScope, call: &HttpCall) -> Result<Value, HttpCallError> {
+        self.http_caller.call(&self.secret_namespace(scope).await?, call).await
+    }
+
+    /// Calls a tool of an MCP server once, if it matches its pin.
+    pub(super) async fn call_mcp_tool(&self, scope: TenantScope, call: &McpCall) -> Result<Value, McpError> {
+        self.http_caller.call_tool(&self.secret_namespace(scope).await?, call).await
+    }
+
+    /// The namespace of a tenant's secrets: its slug.
+    async fn secret_namespace(&self, scope: TenantScope) -> Result<Slug, HttpCallError> {
+        let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
+            tracing::error!(
+                tenant_id = %scope.tenant(),
+                error = &error as &dyn std::error::Error,
+                "failed to read the tenant of a call; the call fails"
+            );
+            HttpCallError::Unprepared
+        })?;
+        Ok(tenant.ok_or(HttpCallError::Unprepared)?.slug)
+    }
+
+    /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not
+    /// continue without it.
+    pub(super) async fn record_drift(
+        &self,
+        call: &McpCall,
+        found: Option<&ToolPin>,
+        (execution, reader): (ExecutionId, &RetrievalContext<'_>),
+    ) -> Result<(), Interruption> {
+        let (actor, request_id) = reader.sender.clone();
+        let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id };
+        let fact = call.drifted_fact(found, (execution, reader.workspace), &stamp);
+        let until = Instant::now() + self.settings.lease;
+        let mut pause = MIN_RETRY_DELAY;
+        loop {
+            match self.stores.audit.commit_fact(reader.scope, fact.clone()).await {
+                Ok(()) => {
+                    self.sequencer_wakeup.notify_facts();
+                    return Ok(());
+                }
+                Err(error) if Instant::now() + pause < until => {
+                    tracing::warn!(
+                        execution_id = %execution,
+                        error = &error as &dyn std::error::Error,
+                        "failed to record a drifted tool; retrying"
+                    );
+                    sleep(pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                }
+                Err(error) => {
+                    tracing::error!(
+                        execution_id = %execution,
+                        error = &error as &dyn std::error::Error,
+                        "failed to record a drifted tool; leaving the run to recovery"
+                    );
+                    return Err(Interruption::LeaseLost);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Conversation memory of runs: recalled under the lease before the first model call, and written with the run's
+//! end. Contract decisions are read from the database each time.
+
+use super::{retrieval::RetrievalContext, run::MAX_INLINE_BYTES};
+use crate::{
+    Services,
+    blocking::{WorkDeadline, run_blocking},
+};
+use fairway_domain::{
+    execution::run::{RunOutcome, Env, History, all_allow},
+    id::ExecutionId,
+    knowledge::contract::AccessMode,
+    memory::{Writeback, ports::RecallQuery},
+};
+use std::sync::Arc;
+
+impl Services {
+    /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
+    pub(super) async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
+        let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
+            return History::Unavailable;
+        };
+        let Some(decisions) = self.contract_decisions_for(reader, AccessMode::MemoryReplay).await else {
+            return History::Unavailable;
+        };
+        let rules = &memory.config;
+        let wanted = RecallQuery {
+            asset: memory.asset,
+            scope: rules.scope,
+            most: if all_allow(&reader.plan.knowledge, &decisions) { rules.most } else { 0 },
+            days: rules.days,
+            personal_data: rules.personal_data,
+        };
+        match self.stores.memory.recall(reader.scope, place, &wanted).await {
+            Ok(recalled) => History::Read(decisions, recalled),
+            Err(error) => {
+                tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
+                    error = &error as &dyn std::error::Error,
+                    "failed to read a conversation; the run continues without it"
+                );
+                History::Unavailable
+            }
+        }
+    }
+
+    /// The turn to write with the end of a run, if the contracts allow it now. A long turn is processed on the
+    /// blocking pool.
+    pub(super) async fn write_back(
+        &self,
+        ended: &mut RunOutcome,
+        execution_id: ExecutionId,
+        reader: &RetrievalContext<'_>,
+    ) -> Option<Writeback> {
+        let (bytes, place) = (ended.turn.as_ref()?.bytes(), reader.conversation.clone()?);
+        let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
+        let knowledge = &reader.plan.knowledge;
+        if bytes <= MAX_INLINE_BYTES {
+            let outside =
+                Env { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
+            return ended.evaluate_turn((execution_id, place), knowledge, decisions.as_deref(), outside);
+        }
+        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
+        let mut looked_through = ended.clone();
+        let work = run_blocking((reader.scope, WorkDeadline::Run), move || {
+            let outside = Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
+            let written = looked_through.evaluate_turn((execution_id, place), &knowledge, decisions.as_deref(), outside);
+            (looked_through, written)
+        });
+        let (looked_through, written) = work.await.ok()?;
+        *ended = looked_through;
+        written
+    }
+}

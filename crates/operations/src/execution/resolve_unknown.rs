@@ -1,0 +1,74 @@
+//! Manual resolution of runs with an unknown outcome.
+
+use super::ExecutionDetail;
+use crate::{
+    Idempotent, Failure, Services,
+    access::{Operation, authorize},
+    execution::evidence::Ownership,
+    idempotency::keyed_outcome,
+};
+use fairway_domain::{
+    access::{Caller, Permission},
+    execution::{
+        ports::RunState,
+        resolve_unknown::{ResolveRefusal, Resolution, resolve},
+    },
+    id::ExecutionId,
+    idempotency::{KeyedOutcome, RequestKey},
+    wakeup::Wakeup,
+    store::CommitError,
+    tenant::TenantScope,
+};
+
+impl Services {
+    /// Records a person's statement of the outcome of an unknown run.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the run; forbidden when it may not resolve runs there; refused when
+    /// the outcome is known.
+    pub async fn resolve_execution(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        (settled, note): (Resolution, Option<&str>),
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
+        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
+        let place = self.scope_of_run(caller, &execution).await?;
+        let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
+            // The caller sees its own run, so the refusal names the permission.
+            Err(Failure::NotFound) if own == Ownership::Own => Err(authorize::missing_permission(caller, Permission::ExecutionKill)),
+            entered => entered,
+        }?;
+        let outcome = keyed_outcome(key, 200, id.uuid());
+        let done = self.idempotent(
+            scope,
+            key,
+            async || self.commit_resolution((scope, caller), id, (settled, note), outcome.as_ref()).await,
+            async |_| Ok(()),
+        );
+        let ((), replayed) = done.await?.apart();
+        Ok(replayed.with(self.execution_detail(caller, id, None).await?))
+    }
+
+    async fn commit_resolution(
+        &self,
+        (scope, caller): (TenantScope, &Caller),
+        id: ExecutionId,
+        said: (Resolution, Option<&str>),
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), Failure> {
+        let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let settlement = resolve(&record, said, &self.stamp(caller), self.ids.as_ref())?;
+        match self.stores.resolutions.commit_resolution(scope, &settlement, key).await {
+            Ok(()) => {
+                self.sequencer_wakeup.notify_facts();
+                self.publish_wakeup(Wakeup::Ended(id));
+                Ok(())
+            }
+            // A concurrent request resolved the run.
+            Err(CommitError::Stale) => Err(ResolveRefusal::NotUnknown.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

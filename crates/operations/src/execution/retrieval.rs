@@ -1,0 +1,119 @@
+//! Document retrieval of runs: access contracts and lookups with the current rights of the submitter.
+
+use crate::{
+    Services,
+    knowledge::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest},
+};
+use fairway_domain::{
+    access::ActorRef,
+    execution::{
+        plan::{PolicyAttributes, RunPlan},
+        retrieval::{RetrievalQuery, RetrievalResult, RetrievalError},
+    },
+    id::{ReleaseId, RequestId, WorkspaceId},
+    knowledge::contract::{AccessMode, AccessRequest, ContractDecision},
+    memory::ConversationKey,
+    slug::Slug,
+    tenant::TenantScope,
+};
+
+/// Failure code while a store does not respond.
+const UNAVAILABLE: &str = "knowledge_unavailable";
+
+/// The principal, scope and plan of a retrieval.
+pub(super) struct RetrievalContext<'r> {
+    pub(super) scope: TenantScope,
+    pub(super) plan: &'r RunPlan,
+    pub(super) workspace: WorkspaceId,
+    pub(super) release: ReleaseId,
+    pub(super) environment: &'r Slug,
+    /// The conversation, if its memory has an owner.
+    pub(super) conversation: Option<ConversationKey>,
+    /// The submitter of the run with its request.
+    pub(super) sender: (ActorRef, RequestId),
+    principals: Vec<ActorRef>,
+}
+
+impl<'r> RetrievalContext<'r> {
+    pub(super) fn new(
+        (scope, workspace): (TenantScope, WorkspaceId),
+        (release, environment): (ReleaseId, &'r Slug),
+        plan: &'r RunPlan,
+        (facts, conversation): (&PolicyAttributes, Option<ConversationKey>),
+        sender: (ActorRef, RequestId),
+    ) -> Self {
+        let names = std::iter::once(&facts.actor).chain(&facts.groups);
+        // An invalid name identifies no principal, so no contract can name it.
+        let principals = names.filter_map(|name| ActorRef::parse(name).ok()).collect();
+        Self { scope, plan, workspace, release, environment, conversation, sender, principals }
+    }
+
+    fn access_request(&self, mode: AccessMode) -> AccessRequest<'_> {
+        AccessRequest { principals: &self.principals, workspace: self.workspace, mode }
+    }
+}
+
+impl Services {
+    /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
+    /// read: then retrieval is refused.
+    pub(super) async fn contract_decisions_for(&self, reader: &RetrievalContext<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
+        let bound = reader.plan.knowledge.iter();
+        let questions: Vec<ContractQuestion<'_>> = bound
+            .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.access_request(mode) })
+            .collect();
+        let decisions = self.contract_decisions(reader.scope, &questions).await;
+        decisions
+            .inspect_err(|error| {
+                tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
+                    error = error as &dyn std::error::Error,
+                    "failed to read access contracts; refusing retrieval"
+                );
+            })
+            .ok()
+    }
+
+    /// Executes a lookup of a run.
+    pub(super) async fn execute_lookup(&self, reader: &RetrievalContext<'_>, lookup: &RetrievalQuery) -> Result<RetrievalResult, RetrievalError> {
+        let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
+        let place = (reader.workspace, reader.environment);
+        let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
+            tracing::warn!(
+                tenant_id = %reader.scope.tenant(),
+                release_id = %reader.release,
+                error = &error as &dyn std::error::Error,
+                "failed to read pinned index revisions; the lookup fails"
+            );
+            RetrievalError::Failed(UNAVAILABLE)
+        })?;
+        let request = RetrievalRequest {
+            asset: bound.asset,
+            base: &bound.base,
+            pinned: served.of(bound.asset),
+            principals: &reader.principals,
+            workspace: reader.workspace,
+            mode: AccessMode::Retrieve,
+            query: &lookup.query,
+            top_k: lookup.top_k,
+            // The query must not reach a model that the release's sovereignty profile excludes.
+            sovereignty: reader.plan.sovereignty.as_ref(),
+        };
+        match self.retrieve(reader.scope, &request).await {
+            Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
+                Ok(RetrievalResult { decision, index_revision, strategy, chunks, capped, query_embedding: embedded, retrieved_at })
+            }
+            Err(RetrievalFailure::Refused(decision)) => Err(RetrievalError::Refused(Box::new(decision))),
+            Err(RetrievalFailure::NoRoute(refused)) => Err(RetrievalError::NoRoute(refused)),
+            Err(failure) => {
+                let code = failure.code().unwrap_or(UNAVAILABLE);
+                tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
+                    asset_id = %bound.asset,
+                    error = &failure as &dyn std::error::Error,
+                    "failed to search a knowledge base; the lookup fails"
+                );
+                Err(RetrievalError::Failed(code))
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Access to workloads and runs: by a permission, through a public workload, or by a share link.
+
+use crate::{
+    Failure, Services,
+    access::{Operation, authorize},
+    share_link::VerifiedLink,
+    workload::scope_of,
+};
+use fairway_domain::{
+    access::{ActorKind, Caller, Permission},
+    execution::{Execution, DelegatedAccess},
+    id::ExecutionId,
+    release::lane::Lane,
+    share_link::{ResultToken, TokenRefusal, is_guest},
+    tenant::TenantScope,
+    rate_limit::{ClientAddress, RateLimitKey},
+    workload::{Workload, interface::AccessMode},
+};
+
+/// Authorizes a caller to see a runtime interface. A presented share link decides alone. For a link-shared workload
+/// without a link, the attempted operation refuses later.
+pub(crate) fn authorize_view(
+    caller: &Caller,
+    pass: Option<&VerifiedLink>,
+    workload: &Workload,
+    operation: Operation,
+) -> Result<TenantScope, Failure> {
+    match (pass, workload.effective_access_mode()) {
+        (Some(pass), _) => Ok(pass.check_opens(caller, workload).map(|()| TenantScope::for_caller(caller))?),
+        (None, AccessMode::Public | AccessMode::LinkShared) => Ok(TenantScope::for_caller(caller)),
+        (None, AccessMode::Authenticated) => authorize::authorize(caller, operation, &scope_of(caller, workload)),
+    }
+}
+
+/// Authorizes a caller that sees a workload to run it.
+pub(crate) fn authorize_run(caller: &Caller, pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), Failure> {
+    match (pass, workload.effective_access_mode()) {
+        (Some(_), _) | (None, AccessMode::Public | AccessMode::LinkShared) => Ok(()),
+        (None, AccessMode::Authenticated) => {
+            authorize::authorize(caller, Operation::ExecuteWorkload, &scope_of(caller, workload)).map(|_| ())
+        }
+    }
+}
+
+/// Whether the presented link shows the interface.
+pub(crate) const fn check_link(pass: Option<&VerifiedLink>, workload: AccessMode) -> Result<(), TokenRefusal> {
+    match (pass, workload) {
+        (None, AccessMode::LinkShared) => Err(TokenRefusal::Required),
+        (Some(_), _) | (None, AccessMode::Public | AccessMode::Authenticated) => Ok(()),
+    }
+}
+
+/// Whether the presented link starts a run.
+pub(crate) fn check_start(pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), TokenRefusal> {
+    check_link(pass, workload.effective_access_mode())?;
+    pass.map_or(Ok(()), VerifiedLink::check_starts_run)
+}
+
+/// The lane of a run: the requested one with a permission, else the link's, else the one of the caller's binding,
+/// else `standard`.
+pub(crate) fn select_lane(
+    caller: &Caller,
+    pass: Option<&VerifiedLink>,
+    chosen: Option<Lane>,
+    workload: &Workload,
+) -> Result<Lane, Failure> {
+    let Some(chosen) = chosen else {
+        let of_link = pass.and_then(|pass| pass.link().lane);
+        return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
+    };
+    match authorize::authorize(caller, Operation::ChooseLane, &scope_of(caller, workload)) {
+        // The caller sees the workload, so the refusal names the permission.
+        Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ReleaseTransition)),
+        entered => entered.map(|_| chosen),
+    }
+}
+
+/// The guest access of a run, and the result token of an anonymous submitter.
+pub(crate) fn guest_of(services: &Services, caller: &Caller, pass: Option<&VerifiedLink>) -> (DelegatedAccess, Option<ResultToken>) {
+    let nameless = caller.actor.kind() == ActorKind::Anonymous;
+    let token = nameless.then(|| ResultToken::from_secret(services.ids.secret()));
+    let share_link = pass.map(|pass| pass.link().share_link_id);
+    (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
+}
+
+impl Services {
+    /// Counts a request to a public workload.
+    ///
+    /// # Errors
+    /// When the client exceeds its rate limit.
+    pub(crate) async fn count_workload_request(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        address: Option<ClientAddress>,
+    ) -> Result<(), Failure> {
+        let (AccessMode::Public, Some(address)) = (workload.effective_access_mode(), address) else { return Ok(()) };
+        self.count_request(scope, RateLimitKey::PublicWorkload(workload.workload_id, address), self.settings.public_rate).await
+    }
+
+    /// The refusal of a share link that closed after its request arrived.
+    pub(crate) async fn closed_link_refusal(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        pass: &VerifiedLink,
+    ) -> Result<TokenRefusal, Failure> {
+        let id = pass.link().share_link_id;
+        let seen = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+        let seen = seen.ok_or(Failure::ShareToken(TokenRefusal::Invalid))?;
+        // A closed link never reopens.
+        seen.check_can_start_run().err().ok_or(Failure::Contended)
+    }
+
+    /// The run of an earlier request with the same key. A guest gets no output, because the key may be another
+    /// client's.
+    pub(crate) async fn run_of_key(
+        &self,
+        scope: TenantScope,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Execution, Failure> {
+        if !is_guest(caller.actor.kind()) {
+            return self.read_execution(caller, id, None).await;
+        }
+        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        Ok(Execution { output: None, ..state.execution })
+    }
+}

@@ -1,0 +1,292 @@
+//! Script runs: each script is handed to the runtime gateway at most once. No worker resumes a script run, because
+//! it is unknown whether the script was handed over.
+
+use super::{run_access, run::ActiveRun};
+use crate::{
+    Failure, RunRefusal, Services,
+    access::{Operation, authorize},
+    share_link::VerifiedLink,
+    workload::scope_of,
+};
+use fairway_domain::{
+    access::Caller,
+    execution::{
+        Outcome, Status,
+        script::{
+            ScriptOutcome, ScriptRequest, GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, ScriptRun, SandboxProfile,
+            SandboxRefusal, Script, ScriptLimits,
+        },
+        run::{FinishedRun, Env},
+    },
+    id::{TenantId, WorkspaceId},
+    idempotency::RequestKey,
+    tenant::TenantScope,
+    workload::Workload,
+};
+use serde_json::{Map, Value};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{sync::Notify, time::timeout};
+
+/// The payload of a run.
+#[derive(Clone, Debug)]
+pub enum RunPayload {
+    /// Input values of the release's steps, by field name.
+    Inputs(Map<String, Value>),
+    /// Form input for a workload that is called as a tool. A workload without a form is not found.
+    Form(Map<String, Value>),
+    /// A script.
+    Script {
+        /// The script.
+        script: Script,
+        /// The workspace that the caller expects the workload in.
+        workspace: WorkspaceId,
+    },
+}
+
+impl RunPayload {
+    /// Authorizes a caller to see the workload.
+    pub(super) fn authorize_view(
+        &self,
+        caller: &Caller,
+        pass: Option<&VerifiedLink>,
+        workload: &Workload,
+    ) -> Result<TenantScope, Failure> {
+        match self {
+            Self::Form(_) if workload.interface_config.is_none() => Err(Failure::NotFound),
+            Self::Inputs(_) | Self::Form(_) => run_access::authorize_view(caller, pass, workload, Operation::ReadWorkload),
+            Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
+            Self::Script { .. } => authorize::authorize(caller, Operation::ReadWorkload, &scope_of(caller, workload)),
+        }
+    }
+
+    /// Authorizes a caller that sees a workload to run it. Links and public access do not allow scripts.
+    pub(super) fn authorize_run(&self, caller: &Caller, pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), Failure> {
+        match self {
+            Self::Inputs(_) | Self::Form(_) => run_access::authorize_run(caller, pass, workload),
+            Self::Script { .. } => authorize::authorize(caller, Operation::RunCode, &scope_of(caller, workload)).map(|_| ()),
+        }
+    }
+
+    /// The run's inputs, validated against the workload's form if it has one. A script's inputs are not validated
+    /// against it.
+    pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
+        match (self, &workload.interface_config) {
+            (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
+                interface.validate_inputs(inputs).map(Cow::Owned).map_err(Failure::InvalidInputs)
+            }
+            (Self::Inputs(inputs) | Self::Form(inputs), None) => Ok(Cow::Borrowed(inputs)),
+            (Self::Script { script, .. }, _) => Ok(Cow::Owned(script.inputs())),
+        }
+    }
+}
+
+/// The limits of a script under the bound sandbox profile, or the defaults.
+pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Result<ScriptLimits, RunRefusal> {
+    let limits = profile.map_or(Ok(ScriptLimits::MAXIMUM), |profile| profile.limits(script.language));
+    limits.map_err(|refusal| match refusal {
+        SandboxRefusal::LanguageNotAllowed => RunRefusal::LanguageNotAllowed,
+        SandboxRefusal::RuntimeUnavailable => RunRefusal::SandboxUnavailable,
+    })
+}
+
+/// The work of a run under its lease.
+pub(super) enum RunWork {
+    /// Executes the steps of its plan.
+    Steps,
+    /// Executes a script.
+    Script(PreparedScript),
+}
+
+/// A prepared script. Dropping it executes nothing.
+pub(super) struct PreparedScript {
+    script: Script,
+    limits: ScriptLimits,
+    /// The prepared gateway, unless another request with the same key prepared one: at most one of them executes.
+    gateway: Option<Box<dyn PreparedGateway>>,
+    /// The tenant's script slot, released at the end.
+    _place: ScriptSlot,
+}
+
+/// The active scripts of this process, by tenant.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptSlots(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    seats: HashMap<TenantId, Vec<Slot>>,
+    /// The number of the next slot.
+    next: u64,
+}
+
+/// A slot of one request, or of all requests with the same key. At most one of those is accepted; the others get its
+/// run.
+#[derive(Debug)]
+struct Slot {
+    number: u64,
+    key: Option<RequestKey>,
+    /// Number of requests that hold it.
+    held: usize,
+}
+
+/// A script slot of a tenant; dropping it releases it.
+#[derive(Debug)]
+pub(crate) struct ScriptSlot {
+    scripts: Arc<ScriptSlots>,
+    tenant: TenantId,
+    seat: u64,
+    shared: Sharing,
+}
+
+/// Whether another request with the same key holds the slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sharing {
+    /// No other request holds it.
+    No,
+    /// Another request with the same key holds it and has a prepared gateway.
+    WithTwin,
+}
+
+impl Slot {
+    /// Whether a request with this key shares the slot. The statement that claims the key compares the bodies.
+    fn is_shared_by(&self, key: &RequestKey) -> bool {
+        let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
+        self.key.as_ref().is_some_and(|own| of(own) == of(key))
+    }
+}
+
+impl ScriptSlots {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires a script slot of a tenant, or shares that of a request with the same key.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        key: Option<&RequestKey>,
+    ) -> Result<ScriptSlot, RunRefusal> {
+        let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, seat, shared };
+        let mut book = self.state();
+        let State { seats, next } = &mut *book;
+        let seats = seats.entry(tenant).or_default();
+        if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_shared_by(key))) {
+            twin.held = twin.held.saturating_add(1);
+            return Ok(place(twin.number, Sharing::WithTwin));
+        }
+        if seats.len() >= MAX_CONCURRENT_PER_TENANT {
+            return Err(RunRefusal::TooManyScripts);
+        }
+        let number = *next;
+        *next = number.wrapping_add(1);
+        seats.push(Slot { number, key: key.cloned(), held: 1 });
+        Ok(place(number, Sharing::No))
+    }
+}
+
+impl Drop for ScriptSlot {
+    fn drop(&mut self) {
+        let mut book = self.scripts.state();
+        let Some(seats) = book.seats.get_mut(&self.tenant) else { return };
+        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.seat) {
+            seat.held = seat.held.saturating_sub(1);
+        }
+        seats.retain(|seat| seat.held > 0);
+        if seats.is_empty() {
+            book.seats.remove(&self.tenant);
+        }
+    }
+}
+
+/// The end of a script whose process was lost.
+pub(super) const LOST_SCRIPT: (Status, Outcome, &str, &str) = (
+    Status::Unknown,
+    Outcome::Unknown,
+    GatewayFailure::Lost.code(),
+    "it is unknown whether the script ran: the process that waited for it ended",
+);
+
+impl ActiveRun {
+    /// Executes the script and waits for its result, unless the run is stopped first.
+    pub(super) async fn run_script(&self, ready: PreparedScript, look: &Notify) -> FinishedRun {
+        let services = &self.services;
+        let PreparedScript { script, limits, gateway, _place } = ready;
+        let gateway = gateway.unwrap_or_else(|| services.code_gateway.prepare(script.language, limits));
+        let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
+        let began = services.clock.now();
+        let came = tokio::select! {
+            in_time = timeout(self.time_left, gateway.run(request)) => {
+                in_time.map_or_else(|_| services.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
+            }
+            cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
+        };
+        let over = services.clock.now();
+        let outside = Env {
+            clock: services.clock.as_ref(),
+            ids: services.ids.as_ref(),
+            redactor: &services.settings.redactor,
+        };
+        let ran = ScriptRun { request, gateway: services.code_gateway.name(), came, began, over };
+        ran.finish(self.decision.clone(), outside)
+    }
+}
+
+impl Services {
+    /// The work of a script, under a script slot. The gateway is prepared while the run is stored, and receives the
+    /// script only after that.
+    pub(super) fn prepare_script(
+        &self,
+        scope: TenantScope,
+        (script, limits): (&Script, ScriptLimits),
+        key: Option<&RequestKey>,
+    ) -> Result<RunWork, RunRefusal> {
+        let place = self.scripts.acquire(scope.tenant(), key)?;
+        let gateway = (place.shared == Sharing::No).then(|| self.code_gateway.prepare(script.language, limits));
+        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _place: place }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(key: &str, caller: &str, body: u8) -> RequestKey {
+        let caller = fairway_domain::access::ActorRef::parse(caller).unwrap();
+        RequestKey { key: key.to_owned(), caller, route: "POST /v1/runtime/code".to_owned(), body_digest: [body; 32] }
+    }
+
+    #[test]
+    fn limits_scripts_per_tenant() {
+        let scripts = Arc::new(ScriptSlots::default());
+        let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
+        let mut held: Vec<ScriptSlot> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(one, None).unwrap()).collect();
+        assert_eq!(scripts.acquire(one, None).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(scripts.acquire(other, None).unwrap());
+        held.pop();
+        held.push(scripts.acquire(one, None).unwrap());
+        drop(held);
+        assert!(scripts.state().seats.is_empty(), "tenants without active scripts are removed");
+    }
+
+    #[test]
+    fn requests_with_one_key_share_one_script_slot() {
+        let scripts = Arc::new(ScriptSlots::default());
+        let tenant = TenantId::from(uuid::Uuid::from_u128(1));
+        let enter = |asked: &RequestKey| scripts.acquire(tenant, Some(asked));
+        let mut twins: Vec<_> = (0..9).map(|body| enter(&key("k", "user:ada", body)).unwrap()).collect();
+        let others = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
+        let others = others.map(|other| enter(&other).unwrap());
+        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        // The slot is held while any of its requests holds it.
+        twins.truncate(1);
+        twins.push(enter(&key("k", "user:ada", 0)).unwrap());
+        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(twins);
+        drop(enter(&key("n", "user:ada", 0)).unwrap());
+        drop(others);
+        assert!(scripts.state().seats.is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! Submission of a run in a task of its own, which continues after the client disconnects.
+//!
+//! Between the commit and the first step, only the request knows of the run. A cancelled request would leave it idle
+//! until its lease expires.
+
+use super::{
+    script::RunWork,
+    active_runs::ActiveGuard,
+    run::{ActiveRun, RunHandle, accepted_execution},
+};
+use crate::Failure;
+use fairway_domain::{
+    execution::{
+        Acceptance, Admission, Execution, Outcome, Status,
+        ports::{AcceptOutcome, ExpectedRevisions},
+    },
+    idempotency::RequestKey,
+    wakeup::Wakeup,
+    store::{CommitError, StoreError, StoreFault},
+};
+use tracing::Instrument as _;
+
+/// A run to accept if the revisions of its decision still hold.
+pub(super) struct Submission {
+    /// The run with its state in this process.
+    pub(super) running: ActiveRun,
+    /// The work of the run.
+    pub(super) work: RunWork,
+    /// The registration with the active runs, if the run executes in this process.
+    pub(super) at_work: Option<ActiveGuard>,
+    /// The revisions of the decision.
+    pub(super) on: ExpectedRevisions,
+    /// The idempotency key of the request.
+    pub(super) key: Option<RequestKey>,
+}
+
+/// The outcome of a submission.
+pub(super) enum SubmitOutcome {
+    /// Not accepted: a revision of the decision changed.
+    Stale,
+    /// Not accepted: another request took the key.
+    KeyTaken,
+    /// Not accepted: the tenant has reached its limit of queued runs.
+    QueueFull,
+    /// Not accepted: the share link starts no more runs.
+    LinkClosed,
+    /// The policy denied the run, and the denial is stored.
+    Denied(Execution),
+    /// The run is queued.
+    Queued(Execution),
+    /// The run executes in this process.
+    Started(RunHandle),
+}
+
+impl Submission {
+    /// Submits the run in a task of its own.
+    ///
+    /// # Errors
+    /// When the store fails, or the outcome of the commit is unknown.
+    pub(super) async fn submit(self) -> Result<SubmitOutcome, Failure> {
+        let receiving = tokio::spawn(self.accept_and_begin().in_current_span());
+        receiving.await.map_err(|_| Failure::Inconsistent("the task that submits a run panicked"))?
+    }
+
+    async fn accept_and_begin(self) -> Result<SubmitOutcome, Failure> {
+        let Self { running, work, at_work, on, key } = self;
+        let (services, scope) = (running.services.clone(), running.scope);
+        let acceptance = &running.acceptance;
+        let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
+            // The statement may be committed although no response arrived, so the run is looked up.
+            Err(CommitError::Store(error)) => {
+                let found = services.find_accepted(scope, acceptance.execution_id, error).await;
+                found.map_err(|failure| submit_failure(&acceptance.admission, failure))?
+            }
+            accepted => accepted?,
+        };
+        match accepted {
+            AcceptOutcome::Stale => return Ok(SubmitOutcome::Stale),
+            AcceptOutcome::DuplicateKey => return Ok(SubmitOutcome::KeyTaken),
+            AcceptOutcome::QueueFull => return Ok(SubmitOutcome::QueueFull),
+            AcceptOutcome::LinkClosed => return Ok(SubmitOutcome::LinkClosed),
+            AcceptOutcome::Accepted => {}
+        }
+        Ok(match (&acceptance.admission, at_work) {
+            (Admission::Deny(_), _) => {
+                services.sequencer_wakeup.notify_facts();
+                SubmitOutcome::Denied(denied_execution(acceptance))
+            }
+            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
+                services.publish_wakeup(Wakeup::Work);
+                SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
+            }
+            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {
+                SubmitOutcome::Started(running.spawn(work, at_work))
+            }
+        })
+    }
+}
+
+/// The failure of a submission. A script that the store rejects for any reason is reported as unavailable.
+fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
+    match (admission, failure) {
+        (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to store a script run; refusing it as unavailable"
+            );
+            Failure::Store(StoreError { fault: StoreFault::Unavailable, ..error })
+        }
+        (_, failure) => failure,
+    }
+}
+
+fn denied_execution(acceptance: &Acceptance) -> Execution {
+    accepted_execution(acceptance, Status::Denied, Some((Outcome::Denied, acceptance.started_at)))
+}

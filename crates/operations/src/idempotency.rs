@@ -1,0 +1,166 @@
+//! Idempotency keys and preconditions: replay of repeated requests, and retries of decisions on changed resources.
+
+use crate::{Failure, RunRefusal, Services};
+use fairway_domain::{
+    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
+    idempotency::{KeyedOutcome, KeyState, StoredOutcome, RequestKey},
+    store::{Revision, StoreError, StoreFault},
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+mod reservation;
+
+/// Attempts of a decision whose commit loses against a concurrent change.
+pub(crate) const MAX_ATTEMPTS: usize = 3;
+
+/// The revisions that a caller accepts, from `If-Match`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Precondition {
+    /// Any revision.
+    #[default]
+    Any,
+    /// One of these revisions.
+    OneOf(Vec<Revision>),
+}
+
+impl Precondition {
+    pub(crate) fn check(&self, present: Revision) -> Result<(), Failure> {
+        match self {
+            Self::Any => Ok(()),
+            Self::OneOf(revisions) if revisions.contains(&present) => Ok(()),
+            Self::OneOf(_) => Err(Failure::PreconditionFailed),
+        }
+    }
+
+    /// Checks the precondition of a resource that does not exist yet: no revision matches it.
+    pub(crate) fn check_absent(&self) -> Result<(), Failure> {
+        match self {
+            Self::Any => Ok(()),
+            Self::OneOf(_) => Err(Failure::PreconditionFailed),
+        }
+    }
+
+    /// The failure of a stale commit for a caller that named a revision. Without a precondition the decision is
+    /// retried.
+    pub(crate) const fn stale_failure(&self) -> Option<Failure> {
+        match self {
+            Self::Any => None,
+            Self::OneOf(_) => Some(Failure::PreconditionFailed),
+        }
+    }
+}
+
+/// The result of an operation, and whether an earlier request with the same key committed it.
+#[derive(Clone, Debug)]
+pub struct Idempotent<T> {
+    /// The resource as the caller may read it now.
+    pub value: T,
+    /// The status of the first response, if this one replays it.
+    pub replayed: Option<u16>,
+}
+
+impl<T> Idempotent<T> {
+    pub(crate) const fn first(value: T) -> Self {
+        Self { value, replayed: None }
+    }
+
+    /// Splits the resource from the replay status.
+    pub fn into_parts(self) -> (T, Idempotent<()>) {
+        (self.value, Idempotent { value: (), replayed: self.replayed })
+    }
+
+    /// The same replay status with another value.
+    pub(crate) fn with_value<U>(self, value: U) -> Idempotent<U> {
+        Idempotent { value, replayed: self.replayed }
+    }
+}
+
+pub(crate) fn keyed_outcome(key: Option<&RequestKey>, status: u16, resource: Uuid) -> Option<KeyedOutcome> {
+    key.map(|key| KeyedOutcome { key: key.clone(), outcome: StoredOutcome { status, resource } })
+}
+
+impl Services {
+    /// Runs an effect once per key. A replay reads the earlier outcome under the caller's current rights.
+    pub(crate) async fn idempotent<T>(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+        effect: impl AsyncFnOnce() -> Result<T, Failure>,
+        replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+    ) -> Result<Idempotent<T>, Failure> {
+        if let Some(outcome) = self.earlier_outcome(scope, key).await? {
+            return Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) });
+        }
+        match effect().await {
+            Err(Failure::KeyTaken) => {
+                // A concurrent request with the same key has committed.
+                let outcome = self.earlier_outcome(scope, key).await?.ok_or(Failure::Contended)?;
+                Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
+            }
+            Err(failure) => self.replay_after_failure(scope, key, failure, replay).await,
+            Ok(value) => {
+                self.sequencer_wakeup.notify_facts();
+                Ok(Idempotent::first(value))
+            }
+        }
+    }
+
+    /// A refusal may result from a concurrent request with the same key, which took the slug or changed the state
+    /// first. Its outcome is then the response.
+    async fn replay_after_failure<T>(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+        failure: Failure,
+        replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+    ) -> Result<Idempotent<T>, Failure> {
+        let may_be_replay = matches!(
+            failure,
+            Failure::Conflict(_)
+                | Failure::Contended
+                | Failure::Asset(_)
+                | Failure::Release(_)
+                | Failure::PreconditionFailed
+                | Failure::Run(RunRefusal::NotCancellable)
+                | Failure::Review(ReviewRefusal::NotPending)
+                | Failure::Settle(ResolveRefusal::NotUnknown)
+        );
+        if !may_be_replay {
+            return Err(failure);
+        }
+        match self.earlier_outcome(scope, key).await {
+            Ok(Some(outcome)) => Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) }),
+            // This request released its reservation, and another request reserved the key since.
+            Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The outcome of an earlier request with this key.
+    pub(crate) async fn earlier_outcome(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<StoredOutcome>, Failure> {
+        let Some(key) = key else { return Ok(None) };
+        match self.stores.idempotency.key_state(scope, key).await? {
+            KeyState::Unknown => Ok(None),
+            KeyState::DifferentBody => Err(Failure::KeyReused),
+            KeyState::Reserved => Err(Failure::KeyInProgress),
+            KeyState::Completed(outcome) => Ok(Some(outcome)),
+            KeyState::InUse(_) => Err(Failure::Inconsistent("another route holds the idempotency key of an execution")),
+        }
+    }
+}
+
+/// The result of the read that follows a commit. If that read fails, a caller without a key gets
+/// [`Failure::OutcomeLost`]; a caller with a key repeats the request.
+pub(crate) fn read_after_commit<T>(read: Result<T, Failure>, key: Option<&RequestKey>) -> Result<T, Failure> {
+    match read {
+        Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {
+            Err(Failure::OutcomeLost)
+        }
+        read => read,
+    }
+}

@@ -1,0 +1,408 @@
+//! Ingestion of documents: validated, read from their sources, split into chunks, embedded if the knowledge base
+//! uses vectors, and committed at once.
+
+use super::invalid_base;
+use crate::{
+    Idempotent, Failure, Services,
+    access::{Operation, authorize},
+    blocking::{WorkDeadline, run_blocking, busy},
+    idempotency::{read_after_commit, keyed_outcome},
+};
+use fairway_domain::{
+    access::{Caller, ResourceScope},
+    asset::{Asset, canonical::Checksum, ports::ArtifactPath},
+    execution::provider::ProviderError,
+    id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
+    idempotency::RequestKey,
+    knowledge::{
+        Chunking, IndexRevision, KnowledgeBase, SourceType,
+        document::{
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
+            MAX_CHUNKS, MAX_TEXT_BYTES, MAX_INGEST_BYTES, NewChunk, NewDocument, validate_drafts, validate_text, check_accepts_documents,
+        },
+        ports::{FetchError, ChunkRange, Chunker},
+        retrieval::{EmbeddingModel, IndexWarning},
+    },
+    search::count_words,
+    store::{Change, CommitError, Page, PageRequest, Revision},
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
+use fairway_memory_limit::{Admission, admit};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
+const MAX_COMMIT_ATTEMPTS: usize = 12;
+/// Attempts to embed the chunks of an ingest. They are embedded again if the index changed its model before the
+/// commit.
+const MAX_EMBEDDINGS: usize = 3;
+/// Timeout for reading the sources of all documents of a request.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for embedding all chunks of a request. Each call has its own timeout, and there may be hundreds of calls.
+const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
+/// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
+/// is for tenants without an active ingest, one each.
+const INGEST_LIMITS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
+/// Peak memory of the texts and vectors of one ingest, in bytes.
+const INGEST_BYTES: usize = 12 << 20;
+/// How long an ingest waits for its permit, and then for memory.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+static INGEST_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGEST_LIMITS));
+
+/// A permit of an ingest, with its memory.
+pub(super) struct IngestPermit {
+    _permit: Permit<TenantId>,
+    _memory: Admission,
+}
+
+/// An ingest with the state of the index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IngestReport {
+    /// The ingest.
+    pub ingested: IngestResult,
+    /// Warnings about the new revision.
+    pub warnings: Vec<IndexWarning>,
+}
+
+/// A document with its text, before it is split.
+struct ReadDocument {
+    document_id: DocumentId,
+    draft: DocumentDraft,
+    text: String,
+}
+
+impl Services {
+    /// Adds documents to a knowledge base. A document replaces an existing one of the same name.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, a
+    /// document is invalid, or the embedding model fails.
+    pub async fn add_documents(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        drafts: Vec<DocumentDraft>,
+        key: Option<&RequestKey>,
+    ) -> Result<Idempotent<IngestReport>, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::AddDocuments, id, from).await?;
+        let ingest_id: IngestId = self.new_id();
+        self.idempotent(
+            scope,
+            key,
+            async || {
+                // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
+                let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
+                self.with_reserved_key((scope, key), ingest_id.uuid(), ingest).await
+            },
+            async |ingest| {
+                let found = self.stores.knowledge.find_ingest(scope, id, ingest.into()).await?;
+                let base = self.latest_base(scope, &asset).await?;
+                self.ingest_report(scope, (id, found.ok_or(Failure::NotFound)?), &base).await
+            },
+        )
+        .await
+    }
+
+    async fn ingest_report(
+        &self,
+        scope: TenantScope,
+        (asset, ingested): (AssetId, IngestResult),
+        base: &KnowledgeBase,
+    ) -> Result<IngestReport, Failure> {
+        let warnings = self.index_warnings(scope, (asset, ingested.index_revision), base).await?;
+        for warning in &warnings {
+            tracing::warn!(tenant_id = %scope.tenant(), asset_id = %asset, code = warning.code(), "index warning");
+        }
+        Ok(IngestReport { ingested, warnings })
+    }
+
+    /// Acquires a permit for an ingest.
+    pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
+        let permit = INGEST_PERMITS.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
+        let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        Ok(IngestPermit { _permit: permit, _memory: memory })
+    }
+
+    /// The documents of a knowledge base, newest first; none for other assets.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from that workspace.
+    pub async fn list_documents(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        page: PageRequest,
+    ) -> Result<Page<Document>, Failure> {
+        let (scope, _) = self.asset_from(caller, Operation::ListDocuments, id, from).await?;
+        Ok(self.stores.knowledge.list_documents(scope, id, page).await?)
+    }
+
+    async fn ingest(
+        &self,
+        caller: &Caller,
+        (scope, asset): (TenantScope, &Asset),
+        (ingest_id, drafts): (IngestId, Vec<DocumentDraft>),
+        key: Option<&RequestKey>,
+    ) -> Result<IngestReport, Failure> {
+        check_accepts_documents(asset)?;
+        let id = asset.asset_id;
+        let base = self.latest_base(scope, asset).await?;
+        let ids = validate_drafts(&drafts, base.source_type)?;
+        if base.source_type == SourceType::Http {
+            let home = ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+            authorize::authorize_visible(caller, Operation::FetchDocuments, &home)?;
+        }
+        let _permit = self.ingest_permit(scope).await?;
+        let read = with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
+        let mut documents = self.split_documents(scope, read, base.chunking).await?;
+        // Model and decision use the same revision, so that no vector of a replaced model is added.
+        let seen = self.stores.knowledge.current_revision(scope, id).await?;
+        let model = self.ingest_model(scope, (id, seen), &base).await?;
+        self.embed_chunks(model.as_ref(), &mut documents).await?;
+        let stamp = self.stamp(caller);
+        let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
+        self.commit_ingest(scope, &mut change, &base, key).await?;
+        // Read from the store, so that a replay returns the same.
+        let report = async {
+            let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+            let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
+            self.ingest_report(scope, (id, ingested), &base).await
+        };
+        read_after_commit(report.await, key)
+    }
+
+    /// Commits an ingest on the newest revision. After a concurrent re-embedding, its chunks are embedded with the
+    /// index's new model first.
+    async fn commit_ingest(
+        &self,
+        scope: TenantScope,
+        change: &mut Change<Ingest>,
+        base: &KnowledgeBase,
+        key: Option<&RequestKey>,
+    ) -> Result<(), Failure> {
+        let outcome = keyed_outcome(key, 201, change.next.ingest_id.uuid());
+        let asset = change.next.asset_id;
+        let mut embeddings = 1;
+        for _ in 0..MAX_COMMIT_ATTEMPTS {
+            match self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await {
+                // Concurrent ingests affect only the next revision and the model of its vectors.
+                Err(CommitError::Stale) => {
+                    let seen = self.stores.knowledge.current_revision(scope, asset).await?;
+                    change.decided_on = Some(Revision::new(seen.get()));
+                    let model = self.ingest_model(scope, (asset, seen), base).await?;
+                    if model == change.next.embedded_by {
+                        continue;
+                    }
+                    if embeddings == MAX_EMBEDDINGS {
+                        return Err(Failure::Contended);
+                    }
+                    embeddings += 1;
+                    self.embed_chunks(model.as_ref(), &mut change.next.documents).await?;
+                    change.next.embedded_by = model;
+                }
+                committed => return Ok(committed.map(|_| ())?),
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// The embedding model for an ingest at this revision, if the knowledge base uses vectors.
+    async fn ingest_model(
+        &self,
+        scope: TenantScope,
+        index: (AssetId, IndexRevision),
+        base: &KnowledgeBase,
+    ) -> Result<Option<EmbeddingModel>, Failure> {
+        if !base.retrieval.strategy.needs_vectors() {
+            return Ok(None);
+        }
+        Ok(Some(self.model_for_new_documents(scope, index).await?))
+    }
+
+    /// The newest version of a knowledge base, which determines how documents are read.
+    pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
+        let found = self.stores.assets.find_by_slug(scope, &asset.slug, None).await?;
+        let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
+        let content = version.content().map_err(|_| invalid_base())?;
+        KnowledgeBase::parse(&content).map_err(|_| invalid_base())
+    }
+
+    /// Reads the texts of documents one by one. All of them are in memory together, so their total size is limited.
+    async fn read_documents(
+        &self,
+        caller: &Caller,
+        from: SourceType,
+        drafts: impl Iterator<Item = (DocumentId, DocumentDraft)>,
+    ) -> Result<Vec<ReadDocument>, Failure> {
+        let mut read = Vec::new();
+        let mut room = MAX_INGEST_BYTES;
+        for (position, (document_id, mut draft)) in drafts.enumerate() {
+            let text = match &mut draft.source {
+                DocumentSource::Text(text) => std::mem::take(text),
+                DocumentSource::Reference(source) => self.read_source(caller, (from, source), position).await?,
+            };
+            room = room.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
+            read.push(ReadDocument { document_id, draft, text });
+        }
+        Ok(read)
+    }
+
+    async fn read_source(
+        &self,
+        caller: &Caller,
+        (from, source): (SourceType, &str),
+        position: usize,
+    ) -> Result<String, Failure> {
+        let refused = |fault| Failure::from(KnowledgeRefusal::InvalidDocument { position, fault });
+        let text = match from {
+            SourceType::Inline => return Err(refused(DocumentFault::TextExpected)),
+            SourceType::Artifact => {
+                let text = self.artifact_text(caller, source).await?;
+                text.ok_or_else(|| refused(DocumentFault::SourceNotFound))?
+            }
+            SourceType::Http => match self.settings.knowledge.fetcher.fetch(source, MAX_TEXT_BYTES).await {
+                Ok(text) => text,
+                Err(FetchError::TooLong) => return Err(refused(DocumentFault::TextTooLong)),
+                Err(FetchError::Forbidden | FetchError::NoText) => return Err(refused(DocumentFault::SourceNotFetched)),
+            },
+        };
+        validate_text(&text).map_err(refused)?;
+        Ok(text)
+    }
+
+    /// The text of an artifact: the content of a version that the caller may see. Nothing else is read from the
+    /// artifact store.
+    async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
+        let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
+        let scope = match self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
+            Ok((scope, _)) => scope,
+            Err(Failure::NotFound) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        let found = self.stores.assets.find_version(scope, version).await?;
+        let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
+        let bytes = self.read_artifact(caller, (scope, parent.workspace_id), &found).await?;
+        Ok(String::from_utf8(bytes).ok())
+    }
+
+    /// Splits texts on the blocking pool, because they may be long.
+    async fn split_documents(&self, scope: TenantScope, read: Vec<ReadDocument>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
+        let splitter = Arc::clone(&self.settings.knowledge.splitter);
+        let ids = Arc::clone(&self.ids);
+        let cut = move || {
+            let mut documents = Vec::with_capacity(read.len());
+            let mut chunks = 0_usize;
+            for read in read {
+                let ReadDocument { document_id, draft, text } = read;
+                let DocumentDraft { title, source, metadata, .. } = draft;
+                let entry_id = ids.fresh().into();
+                let pieces = chunk_text(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
+                chunks = chunks.saturating_add(pieces.len());
+                if chunks > MAX_CHUNKS {
+                    return Err(KnowledgeRefusal::TooManyChunks);
+                }
+                let source_ref = match source {
+                    DocumentSource::Text(_) => None,
+                    DocumentSource::Reference(source) => Some(source),
+                };
+                let digest = Checksum::of(text.as_bytes());
+                documents.push(NewDocument {
+                    entry_id,
+                    document_id,
+                    title,
+                    source_ref,
+                    metadata,
+                    text,
+                    digest,
+                    chunks: pieces,
+                });
+            }
+            Ok(documents)
+        };
+        run_blocking((scope, WorkDeadline::Request), cut).await?.map_err(Failure::from)
+    }
+
+    /// Embeds every chunk, if there is a model.
+    async fn embed_chunks(&self, model: Option<&EmbeddingModel>, documents: &mut [NewDocument]) -> Result<(), Failure> {
+        let Some(model) = model else { return Ok(()) };
+        let text_of = |document: &NewDocument, chunk: &NewChunk| {
+            document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
+        };
+        let texts =
+            documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
+        let made = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
+            tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
+            KnowledgeRefusal::NoVectors
+        })?;
+        let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);
+        for (chunk, vector) in chunks.zip(made.vectors) {
+            chunk.vector = Some(vector);
+        }
+        Ok(())
+    }
+}
+
+/// Applies the timeout for sources.
+async fn with_read_timeout<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(READ_TIMEOUT, read).await.unwrap_or(Err(KnowledgeRefusal::SourcesTooSlow.into()))
+}
+
+/// Applies the timeout for the embedding model.
+pub(super) async fn with_embed_timeout<T>(
+    embedding: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, ProviderError> {
+    timeout(EMBED_TIMEOUT, embedding).await.unwrap_or(Err(ProviderError::TimedOut))
+}
+
+fn chunk_text(
+    splitter: &dyn Chunker,
+    ids: &dyn IdSource,
+    (title, text): (Option<&str>, &str),
+    chunking: Chunking,
+) -> Vec<NewChunk> {
+    let piece = |piece: ChunkRange| {
+        let content = text.get(piece.start..piece.end)?;
+        Some(NewChunk {
+            chunk_id: ids.fresh().into(),
+            start: piece.start,
+            end: piece.end,
+            tokens: piece.tokens,
+            digest: Checksum::of(content.as_bytes()),
+            term_frequencies: count_words(title.into_iter().chain([content])),
+            vector: None,
+        })
+    };
+    splitter.split(text, chunking).into_iter().filter_map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_sources_share_one_deadline() {
+        let slow: Result<(), Failure> = with_read_timeout(std::future::pending()).await;
+        assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::SourcesTooSlow))), "{slow:?}");
+        assert!(with_read_timeout(async { Ok(()) }).await.is_ok());
+    }
+
+    /// Every call returns within its own timeout, but the calls never end.
+    #[tokio::test(start_paused = true)]
+    async fn all_embedding_calls_share_one_deadline() {
+        let endless = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(9)).await;
+            }
+        };
+        let slow: Result<(), ProviderError> = with_embed_timeout(endless).await;
+        assert_eq!(slow, Err(ProviderError::TimedOut));
+        assert_eq!(with_embed_timeout(async { Ok(7) }).await, Ok(7));
+    }
+}

@@ -1,0 +1,107 @@
+//! Rate limits of anonymous clients. The store counts for all processes. This process caches refusals until they
+//! expire, so that a refused client costs the store nothing.
+
+use crate::{
+    Failure, Services,
+    cache::{MAX_BYTES, weighted_cache},
+};
+use fairway_domain::{
+    id::WorkloadId,
+    tenant::TenantScope,
+    rate_limit::{RateLimitKey, Quota, RateLimitDecision, RateLimitRefusal},
+};
+use moka::sync::Cache;
+use std::time::{Duration, Instant};
+
+/// Maximum lifetime of a cached refusal: longer than the wait of a quota of one request per minute.
+const MAX_REFUSAL: Duration = Duration::from_secs(61);
+
+/// How often the access mode of a workload is read again while its clients are refused.
+const ACCESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Cached refusals with their expiry. The cache refuses no request that the store would admit.
+#[derive(Clone, Debug)]
+pub(crate) struct RateLimitCache {
+    refusals: Cache<RateLimitKey, (Instant, Quota)>,
+    /// Workloads whose access mode was read recently.
+    checked_workloads: Cache<WorkloadId, ()>,
+}
+
+impl RateLimitCache {
+    pub(crate) fn new() -> Self {
+        Self {
+            // For a client beyond the capacity, the store decides.
+            refusals: weighted_cache(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
+            checked_workloads: weighted_cache(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(ACCESS_CHECK_INTERVAL).build(),
+        }
+    }
+
+    /// Whether the access mode of a workload is due to be read again. A burst of refused requests reads it once per
+    /// interval.
+    pub(crate) fn is_access_check_due(&self, workload: WorkloadId) -> bool {
+        self.checked_workloads.entry(workload).or_insert(()).is_fresh()
+    }
+
+    fn check(&self, counted: &RateLimitKey) -> Result<(), RateLimitRefusal> {
+        let Some((until, quota)) = self.refusals.get(counted) else { return Ok(()) };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Ok(()),
+            wait => Err(RateLimitRefusal { quota, retry_after: wait }),
+        }
+    }
+
+    fn insert(&self, counted: RateLimitKey, throttled: RateLimitRefusal) {
+        self.refusals.insert(counted, (Instant::now() + throttled.retry_after.min(MAX_REFUSAL), throttled.quota));
+    }
+}
+
+impl Services {
+    /// Counts a request against its quota.
+    ///
+    /// # Errors
+    /// When the quota is exceeded.
+    pub(crate) async fn count_request(&self, scope: TenantScope, counted: RateLimitKey, quota: Quota) -> Result<(), Failure> {
+        self.check_cached_refusal(&counted)?;
+        match self.stores.rate_limits.try_acquire(scope, &counted, quota).await? {
+            RateLimitDecision::Allowed => Ok(()),
+            RateLimitDecision::Refused(throttled) => {
+                self.rate_limits.insert(counted, throttled);
+                Err(Failure::Throttled(throttled))
+            }
+        }
+    }
+
+    /// Checks the cached refusals without counting a request.
+    ///
+    /// # Errors
+    /// When a cached refusal applies.
+    pub(crate) fn check_cached_refusal(&self, counted: &RateLimitKey) -> Result<(), Failure> {
+        self.rate_limits.check(counted).map_err(Failure::Throttled)
+    }
+
+    /// Deletes expired counters of clients; returns their number.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
+        Ok(self.stores.rate_limits.delete_idle().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::rate_limit::ClientAddress;
+
+    #[test]
+    fn cached_refusals_expire_with_their_wait() {
+        let refused = RateLimitCache::new();
+        let of = |address: &str| RateLimitKey::UnknownTokens(ClientAddress::from_ip(address.parse().unwrap()));
+        let throttled = |wait| RateLimitRefusal { quota: Quota { per_minute: 60, burst: 1 }, retry_after: wait };
+        refused.insert(of("192.0.2.1"), throttled(Duration::from_secs(50)));
+        refused.insert(of("192.0.2.2"), throttled(Duration::ZERO));
+        assert!(refused.check(&of("192.0.2.1")).is_err_and(|still| still.retry_after > Duration::from_secs(40)));
+        assert_eq!(refused.check(&of("192.0.2.2")), Ok(()));
+        assert_eq!(refused.check(&of("192.0.2.3")), Ok(()));
+    }
+}

@@ -1,0 +1,389 @@
+//! The activation report: the facts about bound content that the activation rules evaluate.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    asset::{
+        AssetVersion,
+        content::{self, CheckedContent, Reach, Tool, tool::ToolBinding},
+        kind::AssetKind,
+    },
+    execution::{
+        plan::{SUPPORTED_OBLIGATIONS, is_supported_action},
+        routing::Routing,
+    },
+    field_path,
+    flow::{Flow, StepKind, ToolChoice},
+    guardrail, hook,
+    memory::MemoryConfig,
+    release::{
+        Binding, Release,
+        activate::{FlowStatus, RouteStatus, ActivationReport, UnenforcedControl},
+        review::ApprovalRule,
+        tool::ToolStatus,
+        vector_gate::{EmbeddingStatus, VectorIndexStatus},
+    },
+    tenant::TenantScope,
+    workload::Status,
+};
+use serde_json::Value;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The role of a binding equals the kind of its asset. A mismatch is an error, because a control could be skipped.
+const ROLE_MISMATCH: Failure = Failure::Inconsistent("the role of a binding differs from the kind of its asset");
+
+const UNREADABLE: Failure = Failure::Inconsistent("a stored control cannot be parsed");
+
+/// The step types and actions of a flow that this server cannot run, by name.
+pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
+    let mut names: Vec<String> = flow
+        .steps()
+        .iter()
+        .filter_map(|step| match &step.kind {
+            StepKind::Task { action } if !is_supported_action(*action) => Some(action.as_str()),
+            StepKind::Task { .. }
+            | StepKind::LlmCall { .. }
+            | StepKind::Agent { .. }
+            | StepKind::Embedding { .. }
+            | StepKind::Return { .. } => None,
+        })
+        .map(str::to_owned)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The scope of the checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CheckScope<'a> {
+    /// The checks that decide an activation.
+    Decisive,
+    /// Also the checks that are only shown, with the state of the bound vector searches.
+    All(&'a [VectorIndexStatus]),
+}
+
+impl Services {
+    /// Evaluates the bound content: all checks, or those that decide an activation.
+    pub(crate) async fn activation_report(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        depth: CheckScope<'_>,
+    ) -> Result<ActivationReport, Failure> {
+        let unenforced_controls = match depth {
+            CheckScope::Decisive if !release.is_for_production() => Vec::new(),
+            CheckScope::Decisive | CheckScope::All(_) => self.unenforced_controls(scope, release).await?,
+        };
+        let mut standing = ActivationReport {
+            primary_route: None,
+            flow: FlowStatus::Absent,
+            tools: Vec::new(),
+            unsupported_obligations: Vec::new(),
+            unsupported_memory: Vec::new(),
+            unsupported_controls: Vec::new(),
+            unenforced_controls,
+            has_no_route: match depth {
+                CheckScope::Decisive => false,
+                CheckScope::All(searches) => self.lacks_route(scope, release, searches).await?,
+            },
+            is_workload_retired: self.is_workload_retired(scope, release).await?,
+        };
+        let mut legacy = None;
+        for binding in &release.bindings {
+            match binding.role {
+                AssetKind::OrchestrationFlow => {
+                    let summary = self.content_summary(scope, binding).await?;
+                    let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
+                    standing.flow = flow.clone();
+                }
+                AssetKind::ModelPolicy => standing.primary_route = Some(self.route_status(scope, binding).await?),
+                AssetKind::PolicyBundle => {
+                    let summary = self.content_summary(scope, binding).await?;
+                    let ContentSummary::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
+                    standing.unsupported_obligations.clone_from(names);
+                }
+                AssetKind::Memory => {
+                    let summary = self.content_summary(scope, binding).await?;
+                    let ContentSummary::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
+                    let named = |pointer: &&'static str| {
+                        let path = field_path::from_pointer("content", pointer);
+                        format!("`{path}` of the `memory` `{}`", binding.asset_slug)
+                    };
+                    standing.unsupported_memory.extend(beyond.iter().map(named));
+                }
+                AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
+                    let summary = self.content_summary(scope, binding).await?;
+                    let ContentSummary::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
+                    standing.unsupported_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
+                        kind: binding.role,
+                        asset: binding.asset_slug.clone(),
+                        pointer: pointer.clone(),
+                    }));
+                }
+                AssetKind::ModelConfig => legacy = Some(binding),
+                AssetKind::ToolDefinition => {
+                    let summary = self.content_summary(scope, binding).await?;
+                    let ContentSummary::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
+                    let is_available = match behind {
+                        ToolBackend::Local => true,
+                        ToolBackend::Unavailable => false,
+                        ToolBackend::McpServer => self.server_offers(scope, (release, binding), name).await?,
+                    };
+                    let (slug, name) = (binding.asset_slug.to_string(), name.clone());
+                    standing.tools.push(ToolStatus { slug, name, is_available });
+                }
+                AssetKind::PromptTemplate
+                | AssetKind::KnowledgeBase
+                | AssetKind::McpServer
+                | AssetKind::Skill
+                | AssetKind::Agent
+                | AssetKind::EvaluationSuite
+                | AssetKind::ConnectorDefinition
+                | AssetKind::SovereigntyProfile
+                | AssetKind::WorkloadProfile
+                | AssetKind::SandboxProfile
+                | AssetKind::WorkloadHarness => {}
+            }
+        }
+        if let (None, Some(binding)) = (standing.primary_route, legacy) {
+            // Runs are then routed by the model configuration.
+            standing.primary_route = Some(self.route_status(scope, binding).await?);
+        }
+        if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
+            standing.unsupported_memory.push("more than one `memory` is bound".to_owned());
+        }
+        Ok(standing)
+    }
+
+    /// Whether the workload of a release is retired.
+    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        Ok(self.workload_of(scope, release.workload_id).await?.status == Status::Retired)
+    }
+
+    /// Controls that claim to fail closed and are not enforced, in the bound versions and in the targets of resolved
+    /// references.
+    async fn unenforced_controls(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<Vec<UnenforcedControl>, Failure> {
+        let mut controls = Vec::new();
+        let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, Reach::Bound));
+        let resolved = release.references.iter().map(|reference| (reference.asset_version_id, Reach::Referenced));
+        let mut seen = BTreeSet::new();
+        for (version, reach) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
+            let found = self.stores.assets.find_version(scope, version).await?;
+            let (asset, version) = found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
+            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            let promises = content::unenforced_controls(asset.kind, &content, reach).into_iter();
+            controls.extend(promises.map(|pointer| UnenforcedControl {
+                kind: asset.kind,
+                asset: asset.slug.clone(),
+                pointer,
+            }));
+        }
+        Ok(controls)
+    }
+
+    /// Whether an MCP server is reachable and allows this tool.
+    async fn server_offers(
+        &self,
+        scope: TenantScope,
+        (release, binding): (&Release, &Binding),
+        tool: &str,
+    ) -> Result<bool, Failure> {
+        if !release.references.iter().any(|reference| reference.from_version_id == binding.asset_version_id) {
+            // The server of a draft's tool is resolved when the release leaves draft.
+            return Ok(true);
+        }
+        let content = self.bound_version(scope, binding).await?.content();
+        let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        let bound = self.resolve_server(scope, (release, binding), &content).await?;
+        Ok(bound.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
+    }
+
+    /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
+    async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
+        let summary = self.content_summary(scope, binding).await?;
+        let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
+        let stands = self.stores.assets.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
+        Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
+    }
+
+    /// Whether runs would find no permitted route although they need one.
+    async fn lacks_route(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        searches: &[VectorIndexStatus],
+    ) -> Result<bool, Failure> {
+        let (mut policy, mut profile) = (None, None);
+        for binding in &release.bindings {
+            if !matches!(binding.role, AssetKind::ModelPolicy | AssetKind::SovereigntyProfile) {
+                continue;
+            }
+            let content = self.bound_version(scope, binding).await?.content();
+            let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            match content::read(binding.role, &content) {
+                Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
+                Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
+                Ok(_) | Err(_) => return Err(ROLE_MISMATCH),
+            }
+        }
+        let residency = |slot: &str| self.provider.residency(slot);
+        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::NoRoute);
+        let is_mute = policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
+        Ok(is_blind || is_mute)
+    }
+
+    /// The approval rule of a workload profile.
+    pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
+        let summary = self.content_summary(scope, binding).await?;
+        let ContentSummary::Profile(rule) = &*summary else { return Err(ROLE_MISMATCH) };
+        Ok(*rule)
+    }
+
+    /// The version of a binding.
+    pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
+        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        found.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))
+    }
+
+    /// The content summary of a bound version, cached because a version never changes.
+    async fn content_summary(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<ContentSummary>, Failure> {
+        let key = (scope.tenant(), binding.asset_version_id);
+        if let Some(summary) = self.summaries.get(&key) {
+            return Ok(summary);
+        }
+        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
+        self.summaries.insert(key, Arc::clone(&summary));
+        Ok(summary)
+    }
+}
+
+/// The part of a version's content that the release rules evaluate.
+#[derive(Clone, Debug)]
+pub(crate) enum ContentSummary {
+    /// The state of a flow.
+    Flow(FlowStatus),
+    /// The primary route of a model policy, if the version approves it.
+    Route(Option<String>),
+    /// Obligations that a policy may impose and this server cannot fulfil.
+    Obligations(Vec<String>),
+    /// A tool with its backend.
+    Tool { name: String, backend: ToolBackend },
+    /// JSON pointers to parts of guardrails or a hook that this server cannot enforce.
+    Controls(Vec<String>),
+    /// The approval rule of a workload profile.
+    Profile(ApprovalRule),
+    /// JSON pointers to requirements of a memory asset that this server cannot meet.
+    Memory(Vec<&'static str>),
+    /// No relevant content.
+    Irrelevant,
+}
+
+/// The backend of a tool, as far as its own content determines it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ToolBackend {
+    /// This server calls it.
+    Local,
+    /// An MCP server, which determines the rest.
+    McpServer,
+    /// This server cannot call it.
+    Unavailable,
+}
+
+/// Heap memory of a short text besides its bytes.
+const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
+
+impl ContentSummary {
+    /// Estimated memory of the summary, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
+        let inside = match self {
+            Self::Flow(FlowStatus::Sound { unavailable, agents, refers_to, .. }) => {
+                let agents = agents.iter().map(|tools| match tools {
+                    ToolChoice::All => size_of::<ToolChoice>(),
+                    ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
+                });
+                texts(unavailable) + agents.sum::<usize>() + refers_to.len()
+            }
+            Self::Route(Some(text)) => text.len(),
+            Self::Obligations(names) => texts(names),
+            Self::Controls(pointers) => texts(pointers),
+            Self::Tool { name, .. } => name.len(),
+            Self::Memory(pointers) => size_of_val(pointers.as_slice()),
+            Self::Flow(FlowStatus::Absent | FlowStatus::Broken)
+            | Self::Route(None)
+            | Self::Profile(_)
+            | Self::Irrelevant => 0,
+        };
+        size_of::<Self>().saturating_add(inside)
+    }
+
+    fn summarize(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
+        Ok(match kind {
+            AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
+            AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
+            AssetKind::PolicyBundle => Self::Obligations(unfulfilled_obligations(content)?),
+            AssetKind::GuardrailConfig => Self::Controls(guardrail::unsupported_parts(content).map_err(|_| UNREADABLE)?),
+            AssetKind::HookDefinition => Self::Controls(hook::unsupported_parts(content).map_err(|_| UNREADABLE)?),
+            AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::from_profile(content)),
+            AssetKind::Memory => Self::Memory(MemoryConfig::parse(content).err().unwrap_or_default()),
+            AssetKind::ToolDefinition => summarize_tool(content)?,
+            AssetKind::PromptTemplate
+            | AssetKind::KnowledgeBase
+            | AssetKind::McpServer
+            | AssetKind::Skill
+            | AssetKind::Agent
+            | AssetKind::EvaluationSuite
+            | AssetKind::ConnectorDefinition
+            | AssetKind::SovereigntyProfile
+            | AssetKind::SandboxProfile
+            | AssetKind::WorkloadHarness => Self::Irrelevant,
+        })
+    }
+}
+
+fn flow_status(content: &Value) -> FlowStatus {
+    let Ok(flow) = Flow::from_content(content) else { return FlowStatus::Broken };
+    FlowStatus::Sound {
+        provider_routed: flow.uses_provider_routes(),
+        refers_to: flow.release_roles().into_iter().collect(),
+        unavailable: unavailable_steps(&flow),
+        agents: flow.agent_tool_choices().cloned().collect(),
+    }
+}
+
+fn summarize_tool(content: &Value) -> Result<ContentSummary, Failure> {
+    let tool = Tool::parse(content).map_err(|_| Failure::Inconsistent("a stored tool cannot be parsed"))?;
+    let behind = match tool.binding {
+        ToolBinding::Http(_) | ToolBinding::Builtin(_) => ToolBackend::Local,
+        ToolBinding::Mcp(_) => ToolBackend::McpServer,
+        ToolBinding::Unavailable => ToolBackend::Unavailable,
+    };
+    Ok(ContentSummary::Tool { name: tool.name, backend: behind })
+}
+
+fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {
+    let Ok(CheckedContent::ModelPolicy(policy)) = content::read(kind, content) else { return None };
+    let route = policy.provider_route;
+    route.is_approved().then_some(route.route_id)
+}
+
+fn unfulfilled_obligations(content: &Value) -> Result<Vec<String>, Failure> {
+    let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
+        return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
+    };
+    let mut names: Vec<String> = policy
+        .obligations()
+        .filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation))
+        .map(|obligation| obligation.as_str().to_owned())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}

@@ -1,0 +1,247 @@
+//! Reference resolution. When a release leaves draft, every reference in its bindings, and in the content they refer
+//! to, is resolved to one version and stored with the release.
+
+use crate::{
+    Failure, Services,
+    prompt::{body_of, label_of, refusal_of},
+    reference::Unresolved,
+};
+use fairway_domain::{
+    access::{Caller, ResourceScope},
+    asset::{
+        Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::find_references,
+    },
+    id::{AssetId, AssetVersionId},
+    prompt::{IncludedAsset, PromptRefusal, PromptTemplate, composition::IncludeRefusal},
+    release::{
+        Release,
+        reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
+    },
+    slug::Slug,
+    tenant::TenantScope,
+};
+use futures_util::future::join_all;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// Maximum bytes of content that one resolution reads.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The resolved references, or every reference that does not resolve.
+pub(crate) type ResolvedReferences = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
+
+/// The target of a slug and label, without its content.
+#[derive(Clone)]
+struct ResolvedTarget {
+    asset_id: AssetId,
+    kind: AssetKind,
+    lifecycle: Lifecycle,
+    asset_version_id: AssetVersionId,
+    version_label: VersionLabel,
+    checksum: Checksum,
+    /// The reason why a prompt cannot include it, if any.
+    body: Option<IncludeRefusal>,
+}
+
+/// The state of a resolution. Contents are read one at a time.
+struct ReferenceResolution {
+    waiting: VecDeque<AssetVersionId>,
+    seen: BTreeSet<AssetVersionId>,
+    /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
+    /// equal reference.
+    meanings: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
+    bytes: usize,
+    frozen: Vec<FrozenReference>,
+    unresolved: Vec<UnresolvedReference>,
+}
+
+impl ReferenceResolution {
+    fn enqueue(&mut self, version: AssetVersionId) {
+        if self.seen.insert(version) {
+            self.waiting.push_back(version);
+        }
+    }
+
+    fn add_unresolved(
+        &mut self,
+        within: &Slug,
+        pointer: &str,
+        offset: Option<usize>,
+        (code, message): (&'static str, &'static str),
+    ) {
+        let (asset_slug, pointer) = (within.clone(), pointer.to_owned());
+        self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
+    }
+
+    fn add_resolved(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: ResolvedTarget) {
+        self.enqueue(target.asset_version_id);
+        self.frozen.push(FrozenReference {
+            from_version_id: from,
+            slug: slug.clone(),
+            label: pinned.then(|| target.version_label.clone()),
+            asset_id: target.asset_id,
+            kind: target.kind,
+            asset_version_id: target.asset_version_id,
+            version_label: target.version_label,
+            checksum: target.checksum,
+        });
+    }
+
+    /// Whether the limits allow further references. A release beyond them is refused, not truncated.
+    const fn has_room(&self) -> bool {
+        self.frozen.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
+    }
+}
+
+const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release has too many references");
+const NOT_FOUND: (&str, &str) =
+    (REFERENCE_UNRESOLVED, "the asset or its version does not exist, or is not visible from the release's workspace");
+const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "an asset of this kind is not allowed here");
+const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
+
+impl Services {
+    /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
+    /// otherwise.
+    pub(crate) async fn resolve_references(&self, caller: &Caller, place: &ResourceScope, release: &Release) -> Result<ResolvedReferences, Failure> {
+        let mut resolution = ReferenceResolution {
+            waiting: VecDeque::new(),
+            seen: BTreeSet::new(),
+            meanings: HashMap::new(),
+            bytes: 0,
+            frozen: Vec::new(),
+            unresolved: Vec::new(),
+        };
+        // The store knows whether a content has references, so most contents are not read.
+        let scope = TenantScope::for_caller(caller);
+        let refers = release.bindings.iter().map(|binding| self.stores.assets.has_references(scope, binding.asset_version_id));
+        for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
+            if refers? {
+                resolution.enqueue(binding.asset_version_id);
+            }
+        }
+        while let Some(id) = resolution.waiting.pop_front() {
+            let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
+            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
+            resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
+            if !resolution.has_room() {
+                resolution.add_unresolved(&asset.slug, "", None, TOO_MANY);
+                break;
+            }
+            if asset.kind == AssetKind::PromptTemplate {
+                self.resolve_includes(caller, place, (&asset, &version), &mut resolution).await?;
+            } else {
+                self.resolve_content_references(caller, place, (&asset, &version), &mut resolution).await?;
+            }
+        }
+        Ok(if resolution.unresolved.is_empty() { Ok(resolution.frozen) } else { Err(resolution.unresolved) })
+    }
+
+    /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
+    async fn resolve_includes(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        (asset, version): (&Asset, &AssetVersion),
+        resolution: &mut ReferenceResolution,
+    ) -> Result<(), Failure> {
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        let prompt =
+            PromptTemplate::parse(&content).map_err(|_| Failure::Inconsistent("a stored prompt cannot be parsed"))?;
+        for (reference, offset) in prompt.distinct_references() {
+            match self.include_target(caller, place, (reference, offset), resolution).await? {
+                Ok(target) if target.lifecycle != Lifecycle::Active => {
+                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
+                }
+                Ok(target) => {
+                    let pinned = reference.label.is_some();
+                    resolution.add_resolved(version.asset_version_id, (&reference.slug, pinned), target);
+                }
+                Err(refusal) => {
+                    let reason =
+                        (refusal.code(), "the included asset does not exist, is not visible, or has includes itself");
+                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves the `{slug, version?}` references of every other kind.
+    async fn resolve_content_references(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        (asset, version): (&Asset, &AssetVersion),
+        resolution: &mut ReferenceResolution,
+    ) -> Result<(), Failure> {
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        for reference in find_references(asset.kind, &content) {
+            if !resolution.has_room() {
+                resolution.add_unresolved(&asset.slug, &reference.pointer, None, TOO_MANY);
+                return Ok(());
+            }
+            match self.reference_target(caller, place, (&reference.slug, reference.version.as_ref()), resolution).await? {
+                Ok(target) if !reference.permits(target.kind) => {
+                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, WRONG_KIND);
+                }
+                Ok(target) if target.lifecycle != Lifecycle::Active => {
+                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
+                }
+                Ok(target) => {
+                    let pinned = reference.version.is_some();
+                    resolution.add_resolved(version.asset_version_id, (&reference.slug, pinned), target);
+                }
+                Err(_) => resolution.add_unresolved(&asset.slug, &reference.pointer, None, NOT_FOUND),
+            }
+        }
+        Ok(())
+    }
+
+    /// The target of an include, or the reason why the prompt cannot include it.
+    async fn include_target(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        (reference, offset): (&IncludedAsset, usize),
+        resolution: &mut ReferenceResolution,
+    ) -> Result<Result<ResolvedTarget, PromptRefusal>, Failure> {
+        let label = match label_of(reference, offset) {
+            Ok(label) => label,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let target = self.reference_target(caller, place, (&reference.slug, label.as_ref()), resolution).await?;
+        Ok(match target {
+            Err(unresolved) => Err(refusal_of(unresolved, offset)),
+            Ok(target) if target.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
+            Ok(ResolvedTarget { body: Some(refusal), .. }) => Err(refusal.to_prompt_refusal(offset)),
+            Ok(target) => Ok(target),
+        })
+    }
+
+    /// The target of a slug and label, the same for the whole release.
+    async fn reference_target(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        (slug, label): (&Slug, Option<&VersionLabel>),
+        resolution: &mut ReferenceResolution,
+    ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
+        let named = (slug.clone(), label.cloned());
+        if let Some(known) = resolution.meanings.get(&named) {
+            return Ok(known.clone());
+        }
+        let meaning = match self.resolve(caller, place, (slug, label)).await? {
+            Ok((asset, version)) => Ok(ResolvedTarget {
+                body: body_of(&asset, &version)?.err(),
+                asset_id: asset.asset_id,
+                kind: asset.kind,
+                lifecycle: asset.lifecycle,
+                asset_version_id: version.asset_version_id,
+                version_label: version.version_label,
+                checksum: version.checksum,
+            }),
+            Err(unresolved) => Err(unresolved),
+        };
+        resolution.meanings.insert(named, meaning.clone());
+        Ok(meaning)
+    }
+}

@@ -1,0 +1,73 @@
+//! The vector searches of the bound knowledge bases, at the index revisions that the release serves.
+
+use crate::{Failure, Services, knowledge::RetrievalFailure};
+use fairway_domain::{
+    asset::{content::SovereigntyProfile, kind::AssetKind},
+    id::AssetId,
+    knowledge::{IndexRevision, KnowledgeBase, ports::SearchScope},
+    release::{
+        Release,
+        vector_gate::{EmbeddingStatus, VectorIndexStatus},
+    },
+    tenant::TenantScope,
+};
+
+/// A stored version fails its own validation.
+const MALFORMED: Failure = Failure::Inconsistent("a bound version cannot be parsed");
+
+impl Services {
+    /// The state of each vector search, in the order of the bindings.
+    pub(crate) async fn vector_reports(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<Vec<VectorIndexStatus>, Failure> {
+        let (mut profile, mut bases) = (None, Vec::new());
+        for binding in &release.bindings {
+            if !matches!(binding.role, AssetKind::SovereigntyProfile | AssetKind::KnowledgeBase) {
+                continue;
+            }
+            let content = self.bound_version(scope, binding).await?.content().map_err(|_| MALFORMED)?;
+            if binding.role == AssetKind::SovereigntyProfile {
+                profile = Some(SovereigntyProfile::parse(&content).map_err(|_| MALFORMED)?);
+            } else if let Ok(base) = KnowledgeBase::parse(&content) {
+                // An unreadable knowledge base fails its runs with its own error.
+                bases.push((binding.asset_id, binding.asset_slug.to_string(), base));
+            }
+        }
+        bases.retain(|(_, _, base)| base.retrieval.strategy.needs_vectors());
+        if bases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = (release.workspace_id, &release.environment);
+        let served = self.served_revisions(scope, release.release_id, place).await?;
+        let mut standings = Vec::new();
+        for (asset, slug, base) in bases {
+            let present = self.stores.knowledge.current_revision(scope, asset).await?;
+            let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
+            standings.push(self.vector_report(scope, (asset, slug, revision), &base, profile.as_ref()).await?);
+        }
+        Ok(standings)
+    }
+
+    async fn vector_report(
+        &self,
+        scope: TenantScope,
+        (asset, slug, revision): (AssetId, String, IndexRevision),
+        base: &KnowledgeBase,
+        profile: Option<&SovereigntyProfile>,
+    ) -> Result<VectorIndexStatus, Failure> {
+        let embedding = match self.vector_index(scope, (asset, revision), profile).await {
+            Ok(_) => EmbeddingStatus::Searchable,
+            Err(RetrievalFailure::MixedModels) => EmbeddingStatus::Partial,
+            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::NoAccount(model),
+            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::NoRoute,
+            Err(RetrievalFailure::Store(error)) => return Err(error.into()),
+            // This check evaluates neither contracts nor models.
+            Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
+        };
+        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
+        let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
+        Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
+    }
+}

@@ -1,0 +1,174 @@
+//! The rollout controller: a background process that advances rollouts once their lanes have soaked and meet their
+//! criteria.
+
+use crate::{Failure, Services, idempotency::MAX_ATTEMPTS};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    release::{
+        advance::Advance,
+        ports::{ReleaseWithDeployment, TenantRelease},
+    },
+    rollout::{HoldReason, LaneMetrics, Rollout},
+    store::CommitError,
+    tenant::TenantScope,
+};
+use std::{
+    pin::{Pin, pin},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// Interval between rounds.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Page size of the rollouts.
+const PAGE: u32 = 100;
+/// The system actor of the controller.
+const ACTOR: &str = "rollout-pilot";
+
+/// The result of one round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundResult {
+    /// Rollouts that advanced.
+    pub advanced: u64,
+    /// Rollouts that are held.
+    pub held: u64,
+}
+
+/// Consecutive failed rounds after which the controller stops, to reconnect to its database.
+const MAX_FAILED_ROUNDS: u32 = 5;
+
+/// Reason why the controller stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StopReason {
+    /// A shutdown was requested.
+    Told,
+    /// The database failed repeatedly.
+    Lost,
+}
+
+/// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
+/// controllers may run concurrently: each step is taken once.
+pub async fn run_rollout_controller(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> StopReason {
+    let mut failed = 0_u32;
+    let stopping = AtomicBool::new(false);
+    loop {
+        let mut round = pin!(services.control_round(&stopping));
+        let (piloted, stopped) = tokio::select! {
+            piloted = &mut round => (piloted, false),
+            () = &mut told_to_stop => {
+                stopping.store(true, Ordering::Relaxed);
+                (round.await, true)
+            }
+        };
+        match piloted {
+            Ok(RoundResult { advanced: 0, .. }) => {}
+            Ok(RoundResult { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
+            Err(ref error) => {
+                tracing::warn!(error = error as &dyn std::error::Error, "failed to process rollouts; retrying");
+            }
+        }
+        failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
+        if stopped {
+            return StopReason::Told;
+        }
+        if failed >= MAX_FAILED_ROUNDS {
+            return StopReason::Lost;
+        }
+        tokio::select! {
+            () = &mut told_to_stop => return StopReason::Told,
+            () = tokio::time::sleep(ROUND_INTERVAL) => {}
+        }
+    }
+}
+
+impl Services {
+    /// Processes every rollout with a soaked lane once.
+    ///
+    /// # Errors
+    /// When the stores fail. A rollout that fails for another reason does not affect the others.
+    pub async fn control_rollouts(&self) -> Result<RoundResult, Failure> {
+        self.control_round(&AtomicBool::new(false)).await
+    }
+
+    async fn control_round(&self, stopping: &AtomicBool) -> Result<RoundResult, Failure> {
+        let (mut piloted, mut after) = (RoundResult::default(), None);
+        loop {
+            let page = self.stores.rollouts.list_soaked(after, PAGE).await?;
+            for due in &page {
+                if stopping.load(Ordering::Relaxed) {
+                    return Ok(piloted);
+                }
+                match self.control_rollout(*due).await {
+                    Ok(StepResult::Advanced) => piloted.advanced += 1,
+                    Ok(StepResult::Held) => piloted.held += 1,
+                    Ok(StepResult::Passed) => {}
+                    Err(error @ Failure::Store(_)) => return Err(error),
+                    Err(error) => {
+                        let (release, error) = (due.release, &error as &dyn std::error::Error);
+                        tracing::warn!(release_id = %release, error, "failed to process a rollout; skipping it");
+                    }
+                }
+            }
+            after = page.last().copied();
+            if after.is_none() {
+                return Ok(piloted);
+            }
+        }
+    }
+
+    async fn control_rollout(&self, due: TenantRelease) -> Result<StepResult, Failure> {
+        let scope = TenantScope::for_background_task(due.tenant);
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(StepResult::Passed) };
+            let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?) else {
+                return Ok(StepResult::Passed);
+            };
+            if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
+                return Ok(turn);
+            }
+        }
+        // Concurrent changes; the next round retries.
+        Ok(StepResult::Passed)
+    }
+
+    /// One attempt; `None` if the release changed concurrently.
+    async fn try_step(
+        &self,
+        scope: TenantScope,
+        seen: &ReleaseWithDeployment,
+        (rollout, observed): (&Rollout, &LaneMetrics),
+    ) -> Result<Option<StepResult>, Failure> {
+        if let Some(hold) = rollout.hold_reason(observed) {
+            return self.record_hold(scope, seen, hold).await;
+        }
+        if !rollout.is_due(observed) {
+            return Ok(Some(StepResult::Passed));
+        }
+        let by = Advance::Automatic(observed.lane);
+        let advanced = self.advance(scope, seen, by, &self.controller_stamp(), None).await?;
+        Ok(advanced.map(|_| StepResult::Advanced))
+    }
+
+    async fn record_hold(&self, scope: TenantScope, seen: &ReleaseWithDeployment, hold: HoldReason) -> Result<Option<StepResult>, Failure> {
+        let Some(change) = seen.release.record_hold(hold, &self.controller_stamp()) else { return Ok(Some(StepResult::Held)) };
+        match self.stores.rollouts.commit_hold(scope, change).await {
+            Err(CommitError::Stale) => Ok(None),
+            said => {
+                said?;
+                Ok(Some(StepResult::Held))
+            }
+        }
+    }
+
+    fn controller_stamp(&self) -> Stamp {
+        Stamp { fact_id: self.new_id(), at: self.clock.now(), actor: ActorRef::system(ACTOR), request_id: self.new_id() }
+    }
+}
+
+/// The result for one rollout.
+enum StepResult {
+    Advanced,
+    Held,
+    Passed,
+}

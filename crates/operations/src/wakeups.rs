@@ -1,0 +1,248 @@
+//! Wakeups within this process and between processes. They notify workers of new work, streams of new run events and
+//! runs of cancellations before the next poll.
+
+use crate::execution::active_runs::ActiveRuns;
+use fairway_domain::{
+    id::ExecutionId,
+    wakeup::{Wakeup, WakeupBus},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until},
+};
+
+/// Interval between messages under load. Wakeups in between share a message.
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(4);
+/// Messages that are sent without delay after an idle period.
+const BURST: u32 = 4;
+/// Maximum number of wakeups in one message.
+const MAX_PER_MESSAGE: usize = 150;
+/// Maximum number of wakeups that wait to be sent. The receivers' polling covers the rest.
+const MAX_OUTGOING: usize = 4_096;
+/// Delay before receiving again after a failure.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Subscribers of this process, and wakeups to send to other processes.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeups {
+    work: Notify,
+    subscribers: Mutex<HashMap<ExecutionId, watch::Sender<StoredProgress>>>,
+    outgoing: Mutex<BTreeSet<Wakeup>>,
+    outgoing_ready: Notify,
+}
+
+/// Progress of a run that this process knows to be stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StoredProgress {
+    Something,
+    TheEnd,
+}
+
+/// A subscription to the progress of a run; it ends when dropped.
+#[derive(Debug)]
+pub struct RunSubscription {
+    of: Arc<Wakeups>,
+    run: ExecutionId,
+    /// `None` only while the subscription is dropped.
+    told: Option<watch::Receiver<StoredProgress>>,
+}
+
+impl RunSubscription {
+    /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
+    /// call counts.
+    pub async fn wait_for_change(&mut self, at_most: Duration) {
+        if let Some(progress) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, progress.changed()).await;
+        }
+    }
+
+    /// Waits until the end of the run is reported as stored, at most this long.
+    pub(crate) async fn wait_for_end(&mut self, at_most: Duration) {
+        if let Some(progress) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::TheEnd)).await;
+        }
+    }
+}
+
+impl Drop for RunSubscription {
+    fn drop(&mut self) {
+        let mut followers = self.of.subscribers();
+        // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
+        drop(self.told.take());
+        if followers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
+            followers.remove(&self.run);
+        }
+    }
+}
+
+impl Wakeups {
+    fn subscribers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<StoredProgress>>> {
+        // A panic elsewhere leaves the map consistent: each change is one call.
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, BTreeSet<Wakeup>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes to a run.
+    #[must_use]
+    pub(crate) fn subscribe(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
+        let progress = self.subscribers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Something)).subscribe();
+        RunSubscription { of: Arc::clone(self), run, told: Some(progress) }
+    }
+
+    /// Waits until a run may be queued.
+    pub(crate) async fn wait_for_work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Delivers a wakeup in this process, and to the other processes with the next message.
+    pub(crate) fn publish(&self, signal: Wakeup, live: &ActiveRuns) {
+        self.deliver(signal, live);
+        let mut outgoing = self.outgoing();
+        if outgoing.len() < MAX_OUTGOING {
+            outgoing.insert(signal);
+            self.outgoing_ready.notify_one();
+        }
+    }
+
+    /// Delivers a wakeup to the subscribers of this process.
+    pub(crate) fn deliver(&self, signal: Wakeup, live: &ActiveRuns) {
+        match signal {
+            Wakeup::Work => self.work.notify_one(),
+            Wakeup::Progress(run) => self.record_progress(run, StoredProgress::Something),
+            Wakeup::Ended(run) => self.record_progress(run, StoredProgress::TheEnd),
+            Wakeup::Look(run) => live.recheck(run),
+            Wakeup::LookAtAll => live.recheck_all(),
+        }
+    }
+
+    fn record_progress(&self, run: ExecutionId, what: StoredProgress) {
+        if let Some(progress) = self.subscribers().get(&run) {
+            // Wakeups may arrive out of order; the end is final.
+            progress.send_modify(|stored| *stored = if *stored == StoredProgress::TheEnd { StoredProgress::TheEnd } else { what });
+        }
+    }
+
+    fn next_message(&self) -> Vec<Wakeup> {
+        let mut outgoing = self.outgoing();
+        if outgoing.len() <= MAX_PER_MESSAGE {
+            return mem::take(&mut *outgoing).into_iter().collect();
+        }
+        let message: Vec<Wakeup> = outgoing.iter().copied().take(MAX_PER_MESSAGE).collect();
+        outgoing.retain(|signal| !message.contains(signal));
+        message
+    }
+}
+
+/// Sends wakeups of this process to the others and delivers theirs, forever.
+pub(crate) async fn run_exchange(signals: Arc<Wakeups>, live: Arc<ActiveRuns>, line: Arc<dyn WakeupBus>) {
+    tokio::join!(run_publisher(&signals, line.as_ref()), run_receiver(&signals, &live, line.as_ref()));
+}
+
+async fn run_publisher(signals: &Wakeups, line: &dyn WakeupBus) {
+    // The time at which the messages sent so far fit the interval.
+    let mut budget_time = Instant::now();
+    loop {
+        let message = signals.next_message();
+        if message.is_empty() {
+            signals.outgoing_ready.notified().await;
+            continue;
+        }
+        budget_time = budget_time.max(Instant::now()) + MESSAGE_INTERVAL;
+        if let Err(error) = line.publish(&message).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish wakeups; receivers will poll");
+        }
+        sleep_until(budget_time.checked_sub(MESSAGE_INTERVAL * BURST).unwrap_or(budget_time)).await;
+    }
+}
+
+async fn run_receiver(signals: &Wakeups, live: &ActiveRuns, line: &dyn WakeupBus) {
+    loop {
+        match line.receive().await {
+            Ok(heard) => heard.into_iter().for_each(|signal| signals.deliver(signal, live)),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "failed to receive wakeups; retrying");
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn event_between_subscription_and_wait_wakes_the_subscriber() {
+        let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let mut following = signals.subscribe(run);
+        signals.publish(Wakeup::Progress(run), &live);
+        let long = Duration::from_secs(60);
+        let began = Instant::now();
+        following.wait_for_change(long).await;
+        assert!(began.elapsed() < long);
+    }
+
+    #[tokio::test]
+    async fn only_the_end_wakes_a_wait_for_the_end() {
+        let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let mut following = signals.subscribe(run);
+        signals.publish(Wakeup::Progress(run), &live);
+        let short = Duration::from_millis(50);
+        let began = Instant::now();
+        following.wait_for_end(short).await;
+        assert!(began.elapsed() >= short);
+        signals.publish(Wakeup::Ended(run), &live);
+        signals.publish(Wakeup::Progress(run), &live);
+        let (began, long) = (Instant::now(), Duration::from_secs(60));
+        following.wait_for_end(long).await;
+        assert!(began.elapsed() < long);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn concurrent_unsubscribes_remove_the_entry() {
+        let signals = Arc::new(Wakeups::default());
+        for number in 0..2_000 {
+            let run = ExecutionId::from(Uuid::from_u128(number));
+            let (one, other) = (signals.subscribe(run), signals.subscribe(run));
+            let (one, other) = (tokio::spawn(async { drop(one) }), tokio::spawn(async { drop(other) }));
+            one.await.unwrap();
+            other.await.unwrap();
+        }
+        assert_eq!(signals.subscribers().len(), 0);
+    }
+
+    #[test]
+    fn unsubscribing_keeps_other_subscribers() {
+        let signals = Arc::new(Wakeups::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let (one, other) = (signals.subscribe(run), signals.subscribe(run));
+        drop(one);
+        assert_eq!(signals.subscribers().len(), 1);
+        drop(other);
+        assert_eq!(signals.subscribers().len(), 0);
+    }
+
+    #[test]
+    fn messages_are_bounded_and_send_each_wakeup_once() {
+        let (signals, live) = (Wakeups::default(), ActiveRuns::default());
+        for number in 0..(MAX_PER_MESSAGE as u128 + 10) {
+            signals.publish(Wakeup::Progress(Uuid::from_u128(number).into()), &live);
+            signals.publish(Wakeup::Work, &live);
+        }
+        assert_eq!(signals.next_message().len(), MAX_PER_MESSAGE);
+        assert_eq!(signals.next_message().len(), 11);
+        assert_eq!(signals.next_message().len(), 0);
+    }
+}

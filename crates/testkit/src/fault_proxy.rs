@@ -1,0 +1,330 @@
+//! A proxy to PostgreSQL that injects connection faults: before a commit, after it, or during it.
+//!
+//! It parses only the messages that mark the end of a request and of its response (PostgreSQL documentation,
+//! "Frontend/Backend Protocol", message formats).
+
+#![expect(clippy::panic, reason = "a test fails when its proxy does not start")]
+
+mod frame;
+
+use crate::TestDatabase;
+use frame::{StatementTracker, Frames};
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_postgres::{Config, config::Host};
+
+/// The point of a request at which the connection is cut.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FaultPoint {
+    /// The end of the request never reaches PostgreSQL, so the statement does not run.
+    Before,
+    /// The statement runs, and its response is lost.
+    Behind,
+    /// The client loses the connection at once, and the statement arrives late. An immediate retry can overtake it.
+    Late,
+    /// The statement runs, and its response is withheld while the connection lasts. Never drawn at random.
+    Withheld,
+}
+
+/// The delay of a late statement, longer than the client's retry delay.
+const LATE_DELAY: Duration = Duration::from_millis(60);
+
+const FAULT_POINTS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late];
+
+/// When the proxy cuts a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProxyFault {
+    /// Never.
+    None,
+    /// At this many of 10,000 requests, drawn from the seed.
+    Drawn(u64),
+    /// Before every statement that contains this text.
+    At(&'static str),
+    /// At the next execution of a statement that contains this text, once.
+    Once(&'static str, FaultPoint),
+    /// Before every statement, and at every new connection.
+    Down,
+}
+
+/// A fault that was injected, with its statement.
+#[derive(Clone, Debug)]
+pub struct InjectedFault {
+    /// The fault point.
+    pub point: FaultPoint,
+    /// The beginning of the statement.
+    pub statement: String,
+}
+
+/// A proxy between a server and its database. Direct connections to the database are unaffected.
+pub struct FaultProxy {
+    url: String,
+    shared: Arc<Shared>,
+    _running: ProxyThread,
+}
+
+struct Shared {
+    server: SocketAddr,
+    seed: u64,
+    fault: Mutex<ProxyFault>,
+    /// The number of occurrences of each statement. Draws are independent for each statement, so that background
+    /// statements do not shift the draws of a request, and a seed is reproducible.
+    occurrences: Mutex<HashMap<String, u64>>,
+    injected: Mutex<Vec<InjectedFault>>,
+    /// The number of cut connections for which PostgreSQL is still working.
+    unfinished: watch::Sender<usize>,
+}
+
+/// The proxy's thread with its own runtime, because tests block theirs.
+struct ProxyThread {
+    over: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ProxyThread {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FaultProxy {
+    /// Starts a proxy to this database, without a fault.
+    ///
+    /// # Panics
+    /// When the proxy cannot listen, or the database is not reachable over TCP.
+    #[must_use]
+    pub fn to_database(database: &TestDatabase, seed: u64) -> Arc<Self> {
+        Self::to_url(&database.url(), seed)
+    }
+
+    /// Starts a proxy to the database at this URL.
+    ///
+    /// # Panics
+    /// When the proxy cannot listen, or the database is not reachable over TCP.
+    #[must_use]
+    pub fn to_url(url: &str, seed: u64) -> Arc<Self> {
+        match Self::try_to(url, seed) {
+            Ok(line) => Arc::new(line),
+            Err(error) => panic!("failed to start the database proxy: {error:#}"),
+        }
+    }
+
+    fn try_to(url: &str, seed: u64) -> anyhow::Result<Self> {
+        let config: Config = url.parse()?;
+        let (Some(Host::Tcp(host)), Some(port)) = (config.get_hosts().first(), config.get_ports().first()) else {
+            anyhow::bail!("the database URL has no host and port");
+        };
+        let server = SocketAddr::new(host.parse()?, *port);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let (from, to) = (format!("@{server}/"), format!("@{}/", listener.local_addr()?));
+        anyhow::ensure!(url.contains(&from), "the database URL has an unexpected form");
+        let shared = Arc::new(Shared {
+            server,
+            seed,
+            fault: Mutex::new(ProxyFault::None),
+            occurrences: Mutex::default(),
+            injected: Mutex::default(),
+            unfinished: watch::Sender::new(0),
+        });
+        let (over, until) = watch::channel(());
+        let thread = thread::Builder::new().name("faulty-line".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || runtime.block_on(shared.forward_connections(listener, until))
+        })?;
+        let running = ProxyThread { over: Some(over), thread: Some(thread) };
+        Ok(Self { url: url.replace(&from, &to), shared, _running: running })
+    }
+
+    /// The URL of the database through this proxy.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Changes the fault.
+    pub fn set_fault(&self, fault: ProxyFault) {
+        *lock(&self.shared.fault) = fault;
+    }
+
+    /// The injected faults, oldest first.
+    #[must_use]
+    pub fn injected(&self) -> Vec<InjectedFault> {
+        lock(&self.shared.injected).clone()
+    }
+
+    /// Waits until PostgreSQL has processed all statements of cut connections.
+    pub async fn wait_until_idle(&self) {
+        // `self` owns the sender, so the wait cannot fail.
+        let _ = self.shared.unfinished.subscribe().wait_for(|working| *working == 0).await;
+    }
+}
+
+impl Shared {
+    async fn forward_connections(self: Arc<Self>, listener: std::net::TcpListener, mut until: watch::Receiver<()>) {
+        let Ok(listener) = TcpListener::from_std(listener) else { return };
+        loop {
+            tokio::select! {
+                // The proxy was dropped.
+                _ = until.changed() => return,
+                accepted = listener.accept() => {
+                    let Ok((client, _)) = accepted else { return };
+                    let shared = Arc::clone(&self);
+                    // Errors need no handling: both sides see the closed connection.
+                    tokio::spawn(async move { shared.forward(client).await });
+                }
+            }
+        }
+    }
+
+    /// Forwards one connection until a side closes it or a fault cuts it.
+    async fn forward(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
+        if *lock(&self.fault) == ProxyFault::Down {
+            return Ok(());
+        }
+        let server = TcpStream::connect(self.server).await?;
+        let (mut client, mut server) = (Frames::new(client)?, Frames::new(server)?);
+        let start = client.read_startup().await?;
+        server.write(&start).await?;
+        // The startup message has a response like a request.
+        let (mut asked, mut answered) = (1_usize, 0_usize);
+        let mut statements = StatementTracker::default();
+        loop {
+            tokio::select! {
+                filled = client.fill() => {
+                    if !filled? {
+                        return Ok(());
+                    }
+                    let mut sent = Vec::new();
+                    while let Some(frame) = client.next() {
+                        if !statements.record(&frame) {
+                            sent.extend_from_slice(&frame);
+                            continue;
+                        }
+                        let cut = self.next_fault(&statements);
+                        match cut {
+                            // The preceding messages have no effect without the end of the request.
+                            Some(FaultPoint::Before) => return server.write(&sent).await,
+                            None | Some(FaultPoint::Behind | FaultPoint::Late | FaultPoint::Withheld) => sent.extend_from_slice(&frame),
+                        }
+                        asked += 1;
+                        match cut {
+                            None | Some(FaultPoint::Before) => {}
+                            Some(FaultPoint::Late) => {
+                                return self.send_late(client, server, &sent).await;
+                            }
+                            Some(FaultPoint::Behind) => {
+                                server.write(&sent).await?;
+                                return drop_last_response(&mut client, &mut server, asked - answered).await;
+                            }
+                            Some(FaultPoint::Withheld) => {
+                                server.write(&sent).await?;
+                                drop_last_response(&mut client, &mut server, asked - answered).await?;
+                                while client.fill().await? {}
+                                return Ok(());
+                            }
+                        }
+                    }
+                    server.write(&sent).await?;
+                }
+                filled = server.fill() => {
+                    if !filled? {
+                        return Ok(());
+                    }
+                    let mut sent = Vec::new();
+                    while let Some(frame) = server.next() {
+                        answered += usize::from(frame::is_ready(&frame));
+                        sent.extend_from_slice(&frame);
+                    }
+                    client.write(&sent).await?;
+                }
+            }
+        }
+    }
+
+    /// Delays the request, and closes the connection to PostgreSQL after its response.
+    async fn send_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
+        // Counted first, because a client that sees the cut may call `settled` at once.
+        self.unfinished.send_modify(|working| *working += 1);
+        drop(client);
+        tokio::time::sleep(LATE_DELAY).await;
+        let ended = match server.write(sent).await {
+            Ok(()) => server.finish().await,
+            lost => lost,
+        };
+        self.unfinished.send_modify(|working| *working -= 1);
+        ended
+    }
+
+    /// Decides whether a fault occurs here.
+    fn next_fault(&self, asked: &StatementTracker) -> Option<FaultPoint> {
+        let statement = asked.statement();
+        let mut fault = lock(&self.fault);
+        let cut = match &*fault {
+            ProxyFault::None => None,
+            ProxyFault::Down => Some(FaultPoint::Before),
+            ProxyFault::At(words) => statement.contains(words).then_some(FaultPoint::Before),
+            ProxyFault::Once(words, cut) => {
+                let cut = Some(*cut).filter(|_| asked.is_executed() && statement.contains(words));
+                if cut.is_some() {
+                    *fault = ProxyFault::None;
+                }
+                cut
+            }
+            ProxyFault::Drawn(odds) => {
+                let mut seen = lock(&self.occurrences);
+                let times = seen.entry(statement.to_owned()).or_default();
+                *times += 1;
+                let mut hasher = DefaultHasher::new();
+                (self.seed, statement, *times).hash(&mut hasher);
+                let drawn = hasher.finish();
+                let kind = usize::try_from(drawn / 10_000 % 3).ok().and_then(|kind| FAULT_POINTS.get(kind));
+                kind.copied().filter(|_| drawn % 10_000 < *odds)
+            }
+        };
+        if let Some(cut) = cut {
+            let statement = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+            lock(&self.injected).push(InjectedFault { point: cut, statement: statement.chars().take(120).collect() });
+        }
+        cut
+    }
+}
+
+/// Forwards the responses to earlier requests, drops the last one, and ends the connection.
+async fn drop_last_response(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
+    loop {
+        while let Some(frame) = server.next() {
+            if open > 1 {
+                client.write(&frame).await?;
+            }
+            open -= usize::from(frame::is_ready(&frame));
+            if open == 0 {
+                return Ok(());
+            }
+        }
+        if !server.fill().await? {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

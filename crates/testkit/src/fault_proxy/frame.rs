@@ -1,0 +1,136 @@
+//! Framing of PostgreSQL's protocol over byte streams.
+
+use std::{collections::HashMap, io, mem};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// Codes of encryption requests before the startup message, for TLS and GSSAPI. Both are declined.
+const ENCRYPTION_REQUESTS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
+/// Read buffer size in bytes.
+const CHUNK: usize = 16 * 1024;
+
+/// One side of a connection, with received bytes that are not yet forwarded.
+pub(super) struct Frames {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Frames {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: Vec::new() })
+    }
+
+    /// Reads more bytes; `false` when the peer has closed. Cancel-safe.
+    pub(super) async fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.reserve(CHUNK);
+        Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
+    }
+
+    /// The startup message, the only one without a type byte. Declines encryption requests before it.
+    pub(super) async fn read_startup(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            while let Some(packet) = self.take_packet(0) {
+                if packet.get(4..).is_some_and(|code| ENCRYPTION_REQUESTS.iter().any(|known| code == known)) {
+                    self.write(b"N").await?;
+                } else {
+                    return Ok(packet);
+                }
+            }
+            if !self.fill().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// The next complete frame: type, length, payload.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        self.take_packet(1)
+    }
+
+    /// The next packet, whose length field follows `before` bytes that it does not count.
+    fn take_packet(&mut self, before: usize) -> Option<Vec<u8>> {
+        let (length, _) = self.buffer.get(before..)?.split_first_chunk()?;
+        let whole = before.checked_add(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        if self.buffer.len() < whole {
+            return None;
+        }
+        let rest = self.buffer.split_off(whole);
+        Some(mem::replace(&mut self.buffer, rest))
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Closes the sending side, and reads until the peer closes.
+    pub(super) async fn finish(mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let mut unheard = [0; 1024];
+        while self.stream.read(&mut unheard).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// Whether the frame is ReadyForQuery.
+pub(super) fn is_ready(frame: &[u8]) -> bool {
+    frame.first() == Some(&b'Z')
+}
+
+/// The current statement of a connection, and its named statements.
+#[derive(Default)]
+pub(super) struct StatementTracker {
+    named: HashMap<Vec<u8>, String>,
+    statement: String,
+    is_executed: bool,
+}
+
+impl StatementTracker {
+    /// Records a frame, and returns whether it ends a request.
+    pub(super) fn record(&mut self, frame: &[u8]) -> bool {
+        let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
+        let mut text = || texts.next().unwrap_or_default();
+        match frame.first() {
+            // Parse: statement name, text.
+            Some(b'P') => {
+                let (name, text) = (text().to_vec(), String::from_utf8_lossy(text()).into_owned());
+                self.statement.clone_from(&text);
+                self.is_executed = false;
+                self.named.insert(name, text);
+                false
+            }
+            // Bind: portal name, statement name.
+            Some(b'B') => {
+                let _portal = text();
+                self.statement = self.named.get(text()).cloned().unwrap_or_default();
+                self.is_executed = true;
+                false
+            }
+            // Close: only the end of the statement matters.
+            Some(b'C') => {
+                self.statement.clear();
+                false
+            }
+            // Query: the text.
+            Some(b'Q') => {
+                self.statement = String::from_utf8_lossy(text()).into_owned();
+                self.is_executed = true;
+                true
+            }
+            // Sync.
+            Some(b'S') => true,
+            Some(_) | None => false,
+        }
+    }
+
+    /// Whether the statement is executed, not only prepared.
+    pub(super) fn is_executed(&self) -> bool {
+        self.is_executed
+    }
+
+    pub(super) fn statement(&self) -> &str {
+        &self.statement
+    }
+}

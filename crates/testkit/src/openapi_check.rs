@@ -1,0 +1,139 @@
+//! Checks every response in tests against the OpenAPI document. A test fails at the first undocumented status or
+//! header.
+
+#![expect(clippy::panic, reason = "a test fails when the document is unreadable")]
+
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+/// Response headers that must be documented. The others belong to HTTP or to operations.
+const DOCUMENTED_HEADERS: [&str; 12] = [
+    "content-location",
+    "etag",
+    "idempotency-replayed",
+    "link",
+    "location",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "retry-after",
+    "x-request-id",
+    "x-total-count",
+    "x-total-count-capped",
+];
+
+/// A method of a path, with its documented statuses and their headers.
+struct Operation {
+    method: String,
+    segments: Vec<String>,
+    statuses: BTreeMap<String, BTreeSet<String>>,
+}
+
+static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
+    let Ok(document) = fairway_api::openapi::as_json().and_then(|text| serde_json::from_str::<Value>(&text)) else {
+        panic!("the OpenAPI document is not valid JSON")
+    };
+    let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
+    let operations: Vec<Operation> = paths.flat_map(|(path, item)| operations_of_path(path, item)).collect();
+    assert!(!operations.is_empty(), "the OpenAPI document has no routes");
+    operations
+});
+
+fn operations_of_path(path: &str, item: &Value) -> Vec<Operation> {
+    let operation = |(method, operation): (&String, &Value)| {
+        let headers = |response: &Value| -> BTreeSet<String> {
+            response
+                .get("headers")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        let responses = operation.get("responses")?.as_object()?;
+        let statuses = responses.iter().map(|(status, response)| (status.clone(), headers(response))).collect();
+        Some(Operation { method: method.to_uppercase(), segments: segments(path), statuses })
+    };
+    item.as_object().into_iter().flatten().filter_map(operation).collect()
+}
+
+fn segments(path: &str) -> Vec<String> {
+    path.split('/').map(str::to_owned).collect()
+}
+
+impl Operation {
+    /// The number of equal segments, if all others match placeholders.
+    fn matching_segments(&self, segments: &[String]) -> Option<usize> {
+        let same = |(ours, asked): (&String, &String)| {
+            let filled = ours.starts_with('{') && !asked.is_empty();
+            (ours == asked || filled).then(|| usize::from(ours == asked))
+        };
+        let comparable = self.segments.len() == segments.len();
+        comparable.then(|| self.segments.iter().zip(segments).map(same).sum())?
+    }
+}
+
+/// Asserts that the document lists the status and the headers of a response. Ignores paths that are not documented
+/// routes.
+///
+/// # Panics
+/// When the document does not list the status or a header.
+#[track_caller]
+pub fn assert_documented(method: &str, path: &str, status: u16, headers: &HeaderMap) {
+    let path = path.split('?').next().unwrap_or_default();
+    // `/docs` redirects to the documentation pages; `/mcp` has its own protocol documentation.
+    if ["/docs", "/mcp"].contains(&path) {
+        return;
+    }
+    // Every GET route also accepts HEAD.
+    let (method, asked) = (if method == "HEAD" { "GET" } else { method }, segments(path));
+    let alike = || OPERATIONS.iter().filter_map(|one| Some((one.matching_segments(&asked)?, one)));
+    // Selects the closest path first, then the method.
+    let nearest = alike().map(|(likeness, _)| likeness).max();
+    if let Some((_, operation)) = alike().find(|(likeness, one)| Some(*likeness) == nearest && one.method == method) {
+        let Some(documented) = operation.statuses.get(&status.to_string()) else {
+            panic!("{method} {path} answered {status}, which the OpenAPI document does not list")
+        };
+        for name in DOCUMENTED_HEADERS.into_iter().filter(|name| headers.contains_key(*name)) {
+            assert!(
+                documented.contains(name),
+                "{method} {path} answered {status} with `{name}`, which the document does not list"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_documented_responses() {
+        assert_documented("GET", "/v1/assets?limit=1", 200, &HeaderMap::new());
+        assert_documented("HEAD", "/healthz", 200, &HeaderMap::new());
+        // Unknown routes, and methods that the path does not have.
+        assert_documented("GET", "/v1/nothing", 418, &HeaderMap::new());
+        assert_documented("GET", "/v1/assets//versions", 418, &HeaderMap::new());
+        assert_documented("PUT", "/v1/assets", 405, &HeaderMap::new());
+        assert_documented("PATCH", "/v1/workloads/runtime-enabled", 405, &HeaderMap::new());
+        // The closest path counts; another path with a placeholder in that segment does not document 401.
+        assert_documented("GET", "/v1/workloads/by-slug/one", 401, &HeaderMap::new());
+    }
+
+    #[test]
+    #[should_panic(expected = "GET /v1/assets answered 200 with `etag`")]
+    fn rejects_undocumented_headers() {
+        let tag = [(reqwest::header::ETAG, reqwest::header::HeaderValue::from_static("x"))];
+        assert_documented("GET", "/v1/assets", 200, &tag.into_iter().collect());
+    }
+
+    #[test]
+    #[should_panic(expected = "GET /v1/assets/1 answered 418")]
+    fn rejects_undocumented_statuses() {
+        assert_documented("GET", "/v1/assets/1", 418, &HeaderMap::new());
+    }
+}

@@ -1,0 +1,133 @@
+//! A stub runtime gateway for scripts.
+
+use async_trait::async_trait;
+use fairway_domain::execution::script::{
+    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, Language, PreparedGateway, Script, ScriptLimits,
+};
+use serde_json::Value;
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+use tokio::sync::watch;
+
+/// The gateway's behaviour.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GatewayBehaviour {
+    /// Returns this result.
+    Answers(Result<ScriptResult, GatewayFailure>),
+    /// Blocks until the behaviour changes.
+    Holds,
+}
+
+/// A gateway that answers, fails or blocks, and records its scripts.
+pub struct StubGateway(Arc<StubState>);
+
+struct StubState {
+    behaviour: watch::Sender<GatewayBehaviour>,
+    prepared: AtomicUsize,
+    waiting: AtomicUsize,
+    handed: watch::Sender<usize>,
+    scripts: Mutex<Vec<Script>>,
+    limits: Mutex<Vec<ScriptLimits>>,
+}
+
+impl StubGateway {
+    /// A gateway with this initial behaviour.
+    #[must_use]
+    pub fn new(behaviour: GatewayBehaviour) -> Arc<Self> {
+        Arc::new(Self(Arc::new(StubState {
+            behaviour: watch::Sender::new(behaviour),
+            prepared: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            handed: watch::Sender::new(0),
+            scripts: Mutex::default(),
+            limits: Mutex::default(),
+        })))
+    }
+
+    /// A gateway where every script succeeds with `null`.
+    #[must_use]
+    pub fn succeeding() -> Arc<Self> {
+        Self::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(Value::Null), stdout: String::new() })))
+    }
+
+    /// Changes the behaviour, also for blocked scripts.
+    pub fn set_behaviour(&self, behaviour: GatewayBehaviour) {
+        self.0.behaviour.send_replace(behaviour);
+    }
+
+    /// The number of received scripts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        *self.0.handed.borrow()
+    }
+
+    /// The number of preparations, and how many of them are still waiting for a script.
+    #[must_use]
+    pub fn preparation_counts(&self) -> (usize, usize) {
+        (self.0.prepared.load(Ordering::SeqCst), self.0.waiting.load(Ordering::SeqCst))
+    }
+
+    /// The received scripts, oldest first.
+    #[must_use]
+    pub fn scripts(&self) -> Vec<Script> {
+        self.0.scripts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The limits of each script, oldest first.
+    #[must_use]
+    pub fn limits(&self) -> Vec<ScriptLimits> {
+        self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for this number of scripts.
+    pub async fn wait_for_scripts(&self, times: usize) {
+        // `self` owns the sender, so the wait cannot fail.
+        let _ = self.0.handed.subscribe().wait_for(|count| *count >= times).await;
+    }
+}
+
+impl ScriptGateway for StubGateway {
+    fn name(&self) -> &'static str {
+        "stub"
+    }
+
+    /// Like an external gateway, whose scripts may continue.
+    fn abandon_behavior(&self) -> AbandonBehavior {
+        AbandonBehavior::MayGoOn
+    }
+
+    fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
+        self.0.prepared.fetch_add(1, Ordering::SeqCst);
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        Box::new(PreparedStub(Arc::clone(&self.0)))
+    }
+}
+
+/// A prepared stub, waiting for one script.
+struct PreparedStub(Arc<StubState>);
+
+impl Drop for PreparedStub {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl PreparedGateway for PreparedStub {
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
+        let stub = Arc::clone(&self.0);
+        drop(self);
+        stub.scripts.lock().unwrap_or_else(PoisonError::into_inner).push(request.script.clone());
+        stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
+        stub.handed.send_modify(|count| *count += 1);
+        let mut behaviour = stub.behaviour.subscribe();
+        let settled = behaviour.wait_for(|behaviour| *behaviour != GatewayBehaviour::Holds).await;
+        match settled.map(|behaviour| behaviour.clone()) {
+            Ok(GatewayBehaviour::Answers(answer)) => answer,
+            // The gateway was dropped with its test.
+            Ok(GatewayBehaviour::Holds) | Err(_) => Err(GatewayFailure::Lost),
+        }
+    }
+}

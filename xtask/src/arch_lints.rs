@@ -1,0 +1,38 @@
+//! Architecture lints: allowed dependencies, file lengths and names.
+
+mod dependencies;
+mod files;
+pub(crate) mod long_forms;
+mod outgoing;
+pub(crate) mod packages;
+
+use anyhow::{Result, bail};
+
+use crate::paths::Paths;
+use crate::step::run_for_output;
+use dependencies::{DependencyRule, violations, rules};
+use packages::packages;
+
+/// Runs all lints; the error lists all violations.
+pub(crate) fn run(place: &Paths) -> Result<()> {
+    let packages = packages(place)?;
+    let mut found = Vec::new();
+    for rule in rules(&packages)? {
+        found.extend(violations(&rule, &dependency_tree(place, &rule)?));
+    }
+    found.extend(files::violations(&place.root)?);
+    let sources = files::sources(&place.root)?;
+    found.extend(outgoing::violations(&place.root, &sources)?);
+    found.extend(long_forms::violations(&place.root, &sources)?);
+    if !found.is_empty() {
+        bail!("{} violations:\n  {}", found.len(), found.join("\n  "));
+    }
+    Ok(())
+}
+
+/// The dependency tree of the rule's package when built alone: one line for each package, with its features.
+fn dependency_tree(place: &Paths, rule: &DependencyRule) -> Result<String> {
+    let mut command = place.cargo();
+    command.args(["tree", "--package", &rule.package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);
+    run_for_output(command)
+}

@@ -1,0 +1,107 @@
+//! Limits on the length and the names of files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Maximum number of lines of a source file.
+const MAX_LINES: usize = 500;
+/// Maximum number of lines of a test file.
+const MAX_TEST_LINES: usize = 800;
+
+/// Uninformative names. `mod` would be the alternative to `noun.rs` next to `noun/`.
+const FORBIDDEN_NAMES: &[&str] =
+    &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "mod"];
+
+/// The source files that are too long or have a forbidden name.
+pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for path in sources(root)? {
+        let relative = path.strip_prefix(root).unwrap_or(&path);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", relative.display()))?;
+        found.extend(name_violation(relative));
+        found.extend(length_violation(relative, text.lines().count()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// All source files.
+///
+/// # Errors
+/// When there are none, or a folder cannot be read.
+pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for folder in ["crates", "adapters", "xtask"] {
+        walk(&root.join(folder), &mut |path| {
+            found.push(path.to_owned());
+            Ok(())
+        })?;
+    }
+    if found.is_empty() {
+        bail!("no source file was found below {}", root.display());
+    }
+    Ok(found)
+}
+
+fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            walk(&path, visit)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            visit(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn name_violation(path: &Path) -> Option<String> {
+    // Folders count as well.
+    let name = path.with_extension("");
+    let empty = name.iter().find(|part| FORBIDDEN_NAMES.iter().any(|empty| *part == *empty))?;
+    Some(format!("{}: `{}` is an uninformative name", path.display(), empty.display()))
+}
+
+fn length_violation(path: &Path, lines: usize) -> Option<String> {
+    let is_test = path.iter().any(|part| part == "tests");
+    let most = if is_test { MAX_TEST_LINES } else { MAX_LINES };
+    (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejects_long_files_with_a_higher_limit_for_tests() {
+        assert_eq!(length_violation(Path::new("crates/domain/src/release.rs"), 500), None);
+        assert!(length_violation(Path::new("crates/domain/src/release.rs"), 501).is_some());
+        assert_eq!(length_violation(Path::new("crates/api/tests/it/release.rs"), 800), None);
+        assert!(length_violation(Path::new("crates/api/tests/it/release.rs"), 801).is_some());
+    }
+
+    #[test]
+    fn rejects_uninformative_names() {
+        for path in ["crates/api/src/utils.rs", "crates/api/tests/common/mod.rs", "adapters/x/src/helpers/text.rs"] {
+            assert!(name_violation(Path::new(path)).is_some(), "{path}");
+        }
+        for path in ["crates/api/src/release.rs", "crates/api/src/asset_type.rs", "crates/api/src/modes.rs"] {
+            assert_eq!(name_violation(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn visits_nested_folders() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["crates/a/src/deep", "adapters", "xtask"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        assert!(violations(root.path()).is_err());
+        fs::write(root.path().join("crates/a/src/deep/long.rs"), "\n".repeat(501)).unwrap();
+        fs::write(root.path().join("crates/a/src/deep/types.rs"), "").unwrap();
+        let found = violations(root.path()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}

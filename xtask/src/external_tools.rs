@@ -1,0 +1,136 @@
+//! External tools from npm and PyPI, in separate folders next to cargo's tools.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::apt;
+use crate::paths::{Paths, find_on_path};
+use crate::step::run_checked;
+
+/// An npm installation.
+pub(crate) struct NpmInstallation {
+    pub(crate) node: PathBuf,
+    pub(crate) modules: PathBuf,
+}
+
+/// A Python environment with PyPI packages.
+pub(crate) struct PythonEnvironment {
+    pub(crate) interpreter: PathBuf,
+}
+
+impl NpmInstallation {
+    /// A command for a program of an installed package.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.node);
+        // The entry is a link to a script.
+        command.arg(self.modules.join(".bin").join(name));
+        command
+    }
+}
+
+impl PythonEnvironment {
+    /// A command for a program of an installed package.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.interpreter);
+        // The script's first line names the folder where the environment was created, before it was moved.
+        command.arg(self.interpreter.with_file_name(name));
+        command
+    }
+}
+
+/// Returns an installation, and creates it when missing. A hash of `content` identifies it.
+pub(crate) fn ensure_installed(
+    place: &Paths,
+    name: &str,
+    content: &[u8],
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    let name = format!("{name}-{:016x}", hasher.finish());
+    let folder = place.tools.join(&name);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    println!("xtask: installing {name} (once)");
+    // Created in a temporary folder and moved when complete, so that an interrupted installation is repeated.
+    let unfinished = place.tools.join(format!("{name}.{}", std::process::id()));
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;
+    }
+    fs::create_dir_all(&place.tools).context("creating the tools folder")?;
+    make(&unfinished)?;
+    match fs::rename(&unfinished, &folder) {
+        // A concurrent run was faster; its installation is equivalent.
+        Err(_) if folder.is_dir() => fs::remove_dir_all(&unfinished).context("removing a second installation")?,
+        moved => moved.context("moving the installation")?,
+    }
+    Ok(folder)
+}
+
+/// Installs the packages of `package-lock.json` in this folder.
+pub(crate) fn install_npm_packages(place: &Paths, files: &Path) -> Result<NpmInstallation> {
+    let lock = fs::read(files.join("package-lock.json")).context("reading package-lock.json")?;
+    let node = match find_on_path("node") {
+        Some(node) if find_on_path("npm").is_some() => node,
+        Some(_) | None => {
+            println!("xtask: installing nodejs and npm");
+            apt::install("nodejs")?;
+            apt::install("npm")?;
+            find_on_path("node").context("node is not installed: install your distribution's `nodejs` and `npm`")?
+        }
+    };
+    let folder = ensure_installed(place, "npm", &lock, |folder| {
+        fs::create_dir_all(folder)?;
+        for name in ["package.json", "package-lock.json"] {
+            fs::copy(files.join(name), folder.join(name)).with_context(|| format!("copying {name}"))?;
+        }
+        let mut install = Command::new(find_on_path("npm").context("npm is not installed")?);
+        // Packages must not run install scripts.
+        install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(folder);
+        run_checked(install)
+    })?;
+    Ok(NpmInstallation { node, modules: folder.join("node_modules") })
+}
+
+/// Installs the packages of `requirements.txt` in this folder.
+pub(crate) fn install_python_packages(place: &Paths, files: &Path) -> Result<PythonEnvironment> {
+    let requirements = files.join("requirements.txt");
+    let content = fs::read(&requirements).context("reading requirements.txt")?;
+    let requirements = requirements.to_str().context("the checkout's path is not valid UTF-8")?;
+    // The file lists all packages, including indirect dependencies.
+    install_with_pip(place, "python", &content, &["--no-deps", "--requirement", requirements])
+}
+
+/// An environment with the packages that pip installs for these arguments.
+pub(crate) fn install_with_pip(place: &Paths, name: &str, content: &[u8], arguments: &[&str]) -> Result<PythonEnvironment> {
+    let folder = ensure_installed(place, name, content, |folder| {
+        create_environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
+        let mut install = Command::new(folder.join("bin/python"));
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
+        run_checked(install)
+    })?;
+    Ok(PythonEnvironment { interpreter: folder.join("bin/python") })
+}
+
+/// Creates an environment; installs the distribution's venv package when missing.
+fn create_environment(folder: &Path) -> Result<()> {
+    let make = || -> Result<()> {
+        let python = find_on_path("python3").context("python3 is not installed")?;
+        let mut command = Command::new(python);
+        command.args(["-m", "venv"]).arg(folder);
+        run_checked(command)
+    };
+    make().or_else(|missing| {
+        println!("xtask: {missing:#}; installing python3-venv");
+        apt::install("python3-venv")?;
+        if folder.exists() {
+            fs::remove_dir_all(folder).context("removing an incomplete environment")?;
+        }
+        make()
+    })
+}

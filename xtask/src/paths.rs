@@ -1,0 +1,111 @@
+//! Paths of the checkout, the build directory and the installed tools.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// The directories that commands use.
+pub(crate) struct Paths {
+    /// The root of the checkout.
+    pub(crate) root: PathBuf,
+    /// Cargo's target directory. It is outside the checkout unless `CARGO_TARGET_DIR` is set, so that fresh clones
+    /// share compiled dependencies.
+    pub(crate) target: PathBuf,
+    /// Installed tools that the machine lacks; executables are in its `bin`.
+    pub(crate) tools: PathBuf,
+}
+
+impl Paths {
+    pub(crate) fn discover() -> Result<Paths> {
+        // Cargo sets the package's directory for a run; the compile-time value covers direct calls.
+        let package =
+            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        let root = package.parent().context("xtask has no parent directory")?.to_owned();
+        let cache = cache_directory().context("neither XDG_CACHE_HOME nor HOME is set to a directory")?.join("fairway");
+        let target = match env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()) {
+            Some(set) => std::path::absolute(PathBuf::from(set))?,
+            None => cache.join("target"),
+        };
+        Ok(Paths { root, target, tools: cache.join("tools") })
+    }
+
+    /// A cargo command in the checkout, with the target directory and the installed tools.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("PATH", self.path());
+        command
+    }
+
+    /// The path of the server executable.
+    pub(crate) fn server(&self, profile: Profile) -> PathBuf {
+        self.target.join(profile.folder()).join("fairway-server")
+    }
+
+    /// A command that builds the server and the command line.
+    pub(crate) fn build_programs(&self, profile: Profile) -> Command {
+        let mut command = self.cargo();
+        command.args([
+            "build",
+            "--package",
+            "fairway-api",
+            "--bin",
+            "fairway-server",
+            "--package",
+            "fairway-cli",
+            "--bin",
+            "fairway",
+        ]);
+        match profile {
+            Profile::Dev => {}
+            Profile::Release => {
+                command.arg("--release");
+            }
+        }
+        command
+    }
+
+    /// Fairway's data directory, by the same rules as the server's.
+    pub(crate) fn data_directory(&self) -> PathBuf {
+        let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
+        self.root.join(set.unwrap_or_else(|| ".fairway".into()))
+    }
+
+    /// The search path: the installed tools, then the caller's path.
+    fn path(&self) -> OsString {
+        let own = self.tools.join("bin");
+        let callers = env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(own).chain(env::split_paths(&callers));
+        // Joining fails only for a folder with a colon in its name; then the installed tools are omitted.
+        env::join_paths(folders).unwrap_or(callers)
+    }
+}
+
+/// A cargo build profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    Dev,
+    Release,
+}
+
+impl Profile {
+    fn folder(self) -> &'static str {
+        match self {
+            Profile::Dev => "debug",
+            Profile::Release => "release",
+        }
+    }
+}
+
+fn cache_directory() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+}
+
+/// The first executable with this name on the search path.
+pub(crate) fn find_on_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file: &PathBuf| Path::is_file(file))
+}
