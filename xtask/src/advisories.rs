@@ -112,7 +112,10 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");
     }
-    let verdict = evaluate(&findings(&database, &locked_packages(&read("Cargo.lock")?)?), &accepted_reasons(&read(ACCEPTED_LIST)?)?);
+    let verdict = evaluate(
+        &findings(&database, &locked_packages(&read("Cargo.lock")?)?),
+        &accepted_reasons(&read(ACCEPTED_LIST)?)?,
+    );
     for line in &verdict.accepted {
         println!("{line}");
     }
@@ -123,7 +126,8 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
 }
 
 fn parse_database(text: &str) -> Result<Database> {
-    let database: Database = serde_json::from_str(text).with_context(|| format!("{DATABASE_COPY} is not a valid copy"))?;
+    let database: Database =
+        serde_json::from_str(text).with_context(|| format!("{DATABASE_COPY} is not a valid copy"))?;
     if database.advisories.is_empty() {
         bail!("{DATABASE_COPY} contains no advisory");
     }
@@ -170,13 +174,17 @@ fn evaluate(findings: &[MatchedAdvisory], reasons: &BTreeMap<String, String>) ->
                 verdict.accepted.push(format!("{id}: {package} {version} is {kind}: {reason}"))
             }
             (Some(kind), None) => {
-                verdict.failures.push(format!("{id}: {package} {version} is {kind}; {ACCEPTED_LIST} gives no reason for it"));
+                verdict
+                    .failures
+                    .push(format!("{id}: {package} {version} is {kind}; {ACCEPTED_LIST} gives no reason for it"));
             }
         }
     }
     let found: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
     let unused = reasons.keys().filter(|id| !found.contains(id));
-    verdict.failures.extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {ACCEPTED_LIST}")));
+    verdict
+        .failures
+        .extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {ACCEPTED_LIST}")));
     verdict
 }
 
@@ -263,7 +271,10 @@ mod tests {
         assert_eq!(failures(&vulnerable, &[("R-1", "why")]), ["R-1: x 1.2.3 is vulnerable"]);
         let unmaintained = [finding("R-2", Some("unmaintained"))];
         assert_eq!(failures(&unmaintained, &[("R-2", "why")]), [""; 0]);
-        assert_eq!(evaluate(&unmaintained, &reasons(&[("R-2", "why")])).accepted, ["R-2: x 1.2.3 is unmaintained: why"]);
+        assert_eq!(
+            evaluate(&unmaintained, &reasons(&[("R-2", "why")])).accepted,
+            ["R-2: x 1.2.3 is unmaintained: why"]
+        );
         assert_eq!(failures(&unmaintained, &[]), ["R-2: x 1.2.3 is unmaintained; deny.toml gives no reason for it"]);
         assert_eq!(failures(&unmaintained, &[("R-2", " ")]).len(), 1);
         assert_eq!(failures(&[], &[("R-3", "why")]), ["R-3: applies to no locked package; remove it from deny.toml"]);
@@ -290,7 +301,8 @@ mod tests {
     fn repository_passes_and_a_vulnerable_package_fails() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-        let (database, reasons) = (parse_database(&read(DATABASE_COPY)).unwrap(), accepted_reasons(&read(ACCEPTED_LIST)).unwrap());
+        let (database, reasons) =
+            (parse_database(&read(DATABASE_COPY)).unwrap(), accepted_reasons(&read(ACCEPTED_LIST)).unwrap());
         assert!(database.advisories.len() > 1_000);
         let lock = read("Cargo.lock");
         let today = findings(&database, &locked_packages(&lock).unwrap());

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::step::run_for_output;
-use dependencies::{DependencyRule, violations, rules};
+use dependencies::{DependencyRule, rules, violations};
 use packages::packages;
 
 /// Runs all lints; the error lists all violations.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
-use crate::{advisories, check_api, docs, arch_lints, npm_audit, security, tools};
+use crate::{advisories, arch_lints, check_api, docs, npm_audit, security, tools};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";

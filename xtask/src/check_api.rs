@@ -75,7 +75,13 @@ fn lint(place: &Paths, npm: &NpmInstallation, files: &Path) -> Result<()> {
 }
 
 /// Generates TypeScript types from the document, compiles the client script against them, and runs it.
-fn typescript_client(place: &Paths, npm: &NpmInstallation, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn typescript_client(
+    place: &Paths,
+    npm: &NpmInstallation,
+    files: &Path,
+    work: &TempDir,
+    server: SocketAddr,
+) -> Result<()> {
     let folder = work.path().join("typescript");
     fs::create_dir(&folder)?;
     for name in ["walk.ts", "tsconfig.json"] {
@@ -95,7 +101,13 @@ fn typescript_client(place: &Paths, npm: &NpmInstallation, files: &Path, work: &
 }
 
 /// Generates a Python package from the document, and runs the client script with it.
-fn python_client(place: &Paths, python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn python_client(
+    place: &Paths,
+    python: &PythonEnvironment,
+    files: &Path,
+    work: &TempDir,
+    server: SocketAddr,
+) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
     generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document_path(place));
@@ -109,7 +121,13 @@ fn python_client(place: &Paths, python: &PythonEnvironment, files: &Path, work: 
 }
 
 /// Sends generated valid and invalid requests to the server, with all of the tool's checks.
-fn property_tests(python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
+fn property_tests(
+    python: &PythonEnvironment,
+    files: &Path,
+    work: &TempDir,
+    server: SocketAddr,
+    arguments: &Arguments,
+) -> Result<()> {
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use fairway_managed_postgres::{Options, ManagedServer};
+use fairway_managed_postgres::{ManagedServer, Options};
 
 use crate::paths::Paths;
 use crate::postgres;

@@ -107,9 +107,15 @@ pub(crate) fn install_python_packages(place: &Paths, files: &Path) -> Result<Pyt
 }
 
 /// An environment with the packages that pip installs for these arguments.
-pub(crate) fn install_with_pip(place: &Paths, name: &str, content: &[u8], arguments: &[&str]) -> Result<PythonEnvironment> {
+pub(crate) fn install_with_pip(
+    place: &Paths,
+    name: &str,
+    content: &[u8],
+    arguments: &[&str],
+) -> Result<PythonEnvironment> {
     let folder = ensure_installed(place, name, content, |folder| {
-        create_environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
+        create_environment(folder)
+            .context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
         let mut install = Command::new(folder.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
         run_checked(install)

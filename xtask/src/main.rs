@@ -4,15 +4,14 @@
 
 mod advisories;
 mod apt;
+mod arch_lints;
 mod bench;
-mod s3_server;
 mod check;
 mod check_api;
 mod children;
 mod db;
 mod demo;
 mod docs;
-mod arch_lints;
 mod external_tools;
 mod gateway;
 mod model;
@@ -20,14 +19,15 @@ mod npm_audit;
 mod openapi;
 mod package;
 mod paths;
+mod pgvector;
 mod postgres;
+mod s3_server;
 mod security;
 mod signals;
 mod step;
 mod test;
 mod tools;
 mod up;
-mod pgvector;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, umask};
 
 use crate::apt;
 use crate::paths::find_on_path;
-use crate::step::{run_for_output, run_checked};
+use crate::step::{run_checked, run_for_output};
 
 /// The version of the npm packages. The pre-release suffix belongs to the packaging, not to PostgreSQL.
 const NPM_VERSION: &str = "18.4.0-beta.17";

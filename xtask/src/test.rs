@@ -12,7 +12,7 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::arch_lints::packages::{Package, packages};
 use crate::paths::Paths;
 use crate::signals::Signals;
-use crate::{s3_server, children, external_tools, gateway, postgres, tools, pgvector};
+use crate::{children, external_tools, gateway, pgvector, postgres, s3_server, tools};
 
 /// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -49,7 +49,8 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let vectors = pgvector::ensure(&python)?;
     let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
     // Stopped and removed on drop, whatever the result.
-    let server = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
+    let server =
+        ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
         command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway).env(VECTORS_VARIABLE, &vectors);

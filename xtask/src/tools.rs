@@ -25,7 +25,8 @@ fn ensure(place: &Paths, tool: &str) -> Result<()> {
     let build = place.tools.join("build");
     let mut install = place.cargo();
     install.args(["install", tool, "--locked", "--quiet", "--root"]).arg(&place.tools).env("CARGO_TARGET_DIR", &build);
-    run_checked(install).with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;
+    run_checked(install)
+        .with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;
     std::fs::remove_dir_all(build).context("removing the tool's build directory")
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         ChildEvent::Running => {}
     }
     let url = format!("http://{address}");
-    let seeded = with_database(demo::seed(place, profile)).and_then(|seed| children::run(with_quiet_log(seed), &signals));
+    let seeded =
+        with_database(demo::seed(place, profile)).and_then(|seed| children::run(with_quiet_log(seed), &signals));
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {

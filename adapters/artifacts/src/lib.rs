@@ -231,7 +231,10 @@ fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
-async fn with_timeout<T>(limit: Duration, call: impl Future<Output = Result<T, ArtifactError>>) -> Result<T, ArtifactError> {
+async fn with_timeout<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, ArtifactError>>,
+) -> Result<T, ArtifactError> {
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 

@@ -115,10 +115,10 @@ async fn truncated_response_is_unavailable() {
     let endpoint = FaultyEndpoint::start().await;
     let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
     let script = Script::status(200, "{\"a\":1}").header("ETag", "\"x\"");
-    endpoint.says(script.clone());
+    endpoint.respond_with(script.clone());
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
     for cut in [script.clone().truncated(), script.reset_before_end()] {
-        endpoint.says(cut);
+        endpoint.respond_with(cut);
         // A response that announces the recorded length and ends early.
         let read = store.read(&path(), 1024).await;
         assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");

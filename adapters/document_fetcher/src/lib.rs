@@ -1,8 +1,8 @@
 //! Fetches document texts over HTTP, through the egress guard.
 
 use async_trait::async_trait;
-use fairway_domain::knowledge::ports::{FetchError, DocumentFetcher};
-use fairway_egress::{EgressRequest, EgressError, Guard, Limits, Method, header};
+use fairway_domain::knowledge::ports::{DocumentFetcher, FetchError};
+use fairway_egress::{EgressError, EgressRequest, Guard, Limits, Method, header};
 use std::time::Duration;
 
 /// Timeout for one document.
@@ -42,7 +42,8 @@ fn fetch_error(error: EgressError) -> FetchError {
 #[async_trait]
 impl DocumentFetcher for GuardedFetcher {
     async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError> {
-        let endpoint = self.guard.endpoint(address, Limits { timeout: TIMEOUT, max_body: most }).map_err(fetch_error)?;
+        let endpoint =
+            self.guard.endpoint(address, Limits { timeout: TIMEOUT, max_body: most }).map_err(fetch_error)?;
         let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
         let call = EgressRequest {
             method: Method::GET,

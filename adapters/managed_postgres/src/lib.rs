@@ -18,4 +18,4 @@ pub mod state;
 mod temp_dir;
 
 pub use binaries::{Binaries, FindError};
-pub use server::{Durability, Options, ManagedServer, StartError, StopError};
+pub use server::{Durability, ManagedServer, Options, StartError, StopError};

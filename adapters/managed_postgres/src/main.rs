@@ -1,16 +1,16 @@
 //! Runs one managed server in the foreground until its standard input ends.
 //!
-//! `private-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill it to test the next
+//! `managed-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill it to test the next
 //! owner; by hand it is a PostgreSQL for inspecting a data directory.
 
 use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::PathBuf;
 
-use fairway_managed_postgres::{Binaries, Durability, Options, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let data_dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: private-postgres DIRECTORY")?;
+    let data_dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: managed-postgres DIRECTORY")?;
     let binaries = Binaries::find(&state::directory()?)?;
     let options = Options { binaries, data_dir, port: None, settings: Vec::new(), durability: Durability::Default };
     let server = ManagedServer::start(options)?;

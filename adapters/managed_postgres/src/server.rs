@@ -194,7 +194,11 @@ impl ManagedServer {
                 Ok(process) => return Ok(ManagedServer { process, cluster, port }),
                 // Another program may take the port before the server listens on it, and the last children of a
                 // killed postmaster briefly hold its shared memory.
-                Err(StartError::Ended(log)) if attempt < MAX_PORT_ATTEMPTS && is_temporary_failure(&log, options.port) => attempt += 1,
+                Err(StartError::Ended(log))
+                    if attempt < MAX_PORT_ATTEMPTS && is_temporary_failure(&log, options.port) =>
+                {
+                    attempt += 1
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use fairway_managed_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state};
 
 fn binaries() -> Binaries {
     Binaries::find(&state::directory().unwrap()).unwrap()

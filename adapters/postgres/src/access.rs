@@ -3,14 +3,16 @@
 mod principal_binding;
 
 use crate::{
-    database::Database,
     commit_tail::{CommitParams, commit_tail},
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    database::Database,
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, LaneBinding, Grant, GrantScope, PrincipalAccess, ResourceScope, Role, RoleBinding},
+    access::{
+        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourceScope, Role, RoleBinding,
+    },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,

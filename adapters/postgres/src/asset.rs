@@ -1,19 +1,19 @@
 //! Assets and versions.
 
+mod artifact_index;
 mod grant;
 mod impact;
-mod artifact_index;
 mod list;
 mod route;
 mod versions;
 
 use crate::{
-    database::{Database, Param, STATEMENT_BYTES, read},
-    commit_tail::{CommitParams, commit_tail},
-    list_permits::PAGE_BYTES,
     batch_load::BatchLoader,
-    row::{RowExt, decode},
+    commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param, STATEMENT_BYTES, read},
     group_commit::BatchCommitter as _,
+    list_permits::PAGE_BYTES,
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -35,7 +35,10 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
-use versions::{PendingVersion, COUNTED_LABEL, NOTE_JOIN, VersionRow, single_version, single_version_columns, stored_version, version};
+use versions::{
+    COUNTED_LABEL, NOTE_JOIN, PendingVersion, VersionRow, single_version, single_version_columns, stored_version,
+    version,
+};
 
 /// Loads assets by tenant and identifier.
 pub(crate) struct AssetLoader(pub(crate) Pool);
@@ -110,7 +113,12 @@ impl AssetStore for Database {
         self.assets.load((scope.tenant().uuid(), id.uuid())).await
     }
 
-    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: PageRequest) -> Result<Page<Asset>, StoreError> {
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &AssetFilter,
+        page: PageRequest,
+    ) -> Result<Page<Asset>, StoreError> {
         self.fetch_page(list::asset_list(scope, filter), page, asset).await
     }
 
@@ -133,7 +141,7 @@ impl AssetStore for Database {
         self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
     }
 
-    async fn commit_transition(
+    async fn commit_lifecycle(
         &self,
         scope: TenantScope,
         change: Change<Asset>,

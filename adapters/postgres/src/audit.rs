@@ -1,9 +1,9 @@
 //! The fact log: sequencing and reads.
 
 use crate::{
-    database::Database,
     commit_tail::{CommitParams, commit_tail},
-    pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
+    database::Database,
+    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, within},
     row::{RowExt, count, decode},
 };
 use async_trait::async_trait;
@@ -105,7 +105,7 @@ impl AuditStore for Database {
             key: SortKey::Position("index", "index"),
             post_join: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
             row_bytes: RowBytes::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
-            arms,
+            arms: branches,
             values,
             is_append_only: true,
         };

@@ -1,8 +1,8 @@
 //! Batch loads: concurrent reads by key share one statement.
 
 use crate::{
-    store_error::unanswered,
     coalesce::{BatchOperation, Coalescer},
+    store_error::unanswered,
 };
 use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};

@@ -3,19 +3,21 @@
 mod permitted_statement;
 
 use crate::{
-    asset::{AssetLoader, VersionCommitter, ReferenceLoader, RouteStatusLoader},
+    asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
+    batch_load::BatchLoads,
+    coalesce::Coalescer,
     driver_error,
     environment::EnvironmentLoader,
-    execution::{AcceptCommitter, ProgressCommitter, EvidenceLoader, FinishCommitter, LineageLoader, RunLoader, StartCommitter},
-    store_error,
-    coalesce::Coalescer,
+    execution::{
+        AcceptCommitter, EvidenceLoader, FinishCommitter, LineageLoader, ProgressCommitter, RunLoader, StartCommitter,
+    },
+    group_commit::{GroupCommit, LargeCommitPermits},
     list_permits::ListPermits,
     pagination::CappedCounts,
-    batch_load::BatchLoads,
+    release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
     revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
-    release::{LaneChangeCommitter, TransitionCommitter, ReleaseLoader},
     row::RowExt,
-    group_commit::{GroupCommit, LargeCommitPermits},
+    store_error,
     wait_metrics::InFlight,
 };
 use deadpool_postgres::{
@@ -174,15 +176,12 @@ impl Database {
         let lists = options.list_connections();
         let points = build_pool(
             &options.url,
-            PoolLimits {
-                connections: options.connections,
-                statements: MAX_POINT_STATEMENTS,
-                wait: CONNECTION_WAIT,
-            },
+            PoolLimits { connections: options.connections, statements: MAX_POINT_STATEMENTS, wait: CONNECTION_WAIT },
             POINT_SESSION,
         )?;
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
-        let for_ingests = PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
+        let for_ingests =
+            PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
         let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::of(options.connections));
         Ok(Self {
             access_revisions: Coalescer::new(BatchLoads(AccessRevisionLoader(points.clone())), &waiting),
@@ -192,14 +191,26 @@ impl Database {
             routes: Coalescer::new(BatchLoads(RouteStatusLoader(points.clone())), &waiting),
             environments: Coalescer::new(BatchLoads(EnvironmentLoader(points.clone())), &waiting),
             releases: Coalescer::new(BatchLoads(ReleaseLoader(points.clone())), &waiting),
-            evidence: Coalescer::new(BatchLoads(EvidenceLoader { pool: points.clone(), retention: options.result_retention }), &waiting),
-            runs: Coalescer::new(BatchLoads(RunLoader { pool: points.clone(), retention: options.result_retention }), &waiting),
+            evidence: Coalescer::new(
+                BatchLoads(EvidenceLoader { pool: points.clone(), retention: options.result_retention }),
+                &waiting,
+            ),
+            runs: Coalescer::new(
+                BatchLoads(RunLoader { pool: points.clone(), retention: options.result_retention }),
+                &waiting,
+            ),
             lineages: Coalescer::new(BatchLoads(LineageLoader(points.clone())), &waiting),
             accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::running(points.clone()), &heavy), &waiting),
             queued_accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::queued(points.clone()), &heavy), &waiting),
             starts: Coalescer::new(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
             advances: Coalescer::new(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
-            finishes: Coalescer::new(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends(options.connections)), &waiting),
+            finishes: Coalescer::new(
+                GroupCommit::of(
+                    FinishCommitter(points.clone()),
+                    &LargeCommitPermits::for_run_ends(options.connections),
+                ),
+                &waiting,
+            ),
             new_versions: Coalescer::new(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
             transitions: Coalescer::new(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
             lane_changes: Coalescer::new(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),
@@ -252,7 +263,9 @@ impl Database {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        self.in_flight.track(read_with_list_permit((&self.month_list_permits, bytes), &self.point_pool, sql, params)).await
+        self.in_flight
+            .track(read_with_list_permit((&self.month_list_permits, bytes), &self.point_pool, sql, params))
+            .await
     }
 
     /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
@@ -264,7 +277,8 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, P), StoreError> {
         let points = (&self.point_pool, STATEMENT_TIMEOUT);
-        let (answer, permit) = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?;
+        let (answer, permit) =
+            self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?;
         let (answer, permit) = match answer {
             Err(error) if error.is_closed() => {
                 self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?
@@ -305,7 +319,8 @@ impl Database {
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
         let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
-        let (answer, _permit) = permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await?;
+        let (answer, _permit) =
+            permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await?;
         answer.map_err(store_error::commit_from_driver)
     }
 }
@@ -317,11 +332,7 @@ pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Resu
 
 /// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
 /// nothing was written. The caller then commits each item alone.
-pub(crate) async fn commit_batch(
-    pool: &Pool,
-    sql: &str,
-    params: &[Param<'_>],
-) -> Result<Option<Vec<Row>>, StoreError> {
+pub(crate) async fn commit_batch(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Option<Vec<Row>>, StoreError> {
     match try_query(pool, sql, params).await? {
         Ok(rows) => Ok(Some(rows)),
         Err(error) if error.as_db_error().is_some() => Ok(None),
@@ -355,7 +366,8 @@ fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool
         });
         // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
         // closes a statement in the database when its last reference is dropped.
-        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements {
+        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements
+        {
             client.statement_cache.clear();
         }
         Box::pin(async move {
@@ -432,7 +444,9 @@ async fn try_query_until(
     match timeout_at(until, send(&connection, sql, params)).await {
         Ok(answer) => {
             let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
-            if received > MAX_RECEIVED_BYTES || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default() {
+            if received > MAX_RECEIVED_BYTES
+                || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default()
+            {
                 drop(Object::take(connection));
             }
             Ok(answer)
@@ -447,7 +461,8 @@ async fn try_query_until(
 /// Acquires a pooled connection before `until`.
 async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
     // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
-    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
+    let connection =
+        timeout_at(until, pool.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
     connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
 }
 

@@ -1,9 +1,9 @@
 //! Settings of environments.
 
 use crate::{
-    database::{Database, read},
-    commit_tail::{CommitParams, commit_tail},
     batch_load::BatchLoader,
+    commit_tail::{CommitParams, commit_tail},
+    database::{Database, read},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;

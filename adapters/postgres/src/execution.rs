@@ -1,9 +1,9 @@
 //! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
-mod accept_script;
-mod accept_delegated;
 mod accept_batch;
+mod accept_delegated;
+mod accept_script;
 mod evidence;
 mod find;
 mod finish;
@@ -12,8 +12,8 @@ mod lineage;
 mod list;
 mod progress;
 mod queue;
-mod review;
 mod resolve_unknown;
+mod review;
 mod start;
 
 pub(crate) use accept_batch::AcceptCommitter;
@@ -38,11 +38,11 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Admission, FinishRecord, Execution, Outcome, Payload, RunError, Status, StepRow,
-        dispatch::{Claim, ClaimedRun, LeaseRef, Start, StartOutcome, CancelOutcome, CancelLease},
+        Acceptance, Admission, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
+        dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, Start, StartOutcome},
         ports::{
-            AcceptOutcome, ExpectedRevisions, EventPage, ExecutionFilter, ExecutionStore, LapsedFilter, LapsedRun, LeaseState, RunLocation,
-            RunState, WorkloadWithDeployment,
+            AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
+            LeaseState, RunLocation, RunState, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
     },
@@ -177,7 +177,12 @@ impl ExecutionStore for Database {
         self.starts.commit(start::PendingStart::of(scope, start)?).await
     }
 
-    async fn record_progress(&self, scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<(), CommitError> {
+    async fn record_progress(
+        &self,
+        scope: TenantScope,
+        held: LeaseRef,
+        progress: &ProgressRecord,
+    ) -> Result<(), CommitError> {
         self.advances.commit(progress::PendingProgress::of(scope, held, progress)?).await
     }
 

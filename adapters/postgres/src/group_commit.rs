@@ -2,9 +2,9 @@
 //! once. Semaphores bound the large commits per kind and in total, so that connections remain for other statements.
 
 use crate::{
-    database::{STATEMENT_TIMEOUT, STATEMENT_BYTES},
-    store_error::{unavailable, unanswered},
     coalesce::{BatchOperation, Coalescer},
+    database::{STATEMENT_BYTES, STATEMENT_TIMEOUT},
+    store_error::{unanswered, unavailable},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{CommitError, StoreError};
@@ -67,8 +67,10 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
 
     /// Commits a batch in one statement. Returns one result for each item, in order. `None`: PostgreSQL rejected the
     /// statement because of one item and rolled it back, so nothing was written.
-    async fn commit_batch(&self, items: &[&Self::Item])
-    -> Result<Option<Vec<Result<Self::Output, CommitError>>>, StoreError>;
+    async fn commit_batch(
+        &self,
+        items: &[&Self::Item],
+    ) -> Result<Option<Vec<Result<Self::Output, CommitError>>>, StoreError>;
 
     /// Commits one item in its own statement.
     async fn alone(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;

@@ -6,7 +6,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    idempotency::{IdempotencyStore, KeyState, StoredOutcome, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, RequestKey, StoredOutcome},
     store::StoreError,
     tenant::TenantScope,
 };

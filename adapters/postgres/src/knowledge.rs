@@ -4,8 +4,8 @@ mod contract;
 mod document;
 mod embedding;
 mod ingest;
-mod vector_search;
 mod text_search;
+mod vector_search;
 
 use crate::database::Database;
 use async_trait::async_trait;
@@ -16,9 +16,9 @@ use fairway_domain::{
         IndexRevision,
         contract::ContractState,
         document::{Document, Ingest, IngestResult},
-        ports::{KnowledgeStore, IndexPin, RevisionRange, SearchScope},
-        reembedding::{ReembeddingResult, Reembedding, StaleChunk},
-        retrieval::{EmbeddingModel, SearchResults, IndexEmbedding, RetrievedChunk, VectorCoverage},
+        ports::{IndexPin, KnowledgeStore, RevisionRange, SearchScope},
+        reembedding::{Reembedding, ReembeddingResult, StaleChunk},
+        retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
         revocation::ContractRevocation,
     },
     search::Words,
@@ -93,7 +93,7 @@ impl KnowledgeStore for Database {
         contract::standings(self, scope, contracts).await
     }
 
-    async fn commit_revocation(
+    async fn commit_contract_revocation(
         &self,
         scope: TenantScope,
         change: Change<ContractRevocation>,
@@ -111,7 +111,12 @@ impl KnowledgeStore for Database {
         contract::find(self, scope, asset, contract_id).await
     }
 
-    async fn by_words(&self, scope: TenantScope, within: &SearchScope, words: &Words) -> Result<SearchResults, StoreError> {
+    async fn by_words(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        words: &Words,
+    ) -> Result<SearchResults, StoreError> {
         text_search::search_words(self, scope, within, words).await
     }
 
@@ -165,7 +170,12 @@ impl KnowledgeStore for Database {
         embedding::find_reembedding(self, scope, asset, id).await
     }
 
-    async fn vector_search(&self, scope: TenantScope, within: &SearchScope, vector: &[f32]) -> Result<SearchResults, StoreError> {
+    async fn vector_search(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        vector: &[f32],
+    ) -> Result<SearchResults, StoreError> {
         vector_search::search_vectors(self, scope, within, vector).await
     }
 

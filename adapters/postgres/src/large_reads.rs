@@ -4,7 +4,7 @@
 //! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{
-    database::{STATEMENT_TIMEOUT, Database, Param},
+    database::{Database, Param, STATEMENT_TIMEOUT},
     store_error::unavailable,
 };
 use fairway_domain::{id::TenantId, store::StoreError, tenant::TenantScope};

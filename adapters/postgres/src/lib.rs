@@ -7,39 +7,39 @@
 mod access;
 mod asset;
 mod audit;
+mod batch_load;
+mod coalesce;
+mod commit_tail;
 mod database;
 mod driver_error;
 mod environment;
 mod execution;
-mod store_error;
-mod coalesce;
-mod commit_tail;
+mod group_commit;
 mod idempotency;
 mod installation;
 mod knowledge;
 mod large_reads;
 mod list_permits;
-mod pagination;
-mod batch_load;
 mod memory;
 mod migration;
-mod revisions;
+mod pagination;
+mod rate_limit;
 mod release;
+mod revisions;
 mod rollout;
 mod row;
 mod share_link;
-mod wakeups;
+mod store_error;
 mod tenant;
-mod rate_limit;
-mod group_commit;
 mod wait_metrics;
+mod wakeups;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
 pub use migration::{
-    ExpiredPartitions, MigrationError, matches_schema, create_database, expire_payloads, has_schema, migrate,
-    create_partitions, schema_fingerprint,
+    ExpiredPartitions, MigrationError, create_database, create_partitions, expire_payloads, has_schema, matches_schema,
+    migrate, schema_fingerprint,
 };
-pub use wakeups::PostgresWakeupBus;
 pub use wait_metrics::{InFlight, with_wait_time};
+pub use wakeups::PostgresWakeupBus;

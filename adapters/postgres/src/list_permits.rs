@@ -90,7 +90,9 @@ impl ListPermits {
         let remaining = wait.saturating_sub(since.elapsed());
         let memory = match bytes <= MAX_SMALL_PAGE_BYTES {
             true => None,
-            false => Some(admit(bytes, remaining).await.map_err(|refused| store_error::unavailable(Box::new(refused)))?),
+            false => {
+                Some(admit(bytes, remaining).await.map_err(|refused| store_error::unavailable(Box::new(refused)))?)
+            }
         };
         Ok(ListPermit { _permit: permit, _memory: memory })
     }

@@ -2,14 +2,14 @@
 //! (`execution/finish/memory.rs`).
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     memory::{
-        Erasure, StoredTurn, MAX_REPLAY_BYTES, ConversationKey, RecalledTurns, MemoryScope,
+        ConversationKey, Erasure, MAX_REPLAY_BYTES, MemoryScope, RecalledTurns, StoredTurn,
         ports::{MemoryStore, RecallQuery},
     },
     store::{CommitError, StoreError},
@@ -87,7 +87,12 @@ const DELETE_STALE_SESSIONS: &str = "WITH gone AS (
 
 #[async_trait]
 impl MemoryStore for Database {
-    async fn recall(&self, scope: TenantScope, place: &ConversationKey, wanted: &RecallQuery) -> Result<RecalledTurns, StoreError> {
+    async fn recall(
+        &self,
+        scope: TenantScope,
+        place: &ConversationKey,
+        wanted: &RecallQuery,
+    ) -> Result<RecalledTurns, StoreError> {
         let owner = place.owner.to_string();
         let (most, days) = (i64::from(wanted.most), i32::try_from(wanted.days).unwrap_or(i32::MAX));
         let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
@@ -130,7 +135,8 @@ impl MemoryStore for Database {
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         // Both deletes run, even if one fails: they are independent.
-        let (over, revoked) = (self.delete_in_batches(DELETE_EXPIRED).await, self.delete_in_batches(DELETE_REVOKED).await);
+        let (over, revoked) =
+            (self.delete_in_batches(DELETE_EXPIRED).await, self.delete_in_batches(DELETE_REVOKED).await);
         self.delete_in_batches(DELETE_STALE_SESSIONS).await?;
         Ok(over?.saturating_add(revoked?))
     }

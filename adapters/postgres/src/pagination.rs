@@ -12,7 +12,7 @@ use crate::{
 };
 use fairway_domain::{
     access::rights::Reach,
-    store::{Page, Cursor, PageRequest, Start, StoreError},
+    store::{Cursor, Page, PageRequest, Start, StoreError},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -195,10 +195,13 @@ impl ListQuery {
             .arms
             .iter()
             .map(|branch| {
-                let rows = format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
+                let rows =
+                    format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
                 match &branch.each {
                     None => format!("({rows})"),
-                    Some(each) => format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})"),
+                    Some(each) => {
+                        format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})")
+                    }
                 }
             })
             .collect();
@@ -328,7 +331,13 @@ enum PlanMode {
 
 impl Database {
     /// Reads rows of at most `bytes` in total.
-    async fn query_list(&self, planned: PlanMode, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+    async fn query_list(
+        &self,
+        planned: PlanMode,
+        bytes: usize,
+        sql: &str,
+        values: &Values,
+    ) -> Result<Vec<Row>, StoreError> {
         match planned {
             PlanMode::EachTime => self.list(bytes, sql, &values.params()).await,
             PlanMode::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
@@ -457,7 +466,8 @@ mod tests {
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
         let from = ("FROM thing", RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES });
-        let listing = ListQuery::single("thing_id, content", SortKey::Id("thing_id", "thing_id"), from, conditions, values);
+        let listing =
+            ListQuery::single("thing_id, content", SortKey::Id("thing_id", "thing_id"), from, conditions, values);
         let page = PageRequest { limit: 20, start: Start::Skip(0) };
         let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
         assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));

@@ -2,14 +2,14 @@
 
 use crate::{
     database::Database,
-    store_error,
     row::{RowExt, decode},
+    store_error,
 };
 use async_trait::async_trait;
 use fairway_domain::{
+    rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
     store::{CommitError, StoreError},
     tenant::TenantScope,
-    rate_limit::{RateLimitKey, Quota, RateLimitDecision, RateLimitStore, RateLimitRefusal},
 };
 use std::time::Duration;
 
@@ -18,7 +18,12 @@ const PAGES_PER_STATEMENT: i64 = 256;
 
 #[async_trait]
 impl RateLimitStore for Database {
-    async fn try_acquire(&self, scope: TenantScope, counted: &RateLimitKey, quota: Quota) -> Result<RateLimitDecision, StoreError> {
+    async fn try_acquire(
+        &self,
+        scope: TenantScope,
+        counted: &RateLimitKey,
+        quota: Quota,
+    ) -> Result<RateLimitDecision, StoreError> {
         // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
         // outside of the upsert, so concurrent requests of the client may make it inexact.
         const SQL: &str = "WITH taken AS (

@@ -1,14 +1,14 @@
 //! Releases and deployments.
 
 mod deployment;
-mod transition;
 mod rows;
+mod transition;
 
 use crate::{
-    database::{Database, Param, read},
-    commit_tail::{CommitParams, commit_tail},
-    pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
     batch_load::BatchLoader,
+    commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param, read},
+    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, within},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use fairway_domain::{
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
-        ports::{Revisions, ReleaseWithDeployment, ReleaseFilter, TenantRelease, ReleaseStore},
+        ports::{ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
         recommendation::EndedRuns,
         review::{Approval, MAX_NOTE, ReviewedRelease},
         rollback::ReleaseArtifact,
@@ -31,11 +31,11 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use transition::TransitionCommitter;
-use transition::PendingTransition;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, release_with_deployment, release};
+use rows::{RELEASE_COLUMNS, ReleaseRow, release, release_with_deployment};
 use std::collections::HashMap;
+use transition::PendingTransition;
+pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
 
 /// Loads releases with their bindings, references, approvals and deployment, by tenant and identifier.
@@ -47,7 +47,10 @@ impl BatchLoader for ReleaseLoader {
     type Value = ReleaseWithDeployment;
     const LABEL: &'static str = "releases";
 
-    async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
+    async fn load_batch(
+        &self,
+        keys: &[(Uuid, Uuid)],
+    ) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
         let sql = format!(
             "SELECT tenant_id, {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
              FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, release_id)
@@ -90,7 +93,11 @@ impl ReleaseStore for Database {
         self.releases.load((scope.tenant().uuid(), id.uuid())).await
     }
 
-    async fn location(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
+    async fn location(
+        &self,
+        scope: TenantScope,
+        id: ReleaseId,
+    ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
         const SQL: &str = "SELECT workspace_id, workload_id FROM release WHERE tenant_id = $1 AND release_id = $2";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         row.map(|row| Ok((row.id("workspace_id")?, row.id("workload_id")?))).transpose()
@@ -128,7 +135,7 @@ impl ReleaseStore for Database {
             key,
             post_join: None,
             row_bytes: RowBytes::Small,
-            arms,
+            arms: branches,
             values,
             is_append_only: false,
         };
@@ -254,7 +261,10 @@ impl ReleaseStore for Database {
         let listing = ListQuery::single(
             rows::ARTIFACT_COLUMNS,
             key,
-            ("FROM release_artifact", RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES }),
+            (
+                "FROM release_artifact",
+                RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
+            ),
             conditions,
             values,
         );
@@ -440,7 +450,11 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         match key {
             None => self.transitions.commit(PendingTransition { scope, change }).await,
-            Some(_) => self.in_flight().track(transition::commit_transition(&self.transitions.batch.one.0, scope, &change, key)).await,
+            Some(_) => {
+                self.in_flight()
+                    .track(transition::commit_transition(&self.transitions.batch.one.0, scope, &change, key))
+                    .await
+            }
         }
     }
 
@@ -482,7 +496,11 @@ impl ReleaseStore for Database {
     ) -> Result<Option<Timestamp>, CommitError> {
         match key {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
-            Some(_) => self.in_flight().track(deployment::commit_lane_change(&self.lane_changes.batch.one.0, scope, &change, key)).await,
+            Some(_) => {
+                self.in_flight()
+                    .track(deployment::commit_lane_change(&self.lane_changes.batch.one.0, scope, &change, key))
+                    .await
+            }
         }
     }
 }

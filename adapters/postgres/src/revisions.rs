@@ -1,8 +1,8 @@
 //! Revisions that validate caches: the access revision of a tenant, and the revision of a deployment.
 
 use crate::{
-    database::{Param, read},
     batch_load::BatchLoader,
+    database::{Param, read},
     row::RowExt,
 };
 use async_trait::async_trait;

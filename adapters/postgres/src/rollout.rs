@@ -1,8 +1,8 @@
 //! Rollouts: lane metrics, and the rollouts that the rollout controller may advance.
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -71,7 +71,10 @@ impl RolloutStore for Database {
             ")"
         );
         let Change { next, fact, .. } = change;
-        let told = next.rollout.as_ref().and_then(|rollout| Some((rollout.since.get(), rollout.hold_reasons.last()?.as_str())));
+        let told = next
+            .rollout
+            .as_ref()
+            .and_then(|rollout| Some((rollout.since.get(), rollout.hold_reasons.last()?.as_str())));
         let Some((since, hold)) = told else { return Err(CommitError::Stale) };
         let tail = CommitParams::new(scope, &fact, None);
         let own: [Param<'_>; 3] = [&next.release_id.uuid(), &since, &hold];

@@ -1,9 +1,9 @@
 //! Share links. Each statement checks expiry by the database's clock.
 
 use crate::{
-    database::Database,
     commit_tail::{CommitParams, commit_tail},
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    database::Database,
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use fairway_domain::{
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    share_link::{NewShareLink, ShareLinkSnapshot, ShareLink, ShareLinkStore, TokenHash},
+    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, TokenHash},
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -66,8 +66,13 @@ impl ShareLinkStore for Database {
         row.as_ref().map(snapshot).transpose()
     }
 
-    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<ShareLinkSnapshot>, StoreError> {
-        let sql = format!("SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
+    async fn find_by_token(
+        &self,
+        scope: TenantScope,
+        hash: &TokenHash,
+    ) -> Result<Option<ShareLinkSnapshot>, StoreError> {
+        let sql =
+            format!("SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &hash.bytes().as_slice()]).await?;
         row.as_ref().map(snapshot).transpose()
     }
@@ -84,8 +89,12 @@ impl ShareLinkStore for Database {
             format!("workload_id = {}", values.bind(workload.uuid())),
         ];
         let key = SortKey::Id("share_link_id", "share_link_id");
-        self.fetch_page(ListQuery::single(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values), page, link)
-            .await
+        self.fetch_page(
+            ListQuery::single(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values),
+            page,
+            link,
+        )
+        .await
     }
 
     async fn commit_new(

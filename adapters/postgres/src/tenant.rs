@@ -1,9 +1,9 @@
 //! Tenants and workspaces.
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    database::{Database, Param},
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
     workload::WorkloadRow,
 };

@@ -4,8 +4,8 @@
 use crate::{database::tls, driver_error::redact_driver_error, store_error};
 use async_trait::async_trait;
 use fairway_domain::{
-    wakeup::{Wakeup, WakeupBus},
     store::StoreError,
+    wakeup::{Wakeup, WakeupBus},
 };
 use futures_util::{StreamExt as _, stream};
 use std::{fmt, io, str::FromStr as _, time::Duration};

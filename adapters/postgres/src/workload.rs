@@ -1,9 +1,9 @@
 //! Workloads.
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
-    pagination::{UnionArm, SortKey, ListQuery, RowBytes, Values, within},
+    database::{Database, Param},
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, within},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -190,7 +190,8 @@ impl WorkloadStore for Database {
         let Change { next, decided_on: _, fact } = change;
         let tail = CommitParams::new(scope, &fact, key);
         let row = WorkloadRow::of(scope, &next);
-        let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.to_datetime(), next.created_by.to_string());
+        let (workspace, at, by) =
+            (next.workspace_id.uuid(), next.created_at.to_datetime(), next.created_by.to_string());
         let mut own = row.params();
         own.extend_from_slice(&[&workspace, &at, &by]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())

@@ -3,7 +3,7 @@
 use crate::LocalProvider;
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;

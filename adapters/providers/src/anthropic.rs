@@ -6,7 +6,7 @@ mod response;
 use crate::connection::{Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_egress::{
     Url,

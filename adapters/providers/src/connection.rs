@@ -6,7 +6,7 @@ use fairway_domain::{
     secret::{SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
-    EgressResponse, EgressRequest, EgressError, Endpoint, Guard, Limits, Method, Url,
+    EgressError, EgressRequest, EgressResponse, Endpoint, Guard, Limits, Method, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -53,7 +53,10 @@ impl Connection {
         key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
     ) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(base_url);
-        Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { timeout: time, max_body: MAX_RESPONSE_BYTES })?, key })
+        Ok(Self {
+            endpoint: guard.endpoint(base_url.as_str(), Limits { timeout: time, max_body: MAX_RESPONSE_BYTES })?,
+            key,
+        })
     }
 
     /// The header with the API key. The key is read for each call, so that a new key takes effect at once.

@@ -23,7 +23,7 @@ mod tools;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Embeddings, DeltaListener, Message, MessageRole, Provider, ProviderCall,
+    Completion, Conversation, DeltaListener, EmbeddingCall, Embeddings, Message, MessageRole, Provider, ProviderCall,
     ProviderFailure,
 };
 use serde_json::{Map, json};
@@ -56,8 +56,9 @@ impl Provider for LocalProvider {
             // Options in the question belong to the draft.
             Some(draft::prompt_template(question))
         } else {
-            let chosen =
-                options_of(&call.system_prompt).or_else(|| options_of(question)).and_then(|line| choose_option(line, question));
+            let chosen = options_of(&call.system_prompt)
+                .or_else(|| options_of(question))
+                .and_then(|line| choose_option(line, question));
             chosen.or_else(|| call.messages.iter().find_map(cite_document))
         };
         let text = if tool_calls.is_empty() {

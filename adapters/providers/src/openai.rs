@@ -7,14 +7,14 @@ mod response;
 use crate::connection::{Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_egress::{
     Url,
     header::{AUTHORIZATION, HeaderMap},
 };
-use request::{TokenLimitName, ChatRequest, EmbeddingRequest};
-use response::{Chunk, ChatResponse, StreamedResponse, EmbeddingResponse};
+use request::{ChatRequest, EmbeddingRequest, TokenLimitName};
+use response::{ChatResponse, Chunk, EmbeddingResponse, StreamedResponse};
 
 /// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
 /// limit.
@@ -36,7 +36,11 @@ impl OpenAi {
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
         // OpenAI's newer models refuse the old name, and older servers of other vendors do not know the new one.
-        let limit = if base_url.host_str() == Some(OPENAI_HOST) { TokenLimitName::MaxCompletionTokens } else { TokenLimitName::MaxTokens };
+        let limit = if base_url.host_str() == Some(OPENAI_HOST) {
+            TokenLimitName::MaxCompletionTokens
+        } else {
+            TokenLimitName::MaxTokens
+        };
         Self { connection, limit }
     }
 
@@ -85,7 +89,8 @@ impl Provider for OpenAi {
         let mut embeddings = Embeddings::default();
         for texts in call.texts.chunks(MAX_TEXTS) {
             let question = EmbeddingRequest::of(&call.route.model, texts);
-            let vectors: EmbeddingResponse = self.connection.request_document("embeddings", &question, self.key_header().await?).await?;
+            let vectors: EmbeddingResponse =
+                self.connection.request_document("embeddings", &question, self.key_header().await?).await?;
             vectors.add_to(&mut embeddings, texts.len())?;
         }
         Ok(embeddings)

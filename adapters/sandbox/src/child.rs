@@ -2,10 +2,10 @@
 
 use crate::{
     confine::{ConfineError, detach, lock_down},
+    ipc::{Request, Response, limits, validate_result},
     javascript, starlark,
-    ipc::{Response, Request, validate_result, limits},
 };
-use fairway_domain::execution::script::{ScriptResult, Language, ScriptFailure, ScriptLimits};
+use fairway_domain::execution::script::{Language, ScriptFailure, ScriptLimits, ScriptResult};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -134,6 +134,10 @@ mod tests {
         assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Came));
         let (reader, writer) = io::pipe().unwrap();
         drop(writer);
-        assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Came), "the next read finds the end of input");
+        assert_eq!(
+            wait_for_input(reader.as_fd(), INPUT_TIMEOUT),
+            Ok(InputState::Came),
+            "the next read finds the end of input"
+        );
     }
 }

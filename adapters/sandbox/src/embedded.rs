@@ -4,12 +4,12 @@
 use crate::{
     child::NO_INPUT,
     confine::ConfinementFailure,
-    ipc::{Response, MAX_RESPONSE, Request, limits},
+    ipc::{MAX_RESPONSE, Request, Response, limits},
 };
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, MAX_DURATION, Language, MAX_CONCURRENT_PER_TENANT, PreparedGateway,
-    ScriptFailure, ScriptLimits,
+    AbandonBehavior, GatewayFailure, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway, ScriptFailure,
+    ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use nix::{
     sys::signal::{Signal, killpg},

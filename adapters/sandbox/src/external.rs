@@ -1,14 +1,15 @@
 //! An external runtime gateway over HTTP. No request is sent twice; `docs/operations/gateway.md` specifies the wire
 //! format.
 
-use crate::ipc::{Response, MAX_RESPONSE};
+use crate::ipc::{MAX_RESPONSE, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, MAX_DURATION, Language, PreparedGateway, ScriptLimits,
+    AbandonBehavior, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
+    ScriptRequest, ScriptResult,
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    EgressRequest, EgressError, EgressRefusal, Endpoint, Guard, Limits, Method, StatusCode, Url,
+    EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;

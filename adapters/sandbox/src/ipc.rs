@@ -1,6 +1,6 @@
 //! The protocol between server and child: one JSON document in each direction, ended by the end of the pipe.
 
-use fairway_domain::execution::script::{ScriptResult, GatewayFailure, MAX_OUTPUT_BYTES, Script, ScriptFailure};
+use fairway_domain::execution::script::{GatewayFailure, MAX_OUTPUT_BYTES, Script, ScriptFailure, ScriptResult};
 use fairway_domain::json::{self, JsonRefusal};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -144,7 +144,10 @@ mod tests {
         let bytes = serde_json::to_vec(&Response::of(came.clone())).unwrap();
         assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(came));
         let nothing = ScriptResult { result: Ok(Value::Null), stdout: String::new() };
-        assert_eq!(Response::read(&serde_json::to_vec(&Response::of(nothing.clone())).unwrap(), MAX_OUTPUT_BYTES), Ok(nothing));
+        assert_eq!(
+            Response::read(&serde_json::to_vec(&Response::of(nothing.clone())).unwrap(), MAX_OUTPUT_BYTES),
+            Ok(nothing)
+        );
         let failed = ScriptResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Response::of(failed.clone())).unwrap();
         assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(failed));
@@ -195,18 +198,27 @@ mod tests {
         for inner in [json!(1), json!([])] {
             let own = usize::from(inner.is_array());
             let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
-            let came = |depth| validate_result(ScriptResult { result: Ok(nested(depth)), stdout: String::new() }, MAX_OUTPUT_BYTES);
+            let came = |depth| {
+                validate_result(ScriptResult { result: Ok(nested(depth)), stdout: String::new() }, MAX_OUTPUT_BYTES)
+            };
             let deepest = came(MAX_NESTING);
             assert_eq!(deepest.result, Ok(nested(MAX_NESTING)));
             assert_eq!(came(MAX_NESTING + 1).result, Err(ScriptFailure::ResultNotJson));
             let bytes = serde_json::to_vec(&Response::of(deepest.clone())).unwrap();
-            assert_eq!(Response::read(&bytes, MAX_OUTPUT_BYTES), Ok(deepest), "every valid response of a child is accepted");
+            assert_eq!(
+                Response::read(&bytes, MAX_OUTPUT_BYTES),
+                Ok(deepest),
+                "every valid response of a child is accepted"
+            );
         }
     }
 
     #[test]
     fn oversized_values_fail_as_too_long() {
         let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
-        assert_eq!(Response::read(wide.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(
+            Response::read(wide.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result,
+            Err(ScriptFailure::TooMuchOutput)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! JavaScript by QuickJS, without clocks and randomness. The result is the last expression; a promise is awaited.
 
 use crate::output::Output;
-use fairway_domain::execution::script::{ScriptResult, ScriptFailure, ScriptLimits};
+use fairway_domain::execution::script::{ScriptFailure, ScriptLimits, ScriptResult};
 use rquickjs::{
     CatchResultExt as _, CaughtError, Context, Ctx, Error, Exception, Function, Object, Runtime, Value as JsValue,
     context::{EvalOptions, intrinsic},
@@ -56,8 +56,10 @@ impl Engine {
         let outcome = self.context.with(|ctx| {
             let own = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
             let said = &self.output;
-            let result = result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Script, &own, said))?;
-            let text = text_of(&ctx, result).catch(&ctx).map_err(|error| report_error(&error, Phase::Result, &own, said))?;
+            let result =
+                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Script, &own, said))?;
+            let text =
+                text_of(&ctx, result).catch(&ctx).map_err(|error| report_error(&error, Phase::Result, &own, said))?;
             match text {
                 Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::ResultNotJson)),
                 None => Err(Thrown::Known(ScriptFailure::ResultNotJson)),
@@ -194,7 +196,9 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
         // A script may throw the same text, but not this error type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
-        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => ScriptFailure::ResultNotJson,
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => {
+            ScriptFailure::ResultNotJson
+        }
         _ => ScriptFailure::Error,
     })
 }

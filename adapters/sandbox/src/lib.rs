@@ -9,10 +9,10 @@ mod child;
 mod confine;
 mod embedded;
 mod external;
+mod ipc;
 mod javascript;
 mod output;
 mod starlark;
-mod ipc;
 
 pub use child::run_child;
 pub use confine::{ConfineError, confine};

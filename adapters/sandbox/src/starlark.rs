@@ -1,7 +1,7 @@
 //! Starlark, which has no clocks, randomness or I/O. The result is the global `result`.
 
 use crate::output::Output;
-use fairway_domain::execution::script::{ScriptResult, ScriptFailure};
+use fairway_domain::execution::script::{ScriptFailure, ScriptResult};
 use serde_json::Value;
 use starlark::{
     Error, ErrorKind, PrintHandler,

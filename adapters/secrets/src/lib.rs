@@ -11,7 +11,7 @@ pub use vault::{Vault, VaultError};
 
 use async_trait::async_trait;
 use fairway_domain::{
-    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
+    secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
     slug::Slug,
 };
 use std::{
@@ -88,5 +88,9 @@ impl SecretReader for Sources {
 pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
     // Wrapped first, so that a refused value is wiped too.
     let secret = Secret::new(value);
-    if secret.expose().is_empty() || secret.expose().len() > MAX_BYTES { Err(SecretError::Malformed) } else { Ok(secret) }
+    if secret.expose().is_empty() || secret.expose().len() > MAX_BYTES {
+        Err(SecretError::Malformed)
+    } else {
+        Ok(secret)
+    }
 }

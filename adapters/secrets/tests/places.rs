@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 use fairway_domain::{
-    secret::{Secret, SecretError, SecretRef, SecretReader as _, ServerSecretRef},
+    secret::{Secret, SecretError, SecretReader as _, SecretRef, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Guard, Reach};

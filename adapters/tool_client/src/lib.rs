@@ -5,15 +5,15 @@ mod mcp;
 use async_trait::async_trait;
 use fairway_domain::{
     execution::{
-        http_call::{MAX_DURATION, MAX_RESPONSE_BYTES, HttpMethod, HttpCaller, HttpCall, HttpCallError},
+        http_call::{HttpCall, HttpCallError, HttpCaller, HttpMethod, MAX_DURATION, MAX_RESPONSE_BYTES},
         tool::{McpCall, McpError},
     },
     json,
-    secret::{SecretRef, SecretReader},
+    secret::{SecretReader, SecretRef},
     slug::Slug,
 };
 use fairway_egress::{
-    EgressRequest, EgressError, Endpoint, Guard, Limits, Method as HttpMethod, Url,
+    EgressError, EgressRequest, Endpoint, Guard, Limits, Method, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use moka::sync::Cache;
@@ -96,7 +96,8 @@ impl ToolClient {
         if call.method.has_body() {
             body = serde_json::to_vec(&call.arguments).map_err(|_| HttpCallError::Malformed)?;
         } else {
-            endpoint = endpoint.with_query(call.arguments.iter().map(|(name, value)| (name.as_str(), query_value(value))));
+            endpoint =
+                endpoint.with_query(call.arguments.iter().map(|(name, value)| (name.as_str(), query_value(value))));
         }
         let headers = self.headers(tenant, call).await?;
         let path = call.path.trim_start_matches('/').to_owned();
@@ -136,13 +137,13 @@ impl HttpCaller for ToolClient {
     }
 }
 
-const fn to_http_method(method: HttpMethod) -> HttpMethod {
+const fn to_http_method(method: HttpMethod) -> Method {
     match method {
-        HttpMethod::Get => HttpMethod::GET,
-        HttpMethod::Post => HttpMethod::POST,
-        HttpMethod::Put => HttpMethod::PUT,
-        HttpMethod::Patch => HttpMethod::PATCH,
-        HttpMethod::Delete => HttpMethod::DELETE,
+        HttpMethod::Get => Method::GET,
+        HttpMethod::Post => Method::POST,
+        HttpMethod::Put => Method::PUT,
+        HttpMethod::Patch => Method::PATCH,
+        HttpMethod::Delete => Method::DELETE,
     }
 }
 

@@ -3,18 +3,18 @@
 //! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
 //! between calls, so that no tool changes after its check.
 
-use crate::{ToolClient, matches_hosts, sanitize, call_error};
+use crate::{ToolClient, call_error, matches_hosts, sanitize};
 use fairway_domain::{
     asset::content::mcp_server::{SessionStart, ToolPin},
     execution::{
-        http_call::{MAX_RESPONSE_BYTES, HttpCallError},
+        http_call::{HttpCallError, MAX_RESPONSE_BYTES},
         tool::{McpCall, McpError},
     },
     json,
     slug::Slug,
 };
 use fairway_egress::{
-    EgressRequest, EgressError, Endpoint, Method, StatusCode,
+    EgressError, EgressRequest, Endpoint, Method, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -43,7 +43,7 @@ use std::{
 };
 
 /// Maximum size of one response, in bytes: tool lists are longer than tool results.
-const MAX_RESPONSE_BYTES: usize = 1 << 20;
+const MAX_LISTING_BYTES: usize = 1 << 20;
 /// Maximum number of pages of a tool list.
 const MAX_PAGES: usize = 20;
 /// The header by which the server deduplicates a call.
@@ -59,7 +59,7 @@ impl ToolClient {
                 return Err(HttpCallError::Forbidden.into());
             }
         }
-        let endpoint = self.endpoint(&way.address, MAX_RESPONSE_BYTES).map_err(call_error)?;
+        let endpoint = self.endpoint(&way.address, MAX_LISTING_BYTES).map_err(call_error)?;
         let mut headers = HeaderMap::new();
         for (name, reference) in &way.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
@@ -86,7 +86,7 @@ async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, Mc
     let mut config = StreamableHttpClientTransportConfig::with_uri(call.connection.address.as_str());
     config.retry_config = Arc::new(NeverRetry::default());
     config.reinit_on_expired_session = false;
-    config.max_sse_event_size = MAX_RESPONSE_BYTES;
+    config.max_sse_event_size = MAX_LISTING_BYTES;
     let transport = StreamableHttpClientTransport::with_client(wire, config);
     let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
     let lifecycle = match call.connection.opening {
@@ -271,7 +271,8 @@ impl GuardedTransport {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(session) = session {
-            let session = HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
+            let session =
+                HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
             headers.insert(SESSION, session);
         }
         if let ClientJsonRpcMessage::Request(asked) = &message

@@ -3,17 +3,17 @@
 pub(crate) mod principal_binding;
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         idempotency::IdempotencyHeader,
         paging::ListRequest,
         path::{PathId, parse_uuid},
     },
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{

@@ -4,18 +4,19 @@ use crate::{
     access, asset, asset_kind, audit,
     caller::shed_load,
     compose::Api,
-    openapi::{BaseDocument, document},
     embed, environment, evidence, execution, flow, health,
     http::{
         HttpBase,
-        response_memory::response_memory,
+        body_drain::body_drain,
         fallback::{KnownMethods, fallback},
         request_context::request_context,
+        response_memory::response_memory,
         site_guard::site_guard,
         strict_query::{KnownQueries, strict_query},
-        body_drain::body_drain,
     },
-    knowledge, mcp, memory, release, rollout, share_link, tenant, tool, workload,
+    knowledge, mcp, memory,
+    openapi::{BaseDocument, document},
+    release, rollout, share_link, tenant, tool, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -151,7 +152,8 @@ fn routes(config: &mut impl RouteConfig) {
 /// The OpenAPI document that the handlers' attributes describe, without later additions.
 pub(crate) fn collect_openapi() -> OpenApi {
     let routes = |config: &mut ServiceConfig<'_>| routes(config);
-    let (_, document) = App::new().into_utoipa_app().openapi(BaseDocument::openapi()).configure(routes).split_for_parts();
+    let (_, document) =
+        App::new().into_utoipa_app().openapi(BaseDocument::openapi()).configure(routes).split_for_parts();
     document
 }
 

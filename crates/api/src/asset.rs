@@ -7,19 +7,19 @@ pub(crate) mod impact;
 pub(crate) mod lifecycle;
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::{Body, DeferredBody, DeferredMember},
+        deserialize_error::truncate_path,
         idempotency::IdempotencyHeader,
         paging::ListRequest,
         path::{Path, PathId},
         query::Query,
-        deserialize_error::truncate_path,
     },
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -344,7 +344,7 @@ pub(crate) async fn list_assets(
 #[utoipa::path(
     operation_id = "read_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace),
+    params(("asset_id" = Uuid, Path, description = "The asset"), VisibleFromQuery),
     responses((status = 200, description = "The asset", body = AssetView), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}")]
@@ -375,7 +375,8 @@ pub(crate) async fn create_asset_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.query_workspace());
+    let authorize =
+        api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
@@ -420,7 +421,7 @@ pub(crate) async fn list_asset_versions(
     params(
         ("asset_id" = Uuid, Path, description = "The asset"),
         ("asset_version_id" = Uuid, Path, description = "The version"),
-        FromWorkspace,
+        VisibleFromQuery,
     ),
     responses((status = 200, description = "The version", body = VersionView), ReadRefusals)
 )]

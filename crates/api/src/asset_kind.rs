@@ -1,7 +1,8 @@
 //! Routes of asset kinds and their schemas.
 
 use crate::{
-    response::ResourceResponse, caller::IdentifiedCaller, compose::Api, openapi::ReadRefusals, error::ApiError, http::path::Path,
+    caller::IdentifiedCaller, compose::Api, error::ApiError, http::path::Path, openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::header::ContentType, web};
 use fairway_domain::asset::{content, kind::AssetKind};

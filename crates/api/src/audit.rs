@@ -3,9 +3,9 @@
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{PageParams, ReadRefusals},
     error::ApiError,
     http::paging::ListRequest,
+    openapi::{PageParams, ReadRefusals},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::audit::AuditEvent;

@@ -4,9 +4,9 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        load_shedding::{Arriving, ClientKey},
         client_address::client_of,
         forwarding::is_forwarded,
+        load_shedding::{Arriving, ClientKey},
         path, query,
         request_context::{ShedForLoad, request_id},
         site_guard::{HostName, host_of},
@@ -31,7 +31,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure,
     access::Claims,
-    share_link::{RuntimeRequest, PresentedToken},
+    share_link::{PresentedToken, RuntimeRequest},
 };
 use fairway_postgres::{CallerKey, with_caller_key};
 use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
@@ -230,7 +230,8 @@ fn respells_workload(path: &str) -> bool {
 
 fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
-    let brought = presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
+    let brought =
+        presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
     Ok(RuntimeRequest {
         claims: claims(request)?,
         has_identity: names_actor(request),

@@ -5,8 +5,8 @@ use crate::{
     config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::stream_limit::StreamLimiter,
     http::{
-        HttpBase, load_shedding::LoadShedder, deprecation::DEPRECATIONS, shutdown::ShutdownSignal, memory_budget::MemoryBudgets,
-        paging::CursorKey,
+        HttpBase, deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
+        paging::CursorKey, shutdown::ShutdownSignal,
     },
     metrics::Metrics,
     system::{SystemClock, SystemIds},
@@ -14,29 +14,29 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
-use fairway_tool_client::ToolClient;
+use fairway_chunking::TextSplitter;
+use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
     access::AccessStore,
     asset::ports::ArtifactStore,
-    execution::{script::ScriptGateway, dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider},
+    execution::{dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     redaction::Redactor,
     secret::{Secret, SecretReader},
     time::Clock,
 };
 use fairway_egress::{Allowance, Guard, Reach};
-use fairway_document_fetcher::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{run_review_expiry, run_recovery, run_worker},
+    execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, ExternalGateway};
 use fairway_secrets::{Sources, Vault};
-use fairway_chunking::TextSplitter;
+use fairway_tool_client::ToolClient;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -168,7 +168,8 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptG
     match &settings.runtime_gateway {
         None => Ok(Arc::new(EmbeddedGateway::new())),
         Some(GatewaySettings { address, token }) => {
-            let external = ExternalGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
+            let external =
+                ExternalGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
             let external = match token {
                 Some(token) => {
                     let token = Secret::new(token.expose().to_owned());
@@ -208,7 +209,11 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretR
     Ok(Arc::new(Sources::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
-fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn SecretReader>) -> anyhow::Result<Arc<dyn Provider>> {
+fn provider(
+    account: &ProviderAccount,
+    guard: &Guard,
+    secrets: &Arc<dyn SecretReader>,
+) -> anyhow::Result<Arc<dyn Provider>> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
         Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
@@ -301,7 +306,15 @@ impl Process {
                 embedding: settings.embedding_model.clone(),
             },
         };
-        let Adapters { access_decorator: access, artifacts, provider, http_caller: outward, code_gateway: gateway, clock, ids } = parts;
+        let Adapters {
+            access_decorator: access,
+            artifacts,
+            provider,
+            http_caller: outward,
+            code_gateway: gateway,
+            clock,
+            ids,
+        } = parts;
         let services = Services::new(
             stores(&relays, access.as_ref()),
             artifacts,
@@ -431,7 +444,8 @@ mod tests {
     #[test]
     fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
-        let (worker, relays, signals) = (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
+        let (worker, relays, signals) =
+            (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
                 "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"

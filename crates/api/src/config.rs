@@ -3,15 +3,15 @@
 //! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
+mod parsers;
 mod provider;
 mod raw;
 mod setting;
-mod parsers;
 
+pub use parsers::{LogFormat, SecretSetting};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub use raw::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
-pub use parsers::{LogFormat, SecretSetting};
 
 use crate::{
     embed::EmbedPolicy,
@@ -22,8 +22,8 @@ use crate::{
 };
 use fairway_artifacts::Location;
 use fairway_domain::{
-    access::ActorRef, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
-    rate_limit::Quota,
+    access::ActorRef, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, rate_limit::Quota,
+    redaction::NationalId,
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;

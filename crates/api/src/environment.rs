@@ -1,16 +1,16 @@
 //! Routes of environment settings.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{
         body::Body,
         etag::IfMatch,
         path::{Path, PathId},
     },
+    openapi::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, put, web};
 use fairway_domain::{environment::EnvironmentSettings, id::WorkspaceId, release::review::SelfApproval, slug::Slug};

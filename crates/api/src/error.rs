@@ -133,7 +133,8 @@ impl ApiError {
 
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with_detail("permission", permission)
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission")
+            .with_detail("permission", permission)
     }
 
     /// 403: a browser sent the request on behalf of another site.

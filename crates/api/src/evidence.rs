@@ -8,12 +8,12 @@ pub(crate) use artifact::*;
 pub(crate) use lineage::*;
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::ReadRefusals,
     error::{ApiError, FieldProblem},
     http::{path::PathId, query::Query},
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{

@@ -1,23 +1,21 @@
 //! Routes that execute workloads and read runs.
 
-pub(crate) mod delegation;
 pub(crate) mod cancel;
 pub(crate) mod code;
-pub(crate) mod stream_limit;
+pub(crate) mod delegation;
 pub(crate) mod events;
 pub(crate) mod list;
 mod prefer;
-pub(crate) mod review;
 pub(crate) mod resolve_unknown;
+pub(crate) mod review;
+pub(crate) mod stream_limit;
 pub(crate) mod tool;
 
 use crate::memory::parse_session;
 use crate::{
-    response::ResourceResponse,
     caller::{RuntimeClient, result_token},
     compose::Api,
-    openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         HttpBase,
         body::{Body, present},
@@ -26,7 +24,9 @@ use crate::{
         query::Query,
         request_context::request_id,
     },
+    openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
     release::parse_lane,
+    response::ResourceResponse,
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
@@ -42,7 +42,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_operations::{
-    execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode, ExecutionDetail},
+    execution::{ExecuteRequest, ExecuteResult as Run, ExecutionDetail, RunPayload, WaitMode},
     share_link::RuntimeRequest,
 };
 use serde::{Deserialize, Serialize};
@@ -224,8 +224,8 @@ impl StoredOutput {
 
 impl ExecutionResult {
     fn of(execution: &Execution) -> Result<Self, ApiError> {
-        let (output, metadata) =
-            parse_stored_output(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
+        let (output, metadata) = parse_stored_output(execution)?
+            .map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
         Ok(Self {
             execution_id: execution.execution_id.uuid(),
             status: execution.status.as_str(),
@@ -247,11 +247,9 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
 impl ExecutionView {
     fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
-        let queued_result = parse_stored_output(execution)?.zip(completed_at.clone()).map(|(stored, result_at)| QueuedResult {
-            stdout: stored.stdout(),
-            result: stored.output,
-            result_at,
-        });
+        let queued_result = parse_stored_output(execution)?
+            .zip(completed_at.clone())
+            .map(|(stored, result_at)| QueuedResult { stdout: stored.stdout(), result: stored.output, result_at });
         Ok(Self {
             execution_id: execution.execution_id.uuid(),
             workload_id: execution.workload_id.uuid(),
@@ -322,17 +320,18 @@ pub(crate) async fn execute_workload(
         actor_auth_mode,
     } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let on_behalf_of =
+        delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
     let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
     let (environment, lane) = (fields.check(environment), fields.check(parse_lane(chosen.as_deref())));
     let session = fields.check(parse_session(session_id.as_deref()));
-    let patience = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
-    let asks = RunPayload::Inputs(inputs.unwrap_or_default());
-    let (pass, address) = (visit.pass, Some(visit.address));
+    let wait = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
+    let payload = RunPayload::Inputs(inputs.unwrap_or_default());
+    let (link, address) = (visit.pass, Some(visit.address));
     let wanted = fields.finish(|| {
-        let (environment, lane, session, patience) = (environment?, lane?, session?, patience?);
+        let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
@@ -439,7 +438,11 @@ fn with_replay_header(run: &Run, mut response: HttpResponseBuilder) -> HttpRespo
 }
 
 /// The caller of a run's routes. Requests of guests count towards the rate limit of the workload.
-async fn identify_runtime_caller(api: &Api, arrival: RuntimeRequest, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
+async fn identify_runtime_caller(
+    api: &Api,
+    arrival: RuntimeRequest,
+    run: (ExecutionId, Option<&TokenHash>),
+) -> Result<Caller, ApiError> {
     let visit = api.services.verify_request(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     api.services.count_run_request(&caller, run, visit.address).await?;
@@ -470,6 +473,7 @@ pub(crate) async fn read_execution(
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, (*execution, token.as_ref())).await?;
-    let ExecutionDetail { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
+    let ExecutionDetail { execution, steps } =
+        api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(ResourceResponse::ok(&ExecutionView::of(&execution, steps.as_deref())?).into_response())
 }

@@ -1,13 +1,16 @@
 //! Routes of flows, assets with YAML content.
 
 use crate::{
-    response::ResourceResponse,
-    asset::{AssetView, CONTENT_LIMIT, VisibleFromQuery, WorkspaceQuery, VersionView, parse_change_note, parse_label, parse_owner, parse_slug},
+    asset::{
+        AssetView, CONTENT_LIMIT, VersionView, VisibleFromQuery, WorkspaceQuery, parse_change_note, parse_label,
+        parse_owner, parse_slug,
+    },
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldErrors},
     http::{body::DeferredBody, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
@@ -205,7 +208,7 @@ pub(crate) async fn list_flows(
 #[utoipa::path(
     operation_id = "read_flow",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The asset of the flow"), FromWorkspace),
+    params(("flow_id" = Uuid, Path, description = "The asset of the flow"), VisibleFromQuery),
     responses((status = 200, description = "The flow", body = FlowView), ReadRefusals)
 )]
 #[get("/v1/flows/{flow_id}")]
@@ -236,7 +239,8 @@ pub(crate) async fn create_flow_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.query_workspace());
+    let authorize =
+        api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();

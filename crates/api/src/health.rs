@@ -2,9 +2,9 @@
 
 use crate::{
     compose::Api,
-    openapi::{ErrorBody, ServiceRefusals},
     error::ApiError,
     http::{HttpBase, forwarding::is_forwarded, shutdown::ReportedShutdown},
+    openapi::{ErrorBody, ServiceRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
 use fairway_operations::access::IdentityMode;

@@ -5,35 +5,35 @@
 //! [`load_shedding::LoadShedder`]), [`strict_query::strict_query`]. They read their settings from the app data,
 //! `web::Data<HttpBase>`; without it every request is a 500.
 
-pub mod load_shedding;
-pub mod response_memory;
 pub mod body;
+pub mod body_drain;
 pub mod client_address;
 pub mod connection;
 pub mod deprecation;
+pub(crate) mod deserialize_error;
 pub mod etag;
 pub mod fallback;
 pub(crate) mod forwarding;
 mod framing;
 pub(crate) mod html;
 pub mod idempotency;
-pub mod shutdown;
+pub mod load_shedding;
 pub mod memory_budget;
 pub mod paging;
 pub mod path;
 pub mod query;
 pub mod request_context;
-pub(crate) mod deserialize_error;
+pub mod response_memory;
+pub mod shutdown;
 pub mod site_guard;
 pub mod strict_query;
-pub mod body_drain;
 
 use crate::{embed::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
-use shutdown::ShutdownSignal;
 use memory_budget::MemoryBudgets;
+use shutdown::ShutdownSignal;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
 use strict_query::KnownQueries;

@@ -1,12 +1,10 @@
 //! Routes of knowledge bases: documents, re-embedding, and revocation of access contracts.
 
 use crate::{
-    response::ResourceResponse,
     asset::{CONTENT_LIMIT, VisibleFromQuery, WorkspaceQuery},
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::{Body, DeferredBody},
         idempotency::IdempotencyHeader,
@@ -14,6 +12,8 @@ use crate::{
         path::PathId,
         query::Query,
     },
+    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -244,7 +244,8 @@ pub(crate) async fn add_documents(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
+    let authorize =
+        api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();

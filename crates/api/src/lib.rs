@@ -1,7 +1,6 @@
 //! The HTTP API of Fairway: routes that call the operations, configuration, and the composition root.
 
 mod access;
-mod response;
 pub mod app;
 mod asset;
 mod asset_kind;
@@ -9,7 +8,6 @@ mod audit;
 mod caller;
 pub mod compose;
 pub mod config;
-pub mod openapi;
 pub mod embed;
 mod environment;
 pub mod error;
@@ -23,7 +21,9 @@ mod local_mode;
 mod mcp;
 mod memory;
 pub mod metrics;
+pub mod openapi;
 mod release;
+mod response;
 mod rollout;
 pub mod seed;
 pub mod serve;

@@ -131,7 +131,13 @@ fn to_sdk_request(
 }
 
 /// A JSON-RPC error response; null `data` is omitted.
-fn rpc_error(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
+fn rpc_error(
+    status: StatusCode,
+    document: &Value,
+    code: ErrorCode,
+    message: &'static str,
+    data: Value,
+) -> HttpResponse {
     let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
     let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     let error = Map::from_iter(error);

@@ -1,24 +1,24 @@
 //! Routes of chat memory: reading and erasing the turns of a conversation.
 
 use crate::{
-    response::ResourceResponse,
     caller::RuntimeClient,
     compose::Api,
-    openapi::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{
         path::{Path, PathId},
         query::Query,
         request_context::request_id,
     },
+    openapi::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, web};
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{StoredTurn, SessionId},
+    memory::{SessionId, StoredTurn},
 };
-use fairway_operations::share_link::{RuntimeRequest, RuntimeCaller};
+use fairway_operations::share_link::{RuntimeCaller, RuntimeRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;

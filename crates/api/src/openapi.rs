@@ -1,8 +1,8 @@
 //! The OpenAPI document, collected from the handlers.
 
+mod constraints;
 mod headers;
 mod pages;
-mod constraints;
 
 use crate::app;
 use serde::Serialize;

@@ -4,11 +4,9 @@ pub(crate) mod rollback;
 mod view;
 
 use crate::{
-    response::ResourceResponse,
-    caller::{UnverifiedClaims, IdentifiedCaller},
+    caller::{IdentifiedCaller, UnverifiedClaims},
     compose::Api,
-    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         etag::IfMatch,
@@ -18,6 +16,8 @@ use crate::{
         query::Query,
         request_context::request_id,
     },
+    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
     rollout::{self, NewPlan},
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
@@ -230,7 +230,8 @@ pub(crate) async fn read_active_release(
     query: Query<ActiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let mut fields = FieldErrors::default();
-    let (environment, lane) = (fields.check(parse_environment(&query.environment)), fields.check(parse_lane(query.lane.as_deref())));
+    let (environment, lane) =
+        (fields.check(parse_environment(&query.environment)), fields.check(parse_lane(query.lane.as_deref())));
     let (environment, lane) = fields.finish(|| Some((environment?, lane?)))?;
     let body = api
         .services

@@ -31,7 +31,14 @@ pub(crate) struct ResourceResponse<'a, T> {
 impl<'a, T: Serialize> ResourceResponse<'a, T> {
     /// 200 with a resource.
     pub(crate) const fn ok(view: &'a T) -> Self {
-        Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false, capacity: DEFAULT_CAPACITY }
+        Self {
+            status: StatusCode::OK,
+            view,
+            revision: None,
+            location: None,
+            replayed: false,
+            capacity: DEFAULT_CAPACITY,
+        }
     }
 
     /// 201 with a new resource, or the status of the earlier request with the same idempotency key.

@@ -1,18 +1,18 @@
 //! Routes of rollouts, in which a release takes its lanes one after another.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::ReleaseId,
     release::{activate::LaneSelection, lane::Lane},
-    rollout::{MAX_SOAK_MINUTES, LaneMetrics, AdvanceMode, PlanRefusal, Rollout, RolloutPlan},
+    rollout::{AdvanceMode, LaneMetrics, MAX_SOAK_MINUTES, PlanRefusal, Rollout, RolloutPlan},
 };
 use fairway_operations::rollout::{AdvanceResult, RolloutReport};
 use serde::{Deserialize, Serialize};
@@ -188,7 +188,9 @@ pub(crate) async fn advance_rollout(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
-    Ok(ResourceResponse::idempotent(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::idempotent(&done, &AdvanceView::of(&done.value), StatusCode::OK)?
+        .with_etag(done.value.revision)
+        .into_response())
 }
 
 /// Reads the rollout of a release: its progress, its next lane and its hold reason.
@@ -209,7 +211,11 @@ pub(crate) async fn read_rollout(
 }
 
 /// Reads the lane and the plan of an activation. A plan takes its first lane, so another explicit lane is an error.
-pub(crate) fn lane_selection(fields: &mut FieldErrors, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<LaneSelection> {
+pub(crate) fn lane_selection(
+    fields: &mut FieldErrors,
+    lane: Option<Lane>,
+    plan: Option<&NewPlan>,
+) -> Option<LaneSelection> {
     let Some(plan) = plan else { return Some(lane.map_or(LaneSelection::All, LaneSelection::One)) };
     let plan = fields.check(plan.parse())?;
     if lane.is_some_and(|lane| lane != plan.first()) {

@@ -182,7 +182,8 @@ fn usage(url: &str) -> anyhow::Result<String> {
     let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(RELEASE)?;
     let address = quote_for_shell(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
     let body = quote_for_shell(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
-    let inputs = example_inputs.iter().map(|(name, value)| format!(" --input {}", quote_for_shell(&format!("{name}:={value}"))));
+    let inputs =
+        example_inputs.iter().map(|(name, value)| format!(" --input {}", quote_for_shell(&format!("{name}:={value}"))));
     let (inputs, url) = (inputs.collect::<String>(), quote_for_shell(url));
     Ok(format!(
         "\nRun `{workload}` in `{environment}`:\n\n\

@@ -2,7 +2,7 @@
 
 use crate::{
     app,
-    compose::{Api, Adapters, Process, RunWorkers},
+    compose::{Adapters, Api, Process, RunWorkers},
     config::{Database, LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
@@ -13,12 +13,12 @@ pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
+use fairway_managed_postgres::{Binaries, ManagedServer, Options, StartError, state};
 use fairway_operations::{
     asset::VerificationReport,
-    rollout::{StopReason, run_rollout_controller},
+    rollout::{self, StopReason},
 };
 use fairway_postgres::matches_schema as agrees;
-use fairway_managed_postgres::{Binaries, Options, ManagedServer, StartError, state};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     net::TcpListener,
@@ -139,7 +139,12 @@ impl DatabaseAddress {
             Database::Url(url) => Ok(url.expose().to_owned()),
             Database::Embedded => {
                 let data_dir = settings.data_dir.clone();
-                let find = move || anyhow::Ok(ManagedServer::url_of_running(&managed_server_options(&data_dir)?.data_dir, DATABASE_NAME)?);
+                let find = move || {
+                    anyhow::Ok(ManagedServer::url_of_running(
+                        &managed_server_options(&data_dir)?.data_dir,
+                        DATABASE_NAME,
+                    )?)
+                };
                 tokio::task::spawn_blocking(find).await?.context("no server runs here").context(LOCATION_HINT)
             }
         }
@@ -309,7 +314,8 @@ async fn serve_with_database(
     // The retention of a reviewed result starts at the review, so the review deadline is added.
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
     tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
-    let RunningServer { server, handle, background_tasks: mut relays } = start_server(settings, &process, listener, works)?;
+    let RunningServer { server, handle, background_tasks: mut relays } =
+        start_server(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
@@ -377,7 +383,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Told {
+        if rollout::run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Told {
             tracing::info!("rollout controller stopped");
             return Ok(());
         }

@@ -1,18 +1,18 @@
 //! Routes of share links, which give token holders access to a workload.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         idempotency::IdempotencyHeader,
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -155,8 +155,9 @@ pub(crate) async fn create_share_link(
         label,
         lane: fields.check(parse_lane(wanted.as_deref())).flatten(),
     };
-    fields
-        .extend(terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
+    fields.extend(
+        terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())),
+    );
     let terms = fields.finish(|| Some(terms))?;
     let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
     let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);

@@ -170,7 +170,8 @@ fn confidentiality_filter() -> FilterFn {
 /// The filter of traces, independent of the log filter: spans of this project down to `DEBUG`, and events from `INFO`.
 /// The restrictions of [`is_loggable`] apply too.
 fn is_traced(metadata: &Metadata<'_>) -> bool {
-    let max_level = if metadata.is_span() && metadata.target().starts_with(TARGET_PREFIX) { Level::DEBUG } else { Level::INFO };
+    let max_level =
+        if metadata.is_span() && metadata.target().starts_with(TARGET_PREFIX) { Level::DEBUG } else { Level::INFO };
     *metadata.level() <= max_level && is_loggable(metadata)
 }
 

@@ -1,11 +1,9 @@
 //! Routes of tenants and workspaces.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::{Body, present},
         etag::IfMatch,
@@ -13,6 +11,8 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::PathId,
     },
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{

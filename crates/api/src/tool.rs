@@ -7,7 +7,6 @@ pub(crate) use runtime_info::*;
 use crate::{
     caller::UnverifiedClaims,
     compose::Api,
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
     error::ApiError,
     evidence,
     execution::{
@@ -20,20 +19,21 @@ use crate::{
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         request_context::request_id,
     },
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
     access::ActorRef,
     id::RequestId,
     idempotency::RequestKey,
-    slug::Slug,
     rate_limit::ClientAddress,
+    slug::Slug,
     tool::{BuiltinTool, ToolCall},
 };
 use fairway_operations::{
     Failure,
     access::Claims,
-    execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode},
+    execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode},
     knowledge::{KnowledgeQuery, Retrieval},
     tool,
 };
@@ -249,7 +249,8 @@ pub(crate) async fn call_tool(
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let on_behalf_of =
+        delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
     if on_behalf_of.is_some() && tool != BuiltinTool::ExecuteFlow {
         // The tool would read with the service's own rights.
         let message = "on-behalf-of fields are accepted by `execute_flow` only";

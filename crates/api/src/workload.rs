@@ -3,12 +3,10 @@
 pub(crate) mod interface;
 
 use crate::{
-    response::ResourceResponse,
     asset::{WorkspaceQuery, parse_owner, parse_slug},
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::{Body, present},
         etag::IfMatch,
@@ -17,6 +15,8 @@ use crate::{
         path::PathId,
         query::Query,
     },
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
@@ -147,7 +147,8 @@ impl WorkloadChange {
             },
         };
         let (name, description) = (self.name, self.description);
-        fields.finish(|| Some(WorkloadPatch { name, description, owner_ref, invocation_mode, status, interface_config }))
+        fields
+            .finish(|| Some(WorkloadPatch { name, description, owner_ref, invocation_mode, status, interface_config }))
     }
 }
 

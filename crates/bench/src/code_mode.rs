@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use crate::thresholds::{TargetResult, TargetVerdict};
 use crate::child::ChildProcess;
 use crate::connection::{Connection, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE};
 use crate::load::histogram;
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "code mode hello (Starlark)";
@@ -34,8 +34,11 @@ pub(crate) struct ScriptLatency {
 /// When a script has an unexpected result.
 pub(crate) async fn measure(server: &ChildProcess, furniture: &Fixtures) -> Result<ScriptLatency> {
     let mut connection = Connection::open(server.address).await?;
-    let slug =
-        furniture.script_workload(server.address, "bench-scripts").await.context("creating a workload for scripts")?.slug;
+    let slug = furniture
+        .script_workload(server.address, "bench-scripts")
+        .await
+        .context("creating a workload for scripts")?
+        .slug;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": slug, "environment": ENVIRONMENT, "language": "starlark",
         "code": "print('hello')\nresult = 1 + 1",

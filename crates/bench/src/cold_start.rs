@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::environment::{DATABASE, FirstResponseTimes, RunDirectory, Postgres, start_server};
+use crate::environment::{DATABASE, FirstResponseTimes, Postgres, RunDirectory, start_server};
 
 /// The number of measured starts.
 const STARTS: usize = 5;

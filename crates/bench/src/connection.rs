@@ -79,7 +79,8 @@ impl Connection {
             }
         }
         let has_retry_after = response.headers().contains_key(RETRY_AFTER);
-        let answer = BenchResponse { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
+        let answer =
+            BenchResponse { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
         Ok((answer, seen))
     }
 

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
-use fairway_managed_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::openai_provider::GATEWAY_KEY;
-use crate::child::{ChildProcess, free_address};
 use crate::baseline;
+use crate::child::{ChildProcess, free_address};
 use crate::meter::connect;
+use crate::openai_provider::GATEWAY_KEY;
 use crate::provider;
 use crate::queued::WORKERS;
 
@@ -170,7 +170,11 @@ pub(crate) async fn start_server(
 }
 
 /// Starts a server without a worker, and separate workers.
-pub(crate) async fn start_queue(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(ChildProcess, Vec<ChildProcess>)> {
+pub(crate) async fn start_queue(
+    home: &RunDirectory,
+    postgres: &Postgres,
+    program: &Path,
+) -> Result<(ChildProcess, Vec<ChildProcess>)> {
     let start = |arguments: &[&str], log: &str| -> Result<ChildProcess> {
         let address = free_address()?;
         let mut command = server_command(home, (postgres, DATABASE), program, address);
@@ -178,13 +182,20 @@ pub(crate) async fn start_queue(home: &RunDirectory, postgres: &Postgres, progra
         ChildProcess::start(command, address, home.join(log))
     };
     let mut server = start(&["serve", "--no-worker"], "queue.log")?;
-    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server of queued runs")?;
+    server
+        .wait_until_ready("/v1/workspaces?limit=1", Instant::now())
+        .await
+        .context("starting the server of queued runs")?;
     let workers = (0..WORKERS).map(|number| start(&["worker"], &format!("worker-{number}.log")));
     Ok((server, workers.collect::<Result<_>>()?))
 }
 
 /// Starts this program as a model provider, and a server with an account for it.
-pub(crate) async fn start_provider_and_server(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(ChildProcess, ChildProcess)> {
+pub(crate) async fn start_provider_and_server(
+    home: &RunDirectory,
+    postgres: &Postgres,
+    program: &Path,
+) -> Result<(ChildProcess, ChildProcess)> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = parent_death::command(own, DeathSignal::Terminate);
@@ -202,12 +213,19 @@ pub(crate) async fn start_provider_and_server(home: &RunDirectory, postgres: &Po
     let mut command = server_command(home, (postgres, DATABASE), program, address);
     command.arg("serve").arg("--config").arg(settings);
     let mut server = ChildProcess::start(command, address, home.join("asking.log"))?;
-    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server with an account")?;
+    server
+        .wait_until_ready("/v1/workspaces?limit=1", Instant::now())
+        .await
+        .context("starting the server with an account")?;
     Ok((provider, server))
 }
 
 /// Starts a LiteLLM gateway with this number of workers and these settings.
-pub(crate) async fn start_gateway(home: &RunDirectory, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
+pub(crate) async fn start_gateway(
+    home: &RunDirectory,
+    python: &Path,
+    (settings, workers): (&str, usize),
+) -> Result<Gateway> {
     let folder = home.join("gateway");
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let file = folder.join("settings.yaml");
@@ -236,7 +254,12 @@ impl Drop for Gateway {
 }
 
 /// The server command with the settings of this run and one of its databases.
-fn server_command(home: &RunDirectory, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
+fn server_command(
+    home: &RunDirectory,
+    (postgres, database): (&Postgres, &str),
+    program: &Path,
+    address: SocketAddr,
+) -> Command {
     let mut command = parent_death::command(program, DeathSignal::Terminate);
     command.current_dir(&home.path);
     remove_settings(&mut command);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
-use crate::connection::{Connection, BenchRequest, get, patch, post, with_header};
+use crate::connection::{BenchRequest, Connection, get, patch, post, with_header};
 use crate::large_history::StoredRuns;
 
 /// Number of workloads with an active release in [`ENVIRONMENT`].

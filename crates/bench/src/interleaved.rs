@@ -3,15 +3,15 @@
 //! Other load on the machine changes within seconds and affects both measurements of a round. The median round
 //! removes outliers that affect only one of them.
 
-use crate::scenario::Scenario;
 use crate::run::Measurement;
+use crate::scenario::Scenario;
 
 /// Rounds of a scenario; an odd number has a median.
 pub(crate) const ROUNDS: u32 = 7;
 
 /// A scenario measured in rounds.
 pub(crate) struct InterleavedScenario {
-    pub(crate) row: Scenario,
+    pub(crate) scenario: Scenario,
     pub(crate) clients: usize,
     /// The measurement on the small database, and on the database with a year of runs.
     pub(crate) rounds: Vec<(Measurement, Measurement)>,
@@ -57,7 +57,7 @@ mod tests {
     fn slowdown_is_that_of_the_median_round() {
         let of = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
         let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
-        let beside = InterleavedScenario { row: Scenario::Hello, clients: 32, rounds };
+        let beside = InterleavedScenario { scenario: Scenario::Hello, clients: 32, rounds };
         assert!((beside.median_slowdown().unwrap() - 1.2).abs() < 1e-9);
         let (least, most) = beside.slowdown_range();
         assert!((least - 1.0).abs() < 1e-9 && (most - 10.0).abs() < 1e-9);

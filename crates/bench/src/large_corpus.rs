@@ -10,11 +10,11 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::thresholds::{TargetResult, TargetVerdict};
 use crate::child::ChildProcess;
 use crate::connection::{Connection, get, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};
 use crate::load::histogram;
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "search a million pieces";
@@ -112,7 +112,12 @@ pub(crate) struct RetrievalLatency {
 ///
 /// # Errors
 /// When the server or PostgreSQL refuses.
-pub(crate) async fn store_corpus(server: &ChildProcess, furniture: &Fixtures, database: &Client, pieces: u64) -> Result<Workload> {
+pub(crate) async fn store_corpus(
+    server: &ChildProcess,
+    furniture: &Fixtures,
+    database: &Client,
+    pieces: u64,
+) -> Result<Workload> {
     let base = json!({"source_type": "inline", "access_contract": {
         "contract_id": "bench", "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
         "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
@@ -265,7 +270,8 @@ mod tests {
 
     #[test]
     fn judges_each_target_and_skips_small_corpora() {
-        let verdicts = |seen: &RetrievalLatency| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        let verdicts =
+            |seen: &RetrievalLatency| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(CHUNKS, 49_000, 6)), [TargetVerdict::Met; 2]);
         assert_eq!(verdicts(&seen(CHUNKS, 51_000, 5)), [TargetVerdict::Missed; 2]);
         assert_eq!(verdicts(&seen(CHUNKS - 1, 1_000, 6)), [TargetVerdict::NotMeasured; 2]);

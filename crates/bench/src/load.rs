@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use crate::connection::{BenchResponse, Connection, BenchRequest};
+use crate::connection::{BenchRequest, BenchResponse, Connection};
 use crate::meter::{Meter, Reading};
 
 /// Maximum recorded latency in microseconds.
@@ -159,8 +159,12 @@ pub(crate) mod tests {
 
     #[test]
     fn good_responses_are_2xx_with_the_expected_content() {
-        let answer =
-            |status, body: &'static str| BenchResponse { status, body: body.into(), link: None, has_retry_after: false };
+        let answer = |status, body: &'static str| BenchResponse {
+            status,
+            body: body.into(),
+            link: None,
+            has_retry_after: false,
+        };
         assert!(is_expected_response(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
         assert!(is_expected_response(&answer(201, ""), ""));
         assert!(!is_expected_response(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));

@@ -6,30 +6,30 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
 mod accounting;
-mod openai_provider;
-mod thresholds;
-mod interleaved;
+mod baseline;
 mod catalogue;
 mod child;
 mod code_mode;
 mod cold_start;
 mod connection;
-mod timing_oracle;
-mod baseline;
+mod environment;
 mod fixtures;
-mod large_history;
+mod interleaved;
 mod known_misses;
+mod large_corpus;
+mod large_history;
 mod load;
 mod meter;
-mod large_corpus;
+mod openai_provider;
 mod overload;
 mod provider;
 mod queued;
 mod report;
 mod revocation;
-mod scenario;
 mod run;
-mod environment;
+mod scenario;
+mod thresholds;
+mod timing_oracle;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

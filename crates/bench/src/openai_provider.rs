@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::thresholds::{TargetResult, TargetVerdict};
 use crate::child::ChildProcess;
-use crate::connection::{Connection, BenchRequest, post, with_header};
+use crate::connection::{BenchRequest, Connection, post, with_header};
 use crate::fixtures::{Fixtures, Workload};
 use crate::load::{ClientScript, histogram};
 use crate::provider::{CONSTANT_ANSWER, parse_send_time};
-use crate::scenario::ticket_request;
 use crate::run::Measurement;
+use crate::scenario::ticket_request;
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// Names for `--only`: the runs, and the first part of an answer.
 pub(crate) const NAME: &str = "execute by openai";
@@ -238,9 +238,13 @@ mod tests {
             rounds: vec![ProviderRates { local: 1_000.0, openai, gateway }],
             first_part: Some((2_000, p99)),
         };
-        let verdicts = |seen: &ProviderBenchmark| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        let verdicts =
+            |seen: &ProviderBenchmark| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(700.0, Some(70.0), 4_999)), [TargetVerdict::Met; 3]);
-        assert_eq!(verdicts(&seen(699.0, Some(69.0), 5_000)), [TargetVerdict::Missed, TargetVerdict::Met, TargetVerdict::Missed]);
+        assert_eq!(
+            verdicts(&seen(699.0, Some(69.0), 5_000)),
+            [TargetVerdict::Missed, TargetVerdict::Met, TargetVerdict::Missed]
+        );
         assert_eq!(verdicts(&seen(700.0, Some(71.0), 4_999))[1], TargetVerdict::Missed);
         assert_eq!(verdicts(&seen(700.0, None, 4_999))[1], TargetVerdict::NotMeasured);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));

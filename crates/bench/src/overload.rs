@@ -20,12 +20,12 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
-use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
-use crate::connection::{Connection, BenchRequest, get, post_bytes, with_header};
+use crate::connection::{BenchRequest, Connection, get, post_bytes, with_header};
 use crate::fixtures::{Fixtures, OUTSIDER};
 use crate::load::histogram;
 use crate::meter::peak_resident;
 use crate::scenario::ticket_request;
+use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "overload";
@@ -223,7 +223,12 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
         let connection = Connection::open(address).await.context("connecting a client")?;
         let first = Instant::now() + pace.pause.mul_f64(number as f64 / CLIENT_COUNT as f64);
         let seen = (Rc::clone(&counts), Rc::clone(&accepted));
-        clients.push(spawn_local(scheduled_client((address, connection), question.clone(), (first, pace.clone()), seen)));
+        clients.push(spawn_local(scheduled_client(
+            (address, connection),
+            question.clone(),
+            (first, pace.clone()),
+            seen,
+        )));
     }
     for client in clients {
         client.await??;
@@ -281,7 +286,11 @@ async fn other_caller(address: SocketAddr, until: Instant) -> Result<(u64, u64)>
     Ok((asked, got))
 }
 
-async fn recovery_time(address: SocketAddr, question: &RunRequest, (ended, usual): (Instant, Duration)) -> Result<Duration> {
+async fn recovery_time(
+    address: SocketAddr,
+    question: &RunRequest,
+    (ended, usual): (Instant, Duration),
+) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
     let (mut well, mut since) = (0, ended);
     while well < RECOVERED_STREAK {

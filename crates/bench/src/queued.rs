@@ -14,12 +14,12 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::thresholds::{TargetResult, TargetVerdict};
 use crate::child::ChildProcess;
 use crate::connection::{Connection, post, with_header};
 use crate::fixtures::Fixtures;
 use crate::load::histogram;
 use crate::scenario::ticket_request;
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "queued";
@@ -108,7 +108,11 @@ pub(crate) async fn drain_rate(
 ///
 /// # Errors
 /// When a run fails, or PostgreSQL does not respond.
-pub(crate) async fn single_client_latencies(server: &ChildProcess, furniture: &Fixtures, database: &Client) -> Result<(u64, u64)> {
+pub(crate) async fn single_client_latencies(
+    server: &ChildProcess,
+    furniture: &Fixtures,
+    database: &Client,
+) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
@@ -200,8 +204,13 @@ mod tests {
 
     #[test]
     fn judges_each_target() {
-        let good =
-            || QueuedRuns { drained: 1_300.0, runs: (1_300.0, 30_000), baseline: 5_000.0, queueing: 6_000, follower_delay: 4_000 };
+        let good = || QueuedRuns {
+            drained: 1_300.0,
+            runs: (1_300.0, 30_000),
+            baseline: 5_000.0,
+            queueing: 6_000,
+            follower_delay: 4_000,
+        };
         let verdicts = |seen: QueuedRuns| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(good()), [TargetVerdict::Met; 4]);
         assert_eq!(verdicts(QueuedRuns { drained: 1_200.0, ..good() })[0], TargetVerdict::Missed);

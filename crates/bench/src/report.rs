@@ -6,9 +6,9 @@ mod markdown;
 
 pub(crate) use machine::Machine;
 
-use crate::thresholds::{self, TargetResult};
 use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
 use crate::run::Findings;
+use crate::thresholds::{self, TargetResult};
 
 /// The measurements with their verdicts.
 pub(crate) struct Report {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::connection::{Connection, BenchRequest, delete, get, post, with_header};
+use crate::connection::{BenchRequest, Connection, delete, get, post, with_header};
 use crate::fixtures::{ENVIRONMENT, Fixtures};
 
 /// The reading actor. No other scenario uses this name, so it has no other bindings.

@@ -7,27 +7,28 @@ use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
 use crate::Plan;
-use crate::accounting::{StatementCounts, Accounting};
-use crate::openai_provider::{self, ProviderBenchmark};
-use crate::thresholds::CLIENTS;
-use crate::interleaved::{InterleavedScenario, ROUNDS};
+use crate::accounting::{Accounting, StatementCounts};
 use crate::child::ChildProcess;
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
-use crate::timing_oracle::{self, TimingComparison};
+use crate::environment::{
+    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
+    start_queue, start_server,
+};
 use crate::fixtures::{Fixtures, Workload};
+use crate::interleaved::{InterleavedScenario, ROUNDS};
+use crate::large_corpus::{self, RetrievalLatency};
 use crate::large_history::{self, HistorySize, StoredRuns};
 use crate::load::{self, ClientScript, LoadDuration, Tally};
 use crate::meter::{Cost, Meter, resident};
-use crate::large_corpus::{self, RetrievalLatency};
+use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, RevocationResult};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
-use crate::environment::{
-    DATABASE, RunDirectory, Postgres, SMALL_DATABASE, start_provider_and_server, start_baseline, start_gateway, start_queue, start_server,
-};
+use crate::thresholds::CLIENTS;
+use crate::timing_oracle::{self, TimingComparison};
 
 /// Warm-up before a measurement, for connections, prepared statements and caches.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -132,7 +133,18 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
         Some(_) => Some(SmallDatabase::start(home, postgres, (plan, &rows)).await?),
         None => None,
     };
-    let bench = Bench { plan, meter, databases, accounting, baseline: floor, server, fixtures: furniture, small: young, home, postgres };
+    let bench = Bench {
+        plan,
+        meter,
+        databases,
+        accounting,
+        baseline: floor,
+        server,
+        fixtures: furniture,
+        small: young,
+        home,
+        postgres,
+    };
     bench
         .run_all(
             &rows,
@@ -179,7 +191,11 @@ struct SmallDatabase {
 }
 
 impl SmallDatabase {
-    async fn start(home: &RunDirectory, postgres: &Postgres, (plan, rows): (&Plan, &[Scenario])) -> Result<SmallDatabase> {
+    async fn start(
+        home: &RunDirectory,
+        postgres: &Postgres,
+        (plan, rows): (&Plan, &[Scenario]),
+    ) -> Result<SmallDatabase> {
         let (server, _) = start_server(home, (postgres, SMALL_DATABASE), &plan.server).await?;
         report_progress("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
@@ -214,7 +230,8 @@ impl Bench<'_> {
                 continue;
             }
             findings.measured.extend(measured);
-            let account = self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
+            let account =
+                self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             findings.accounts.push((*row, account));
             if *row == Scenario::ActiveRelease {
                 findings.revocation = Some(revocation::measure(self.server.address, &self.fixtures).await?);
@@ -242,7 +259,10 @@ impl Bench<'_> {
             report_progress("queued runs");
             findings.queued = Some(self.measure_queued().await?);
         }
-        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME].iter().any(|name| is_part_selected(name, self.plan)) {
+        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME]
+            .iter()
+            .any(|name| is_part_selected(name, self.plan))
+        {
             report_progress("runs with an HTTP model provider");
             findings.provider = Some(self.measure_provider().await?);
         }
@@ -295,7 +315,11 @@ impl Bench<'_> {
         Ok(asking)
     }
 
-    async fn measure_provider_rounds(&self, server: &ChildProcess, workload: &Workload) -> Result<Vec<openai_provider::ProviderRates>> {
+    async fn measure_provider_rounds(
+        &self,
+        server: &ChildProcess,
+        workload: &Workload,
+    ) -> Result<Vec<openai_provider::ProviderRates>> {
         let mut gateway = match &self.plan.gateway {
             Some(python) => {
                 report_progress("starting a gateway");
@@ -312,7 +336,9 @@ impl Bench<'_> {
             let by_local = self.measure_load(server, scripts(local), time).await?;
             let by_openai = self.measure_load(server, scripts(workload), time).await?;
             let by_gateway = match &gateway {
-                Some(gateway) => Some(self.measure_load(&gateway.0, openai_provider::gateway_scripts(CLIENTS), time).await?),
+                Some(gateway) => {
+                    Some(self.measure_load(&gateway.0, openai_provider::gateway_scripts(CLIENTS), time).await?)
+                }
                 None => None,
             };
             rounds.push(openai_provider::ProviderRates::new(&by_local, &by_openai, by_gateway.as_ref()));
@@ -366,7 +392,7 @@ impl Bench<'_> {
                 let here = self.measure_load(&young.server, of(&young.furniture)?, INTERLEAVED_DURATION).await?;
                 rounds.push((here, self.measure_load(&self.server, of(&self.fixtures)?, INTERLEAVED_DURATION).await?));
             }
-            all.push(InterleavedScenario { row, clients: *clients, rounds });
+            all.push(InterleavedScenario { scenario: row, clients: *clients, rounds });
         }
         Ok(all)
     }
@@ -378,7 +404,9 @@ impl Bench<'_> {
     async fn measure_scenario(&self, row: Scenario, clients: usize) -> Result<ScenarioMeasurement> {
         let around: &[BaselineOperation] = match row.baseline() {
             BaselineOperation::Read => &[BaselineOperation::Read],
-            BaselineOperation::Commit | BaselineOperation::CommitInOneStatement => &[BaselineOperation::Commit, BaselineOperation::CommitInOneStatement],
+            BaselineOperation::Commit | BaselineOperation::CommitInOneStatement => {
+                &[BaselineOperation::Commit, BaselineOperation::CommitInOneStatement]
+            }
         };
         for database in &self.databases {
             database.batch_execute("ANALYZE").await?;
@@ -397,7 +425,12 @@ impl Bench<'_> {
     }
 
     /// Starts with a checkpoint, so that every measurement has a comparable share of full-page images.
-    async fn measure_load(&self, target: &ChildProcess, scripts: Vec<ClientScript>, time: Duration) -> Result<Measurement> {
+    async fn measure_load(
+        &self,
+        target: &ChildProcess,
+        scripts: Vec<ClientScript>,
+        time: Duration,
+    ) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, time };
         let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;

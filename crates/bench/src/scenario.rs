@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::baseline;
+use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
 use crate::large_history::StoredRuns;
 use crate::load::ClientScript;
@@ -137,7 +137,9 @@ impl Scenario {
             Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One } => "execute, 1 workload",
             Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One } => "execute with key, 1 workload",
             Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::All } => "execute, 100 workloads",
-            Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::All } => "execute with key, 100 workloads",
+            Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::All } => {
+                "execute with key, 100 workloads"
+            }
         }
     }
 
@@ -168,7 +170,14 @@ impl Scenario {
 
     /// Whether it reads stored runs.
     pub(crate) fn needs_runs(self) -> bool {
-        matches!(self, Scenario::Evidence | Scenario::Lineage | Scenario::RunList { .. } | Scenario::AuditList | Scenario::Recommendation)
+        matches!(
+            self,
+            Scenario::Evidence
+                | Scenario::Lineage
+                | Scenario::RunList { .. }
+                | Scenario::AuditList
+                | Scenario::Recommendation
+        )
     }
 
     /// Whether its data exists. The deep page exists only after a year of runs was stored.
@@ -244,8 +253,12 @@ impl Scenario {
             Scenario::RunList { which } => {
                 let (path, expects) = match which {
                     RunFilter::Newest => (StoredRuns::first_page_path(), "\"execution_id\":"),
-                    RunFilter::Deep => (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
-                    RunFilter::Failed => (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\""),
+                    RunFilter::Deep => {
+                        (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":")
+                    }
+                    RunFilter::Failed => {
+                        (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\"")
+                    }
                 };
                 Ok(ClientScript { next: Box::new(move || get(&path)), expects })
             }
@@ -309,7 +322,8 @@ fn ticket_text(number: u64) -> String {
 }
 
 impl BaselineOperation {
-    pub(crate) const ALL: [BaselineOperation; 3] = [BaselineOperation::Read, BaselineOperation::Commit, BaselineOperation::CommitInOneStatement];
+    pub(crate) const ALL: [BaselineOperation; 3] =
+        [BaselineOperation::Read, BaselineOperation::Commit, BaselineOperation::CommitInOneStatement];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -329,8 +343,12 @@ impl BaselineOperation {
                 let mut paths = Cycle::starting_at((0..baseline::ROWS).map(baseline::read_path).collect(), client)?;
                 (Box::new(move || get(paths.next())), "\"state\":\"active\"")
             }
-            BaselineOperation::Commit => (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":"),
-            BaselineOperation::CommitInOneStatement => (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":"),
+            BaselineOperation::Commit => {
+                (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":")
+            }
+            BaselineOperation::CommitInOneStatement => {
+                (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":")
+            }
         };
         Ok(ClientScript { next, expects })
     }

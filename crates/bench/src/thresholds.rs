@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::accounting::StatementCounts;
-use crate::openai_provider;
 use crate::code_mode;
-use crate::timing_oracle;
 use crate::large_corpus;
+use crate::openai_provider;
 use crate::overload;
 use crate::queued;
-use crate::scenario::{PageDepth, BaselineOperation, KeyMode, Scenario, WorkloadSpread};
-use crate::run::{Findings, ScenarioMeasurement, Measurement};
+use crate::run::{Findings, Measurement, ScenarioMeasurement};
+use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
+use crate::timing_oracle;
 
 /// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
@@ -146,7 +146,7 @@ fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
 
 /// A scenario with a year of runs relative to the same scenario on a small database.
 fn growth_result(row: Scenario, findings: &Findings) -> Option<TargetResult> {
-    let beside = findings.interleaved.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
+    let beside = findings.interleaved.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
     let ratio = beside.median_slowdown();
     Some(TargetResult {
         name: format!("{}: time with a year of runs against a small database", row.name()),
@@ -166,7 +166,11 @@ fn share_result(row: Scenario, least: f64, measured: Option<&ScenarioMeasurement
     }
 }
 
-fn run_results(row: Scenario, measured: Option<&ScenarioMeasurement>, account: Option<&StatementCounts>) -> Vec<TargetResult> {
+fn run_results(
+    row: Scenario,
+    measured: Option<&ScenarioMeasurement>,
+    account: Option<&StatementCounts>,
+) -> Vec<TargetResult> {
     let at_most = |what: &str, most: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
         name: format!("{}: {what}", row.name()),
         target: bar.to_owned(),
@@ -175,8 +179,22 @@ fn run_results(row: Scenario, measured: Option<&ScenarioMeasurement>, account: O
     };
     let p99 = measured.map(|measured| measured.fairway.quantile(0.99));
     vec![
-        at_most("round trips a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(StatementCounts::round_trips_per_request)),
-        at_most("commits a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(StatementCounts::commits_per_request)),
+        at_most(
+            "round trips a run",
+            MAX_ROUND_TRIPS,
+            "at most 2",
+            "",
+            1.0,
+            account.map(StatementCounts::round_trips_per_request),
+        ),
+        at_most(
+            "commits a run",
+            MAX_ROUND_TRIPS,
+            "at most 2",
+            "",
+            1.0,
+            account.map(StatementCounts::commits_per_request),
+        ),
         at_most(
             "write-ahead log a run",
             MAX_LOG_BYTES,

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use uuid::Uuid;
 
-use crate::thresholds::{TargetResult, TargetVerdict};
 use crate::connection::{Connection, get, with_header};
 use crate::fixtures::{Fixtures, NEIGHBOUR, OUTSIDER, ResourceIds, WORKSPACE};
+use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "existence";
@@ -52,7 +52,8 @@ pub(crate) struct TimingComparison {
 }
 
 impl ResourceKind {
-    pub(crate) const ALL: [ResourceKind; 4] = [ResourceKind::Workload, ResourceKind::Asset, ResourceKind::Release, ResourceKind::Execution];
+    pub(crate) const ALL: [ResourceKind; 4] =
+        [ResourceKind::Workload, ResourceKind::Asset, ResourceKind::Release, ResourceKind::Execution];
 
     fn name(self) -> &'static str {
         match self {
@@ -147,7 +148,12 @@ pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result
     Ok(compared)
 }
 
-async fn compare(connection: &mut Connection, noun: ResourceKind, hidden: HiddenBy, furniture: &Fixtures) -> Result<TimingComparison> {
+async fn compare(
+    connection: &mut Connection,
+    noun: ResourceKind,
+    hidden: HiddenBy,
+    furniture: &Fixtures,
+) -> Result<TimingComparison> {
     let workspace = hidden.workspace(furniture);
     let theirs = noun.path(noun.id_in(hidden.resources(furniture)), workspace);
     let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
@@ -196,7 +202,8 @@ pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
                 name: format!("{}, medians against an unused identifier", comparison_name(noun, hidden)),
                 target: "under 10 % apart".to_owned(),
                 measured: found.map_or_else(|| "n/a".to_owned(), |one| format!("{:.1} %", one.difference() * 100.0)),
-                verdict: found.map_or(TargetVerdict::NotMeasured, |one| TargetVerdict::of(one.difference() < MAX_DIFFERENCE)),
+                verdict: found
+                    .map_or(TargetVerdict::NotMeasured, |one| TargetVerdict::of(one.difference() < MAX_DIFFERENCE)),
             }
         })
         .collect()
@@ -221,7 +228,10 @@ pub(crate) mod tests {
             compared(ResourceKind::Release, 500, 560),
         ]);
         let verdicts: Vec<TargetVerdict> = judged.iter().map(|one| one.verdict).collect();
-        assert_eq!(verdicts[..4], [TargetVerdict::Met, TargetVerdict::Missed, TargetVerdict::Missed, TargetVerdict::NotMeasured]);
+        assert_eq!(
+            verdicts[..4],
+            [TargetVerdict::Met, TargetVerdict::Missed, TargetVerdict::Missed, TargetVerdict::NotMeasured]
+        );
         assert_eq!((judged.len(), judged[1].measured.as_str()), (8, "12.0 %"));
         assert!(judged[4..].iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
     }

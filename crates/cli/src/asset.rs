@@ -151,7 +151,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.list(&server.list(&["assets"], &query)?, &COLUMNS)
         }
         Command::Show { slug } => output.one(&find_asset(&server, slug)?),
-        Command::Versions { slug } => output.list(&list_versions(&server, &find_asset(&server, slug)?)?, &VERSION_COLUMNS),
+        Command::Versions { slug } => {
+            output.list(&list_versions(&server, &find_asset(&server, slug)?)?, &VERSION_COLUMNS)
+        }
         Command::Content { version } => {
             let (_, version) = resolve_version(&server, version)?;
             output.value(version.get("content").unwrap_or(&Value::Null))
@@ -171,7 +173,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let (from, to) = (id(from)?, id(to)?);
             let path = ["assets", required_string(&asset, "asset_id")?, "versions", from, "diff", to];
             let diff = server.get(&path, &[("workspace_id", server.workspace_id()?)])?;
-            if output.is_for_people() { print(&sanitize_lines(required_string(&diff, "readable")?)) } else { output.one(&diff) }
+            if output.is_for_people() {
+                print(&sanitize_lines(required_string(&diff, "readable")?))
+            } else {
+                output.one(&diff)
+            }
         }
         Command::Impact { slug } => {
             let asset = find_asset(&server, slug)?;
@@ -214,7 +220,8 @@ pub(crate) fn find_asset(server: &Server, slug: &str) -> Result<Value, Failure> 
 
 /// Lists the versions of an asset, newest first.
 pub(crate) fn list_versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
-    server.list(&["assets", required_string(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace_id()?)])
+    server
+        .list(&["assets", required_string(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace_id()?)])
 }
 
 /// Resolves `SLUG[@LABEL]` to an asset and a version.

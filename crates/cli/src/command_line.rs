@@ -1,8 +1,8 @@
 //! Definition of the command line.
 
 use crate::{
-    asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, manpages, policy, prompt, release,
-    run, session::Session, sync, workload,
+    asset, audit, evidence, execution, failure::Failure, flow, login, manpages, output::Format, policy, prompt,
+    release, run, session::Session, sync, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::env;

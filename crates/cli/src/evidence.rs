@@ -50,9 +50,8 @@ pub(crate) enum GraphFormat {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        Command::Lineage { id } => {
-            output.one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?)
-        }
+        Command::Lineage { id } => output
+            .one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),
         Command::Graph { id, format } => {
             let path = ["executions", id, "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
@@ -132,7 +131,12 @@ impl Graph {
         let place = |id: &str| ids.iter().position(|known| *known == id);
         let edge = |edge: &Value| {
             let (from, to) = (place(string_or_empty(edge, "source"))?, place(string_or_empty(edge, "target"))?);
-            Some(Edge { from, to, relationship: string_or_empty(edge, "relationship").to_owned(), style: EdgeStyle::Solid })
+            Some(Edge {
+                from,
+                to,
+                relationship: string_or_empty(edge, "relationship").to_owned(),
+                style: EdgeStyle::Solid,
+            })
         };
         let mut graph = Self { nodes, edges: list("edges").filter_map(edge).collect() };
         graph.edges.extend(graph.binding_edges());

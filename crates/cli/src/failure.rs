@@ -2,7 +2,7 @@
 
 use crate::{
     server::StatusCode,
-    text::{shorten, sanitize},
+    text::{sanitize, shorten},
 };
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};

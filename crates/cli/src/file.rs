@@ -5,8 +5,8 @@ mod source_span;
 mod strict;
 
 use crate::failure::{Failure, Finding};
-use source_span::SourceSpans;
 use serde_json::Value;
+use source_span::SourceSpans;
 use std::{
     fs::{self, File},
     io::{self, Read},
@@ -93,7 +93,8 @@ impl Source {
             let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
             // JSON that is not valid YAML has no positions. Its findings still have paths.
             let small = self.text.len() <= MAX_YAML_BYTES;
-            let places = if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
+            let places =
+                if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
             return Ok(LocatedValue { name, value, places });
         }
         if self.text.len() > MAX_YAML_BYTES {

@@ -5,7 +5,7 @@ mod suite;
 
 use crate::{
     failure::{Failure, Finding},
-    output::{print, eprint},
+    output::{eprint, print},
     session::Session,
     text::sanitize,
 };
@@ -135,7 +135,12 @@ impl Report {
         for test in self.tests.iter().filter(|test| !test.passed) {
             let difference = test.difference.as_deref().unwrap_or_default();
             let (file, line) = (sanitize(&test.file), test.line.unwrap_or(1));
-            print(&format!("FAIL {file}:{line}: {}: {}: {}", sanitize(&test.bundle), sanitize(&test.name), sanitize(difference)))?;
+            print(&format!(
+                "FAIL {file}:{line}: {}: {}: {}",
+                sanitize(&test.bundle),
+                sanitize(&test.name),
+                sanitize(difference)
+            ))?;
         }
         for bundle in &self.bundles {
             for rule in &bundle.rules {

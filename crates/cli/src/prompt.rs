@@ -11,7 +11,7 @@ use fairway_domain::{
     asset::kind::AssetKind,
     prompt::{
         IncludedAsset, PromptRefusal, PromptTemplate, VariableKind,
-        composition::{IncludedBody, IncludeRefusal},
+        composition::{IncludeRefusal, IncludedBody},
     },
 };
 use serde_json::{Map, Value};
@@ -75,7 +75,10 @@ fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal)
 }
 
 /// The body of an included asset from the template's folder, or none when the file is missing.
-fn included_body(template: &Path, reference: &IncludedAsset) -> Result<Option<Result<IncludedBody, IncludeRefusal>>, Failure> {
+fn included_body(
+    template: &Path,
+    reference: &IncludedAsset,
+) -> Result<Option<Result<IncludedBody, IncludeRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
     let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };

@@ -202,7 +202,12 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Bind { release, versions } => {
             for version in versions {
                 let (asset, version) = asset::resolve_version(server, version)?;
-                bind_version(server, &release.id, required_string(&asset, "asset_kind")?, required_string(&version, "asset_version_id")?)?;
+                bind_version(
+                    server,
+                    &release.id,
+                    required_string(&asset, "asset_kind")?,
+                    required_string(&version, "asset_version_id")?,
+                )?;
             }
             output.one(&server.get(&["releases", &release.id], &[])?)
         }
@@ -293,7 +298,12 @@ pub(crate) fn activate(
 }
 
 /// Submits a review outcome for a release.
-fn submit_review(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
+fn submit_review(
+    server: &Server,
+    release: &str,
+    outcome: review::Verdict,
+    note: Option<&str>,
+) -> Result<Value, Failure> {
     let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
     server.post(&["releases", release, "approvals"], &body)
 }

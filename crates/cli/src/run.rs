@@ -1,23 +1,23 @@
 //! Runs a workload: inputs, wait and answer.
 
-mod submit;
 mod input;
+mod submit;
 mod wait;
 
 use crate::{
     failure::Failure,
-    output::{Output, print, eprint},
+    output::{Output, eprint, print},
     server::{Server, required_string},
     session::Session,
     text::sanitize,
 };
-use submit::Submission;
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;
 use input::RawInputs;
 use serde_json::json;
 use std::{path::PathBuf, time::Duration};
-use wait::{SubmittedRun, RunWait};
+use submit::Submission;
+use wait::{RunWait, SubmittedRun};
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -76,10 +76,15 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
         let queued = Submission::with_key(&key, || server.post_queued(&path, &key, &body)).submit_once()?;
-        return if output.is_for_people() { print(required_string(&queued, "execution_id")?) } else { output.one(&queued) };
+        return if output.is_for_people() {
+            print(required_string(&queued, "execution_id")?)
+        } else {
+            output.one(&queued)
+        };
     }
     let wait = RunWait::new(&arguments.wait_options).with_interrupts()?;
-    let asking = Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
+    let asking =
+        Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
     let begun = match arguments.wait_options.wait {
         Some(_) => asking.retry_until(&wait, server.address()),
         None => asking.retry_once(),

@@ -179,7 +179,13 @@ impl Server {
         self.post_with_headers(path, body, key, &[])
     }
 
-    fn post_with_headers(&self, path: &[&str], body: &Value, key: &str, headers: &[(&str, &str)]) -> Result<Value, Failure> {
+    fn post_with_headers(
+        &self,
+        path: &[&str],
+        body: &Value,
+        key: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Value, Failure> {
         let headers = [headers, &[("Idempotency-Key", key)]].concat();
         let request = self.request(&Method::POST, &self.url(path, &[])?, &headers)?.map(|()| body.to_string());
         let ask = || self.read(self.send(&request)?);

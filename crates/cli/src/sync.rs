@@ -4,11 +4,11 @@
 
 mod apply;
 mod directory;
-mod remote_state;
 mod manifest;
 mod plan;
 mod pull;
 mod reference;
+mod remote_state;
 mod render_plan;
 
 use crate::{
@@ -20,8 +20,8 @@ use crate::{
 };
 use clap::Subcommand;
 use directory::Directory;
-use remote_state::RemoteState;
 use plan::Plan;
+use remote_state::RemoteState;
 use std::{fs, path::PathBuf};
 
 /// Maximum size of a plan file in bytes; a plan contains the diff of every changed content.

@@ -23,7 +23,9 @@ pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
 
 /// Like [`plain`], but keeps line breaks and tabs.
 pub(crate) fn sanitize_lines(text: &str) -> String {
-    text.chars().map(|letter| if is_terminal_control(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
+    text.chars()
+        .map(|letter| if is_terminal_control(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter })
+        .collect()
 }
 
 /// Escapes characters of a JSON document that a terminal would interpret; the value stays the same. Outside strings,

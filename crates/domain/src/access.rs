@@ -16,7 +16,7 @@ use crate::{
 pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
-pub use principal_binding::{LaneBinding, CallerLanes};
+pub use principal_binding::{CallerLanes, LaneBinding};
 pub use rights::{Grant, GrantScope, ResourceScope, Rights};
 use serde_json::json;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Assets and their immutable versions.
 
+pub mod artifact_index;
 pub mod canonical;
 pub mod content;
 pub mod diff;
@@ -7,7 +8,6 @@ pub mod grant;
 pub mod impact;
 pub mod integrity;
 pub mod kind;
-pub mod artifact_index;
 pub mod ports;
 pub mod reference;
 

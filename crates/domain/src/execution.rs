@@ -1,17 +1,17 @@
 //! Executions: runs of a workload, from acceptance to their single end.
 
-pub mod script;
 pub mod dispatch;
 pub mod http_call;
 pub mod plan;
 pub mod ports;
 pub mod progress;
 pub mod provider;
+pub mod resolve_unknown;
 pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
-pub mod resolve_unknown;
+pub mod script;
 pub mod tool;
 
 use crate::{
@@ -386,7 +386,13 @@ pub struct RunRef<'a> {
 impl RunRef<'_> {
     /// The fact that the run ended.
     #[must_use]
-    pub fn ended_fact(&self, outcome: Outcome, error_code: Option<&str>, output: Option<&Payload>, stamp: &Stamp) -> Fact {
+    pub fn ended_fact(
+        &self,
+        outcome: Outcome,
+        error_code: Option<&str>,
+        output: Option<&Payload>,
+        stamp: &Stamp,
+    ) -> Fact {
         let output_digest = output.map(|output| digest_text(&output.digest()));
         let detail = json!({
             "outcome": outcome.as_str(),

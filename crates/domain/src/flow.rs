@@ -4,9 +4,9 @@
 //! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
 
 pub mod budget;
-mod problems;
 mod graph;
 mod parser;
+mod problems;
 pub mod reference;
 mod yaml;
 

@@ -125,7 +125,11 @@ mod tests {
             assert!(content::check(kind, &content).is_ok(), "{slug}");
             assert!(is_reserved_slug(&slug));
         }
-        assert!(is_reserved_slug(SLUG) && !is_reserved_slug("fairway-generators") && !is_reserved_slug("my-fairway-generator"));
+        assert!(
+            is_reserved_slug(SLUG)
+                && !is_reserved_slug("fairway-generators")
+                && !is_reserved_slug("my-fairway-generator")
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub use detector::DETECTORS;
-pub use evaluation::{GuardrailFinding, GuardrailResult, GuardrailCheck, GuardrailOutcome};
+pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, GuardrailResult};
 
 /// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: four times the room for values of
 /// a run. Beyond it a detector fails and its `on_error` applies.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-pub use response::{Decision, HookResponse, HookError};
+pub use response::{Decision, HookError, HookResponse};
 
 /// Default timeout of an `http` handler, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
@@ -226,7 +226,10 @@ impl Hook {
     }
 
     /// Evaluates the condition; `decide` evaluates its policy.
-    pub fn check_condition(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applicability {
+    pub fn check_condition(
+        &self,
+        decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
+    ) -> Applicability {
         use crate::policy::{NO_MATCHING_RULE, Outcome};
         let condition = match &self.condition {
             Condition::Always => return Applicability::Yes,
@@ -244,7 +247,8 @@ impl Hook {
     /// Whether the run must buffer its response until the end because of this hook.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
-        self.mode == Mode::Enforce && (self.event.requires_buffering() || self.allowed_decisions.contains(&Decision::Ask))
+        self.mode == Mode::Enforce
+            && (self.event.requires_buffering() || self.allowed_decisions.contains(&Decision::Ask))
     }
 
     /// Estimated memory of the compiled parts, in bytes.
@@ -309,7 +313,10 @@ pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedHook> 
         ("policy" | "http", _) => pointers.push("/handler/ref".to_owned()),
         _ => pointers.push("/handler/type".to_owned()),
     }
-    if definition.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && compile_full_match(&pattern).is_none()) {
+    if definition
+        .matcher
+        .is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && compile_full_match(&pattern).is_none())
+    {
         pointers.push("/matcher".to_owned());
     }
     if definition.condition.is_some_and(|source| CompiledPolicy::compile(&condition_bundle(&source)).is_err()) {

@@ -234,7 +234,8 @@ impl KnowledgeBase {
             Some(filters) => filters.as_object().ok_or(MalformedKnowledgeBase)?.clone(),
         };
         let retrieval = RetrievalSettings {
-            strategy: parse_word(retrieval, "strategy", RetrievalStrategy::parse)?.unwrap_or(RetrievalStrategy::Lexical),
+            strategy: parse_word(retrieval, "strategy", RetrievalStrategy::parse)?
+                .unwrap_or(RetrievalStrategy::Lexical),
             top_k: parse_number(retrieval, "top_k")?.unwrap_or(DEFAULT_TOP_K),
             score_threshold: parse_share(retrieval, "score_threshold")?.unwrap_or(0.0),
             filters,
@@ -265,7 +266,11 @@ impl KnowledgeBase {
     }
 }
 
-fn parse_word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, MalformedKnowledgeBase> {
+fn parse_word<T>(
+    object: &Value,
+    field: &str,
+    parse: fn(&str) -> Option<T>,
+) -> Result<Option<T>, MalformedKnowledgeBase> {
     let read = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedKnowledgeBase);
     object.get(field).map(read).transpose()
 }

@@ -53,7 +53,8 @@ impl SessionId {
     pub fn parse(text: &str) -> Result<Self, MalformedSession> {
         let begins = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         let continues = |byte: u8| begins(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
-        let valid = text.len() <= MAX_SESSION_CHARS && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
+        let valid =
+            text.len() <= MAX_SESSION_CHARS && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
         valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 

@@ -6,22 +6,22 @@
 mod bundle;
 mod condition;
 mod cost;
-mod unreachable;
-mod pattern;
 mod fast_path;
+mod pattern;
 mod scenario;
+mod unreachable;
 mod variables;
 
 use crate::time::Timestamp;
 use condition::Condition;
-use pattern::Patterns;
 use fast_path::FastPath;
+use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-pub use unreachable::Unreachable;
 pub use scenario::{DecisionPart, Difference, Scenario};
+pub use unreachable::Unreachable;
 pub use variables::MAX_STEPS;
 
 /// The reason of a decision without a matching rule.
@@ -229,7 +229,9 @@ impl CompiledPolicy {
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => fast_result.or_else(|| {
                     evaluation
-                        .get_or_insert_with(|| variables::Evaluation::new(input, (&self.variables_read, &self.patterns), steps))
+                        .get_or_insert_with(|| {
+                            variables::Evaluation::new(input, (&self.variables_read, &self.patterns), steps)
+                        })
                         .evaluate(expression)
                 }),
             };

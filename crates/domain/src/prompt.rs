@@ -207,7 +207,10 @@ impl PromptTemplate {
                         return Err(PromptRefusal::TooLarge { offset: *offset });
                     }
                 }
-                TemplateSegment::Argument { .. } | TemplateSegment::Command { .. } | TemplateSegment::Literal(_) | TemplateSegment::Placeholder { .. } => {}
+                TemplateSegment::Argument { .. }
+                | TemplateSegment::Command { .. }
+                | TemplateSegment::Literal(_)
+                | TemplateSegment::Placeholder { .. } => {}
             }
         }
         let output_schema = content.get("output_schema").cloned();
@@ -218,7 +221,10 @@ impl PromptTemplate {
     pub fn references(&self) -> impl Iterator<Item = (&IncludedAsset, usize)> {
         self.segments.iter().filter_map(|piece| match piece {
             TemplateSegment::Asset { reference, offset } => Some((reference, *offset)),
-            TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Argument { .. } | TemplateSegment::Placeholder { .. } => None,
+            TemplateSegment::Literal(_)
+            | TemplateSegment::Command { .. }
+            | TemplateSegment::Argument { .. }
+            | TemplateSegment::Placeholder { .. } => None,
         })
     }
 

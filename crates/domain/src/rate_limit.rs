@@ -104,7 +104,12 @@ pub struct RateLimitRefusal {
 #[async_trait]
 pub trait RateLimitStore: Send + Sync {
     /// Counts a request if the quota allows it, by the database's clock.
-    async fn try_acquire(&self, scope: TenantScope, counted: &RateLimitKey, quota: Quota) -> Result<RateLimitDecision, StoreError>;
+    async fn try_acquire(
+        &self,
+        scope: TenantScope,
+        counted: &RateLimitKey,
+        quota: Quota,
+    ) -> Result<RateLimitDecision, StoreError>;
     /// Deletes clients without pending intervals; returns their number.
     async fn delete_idle(&self) -> Result<u64, StoreError>;
 }

@@ -9,11 +9,11 @@
 //! brackets of a mask are not among them.
 
 mod card;
-mod normalization;
 mod email;
 mod iban;
 mod ip;
 mod national_id;
+mod normalization;
 mod phone;
 mod position;
 
@@ -248,7 +248,10 @@ impl Redactor {
             let mut found = MatchCounts::default();
             found.increment(PersonalDataClass::Phone);
             let is_spared = self.unmasked.contains(&PersonalDataClass::Phone);
-            return Redaction { text: if is_spared { text } else { PersonalDataClass::Phone.mask() }.to_owned(), found };
+            return Redaction {
+                text: if is_spared { text } else { PersonalDataClass::Phone.mask() }.to_owned(),
+                found,
+            };
         }
         self.redact_text(text)
     }

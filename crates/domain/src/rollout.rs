@@ -4,7 +4,7 @@ mod hold;
 pub mod ports;
 
 use crate::{release::lane::Lane, store::Revision, time::Timestamp};
-pub use hold::{HoldReason, SoakStatus, NextLaneGates, LaneMetrics};
+pub use hold::{HoldReason, LaneMetrics, NextLaneGates, SoakStatus};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -153,7 +153,14 @@ impl Rollout {
     /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
     #[must_use]
     pub const fn start(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
-        Self { plan, status: RolloutStatus::InProgress, current_index: 0, since, soak_started_at: now, hold_reasons: Vec::new() }
+        Self {
+            plan,
+            status: RolloutStatus::InProgress,
+            current_index: 0,
+            since,
+            soak_started_at: now,
+            hold_reasons: Vec::new(),
+        }
     }
 
     /// Sets the soak start of the current lane, if the store reports one.
@@ -192,7 +199,9 @@ impl Rollout {
     pub(crate) fn advance(&self, since: Revision, now: Timestamp) -> Self {
         let next = Self { hold_reasons: Vec::new(), ..self.clone() };
         match self.next_lane() {
-            Some(_) => Self { current_index: self.current_index.saturating_add(1), since, soak_started_at: now, ..next },
+            Some(_) => {
+                Self { current_index: self.current_index.saturating_add(1), since, soak_started_at: now, ..next }
+            }
             None => Self { status: RolloutStatus::Completed, ..next },
         }
     }

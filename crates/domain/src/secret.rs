@@ -183,7 +183,8 @@ pub enum SecretError {
 
 impl SecretError {
     /// Every error.
-    pub const ALL: [Self; 5] = [Self::Missing, Self::OtherTenant, Self::NotConfigured, Self::Malformed, Self::Unavailable];
+    pub const ALL: [Self; 5] =
+        [Self::Missing, Self::OtherTenant, Self::NotConfigured, Self::Malformed, Self::Unavailable];
 
     /// The stable code of the failure.
     #[must_use]

@@ -292,7 +292,11 @@ pub trait ShareLinkStore: Send + Sync {
         id: ShareLinkId,
     ) -> Result<Option<ShareLinkSnapshot>, StoreError>;
     /// Finds a link by the hash of its token.
-    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<ShareLinkSnapshot>, StoreError>;
+    async fn find_by_token(
+        &self,
+        scope: TenantScope,
+        hash: &TokenHash,
+    ) -> Result<Option<ShareLinkSnapshot>, StoreError>;
     /// A page of a workload's links, newest first.
     async fn list(
         &self,

@@ -48,7 +48,9 @@ const fn v6([a, b, c]: [u16; 3], prefix: u8) -> Ipv6Net {
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !NON_PUBLIC_V4.iter().any(|network| network.contains(&address)),
-        IpAddr::V6(address) => GLOBAL_V6.contains(&address) && !NON_PUBLIC_V6.iter().any(|network| network.contains(&address)),
+        IpAddr::V6(address) => {
+            GLOBAL_V6.contains(&address) && !NON_PUBLIC_V6.iter().any(|network| network.contains(&address))
+        }
     }
 }
 

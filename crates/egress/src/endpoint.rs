@@ -1,10 +1,10 @@
 //! A client for one scheme, host and port.
 
 use crate::{
-    response::{EgressResponse, IDENTITY},
     guard::{ConnectionPolicy, Origin},
     refusal::{EgressError, EgressRefusal},
     resolver::{CheckedResolver, Resolver},
+    response::{EgressResponse, IDENTITY},
     trust,
 };
 use bytes::Bytes;

@@ -215,7 +215,12 @@ impl Guard {
         let origin = Origin::of(url)?;
         if self.configured_origins.contains(&origin) {
             // A configured origin is allowed with or without encryption.
-            return Ok(ConnectionPolicy { is_encrypted: true, has_default_port: true, allows_any_address: true, networks: Vec::new() });
+            return Ok(ConnectionPolicy {
+                is_encrypted: true,
+                has_default_port: true,
+                allows_any_address: true,
+                networks: Vec::new(),
+            });
         }
         if !encrypts && self.mode == Reach::Remote {
             return Err(EgressRefusal::Scheme);

@@ -7,17 +7,17 @@
 //! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
-mod response;
 mod endpoint;
 mod guard;
 mod refusal;
 mod resolver;
+mod response;
 mod trust;
 
-pub use response::{EgressResponse, Body};
 pub use endpoint::{EgressRequest, Endpoint, Limits};
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, Reach};
 pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, SystemResolver};
+pub use response::{Body, EgressResponse};
 pub use url::Url;

@@ -4,17 +4,17 @@ mod artifact_maintenance;
 mod diff;
 mod grant;
 mod impact;
-mod validate;
 mod lifecycle;
+mod validate;
 mod visibility;
 
 pub(crate) use artifact_maintenance::RecordedMismatches;
-pub use artifact_maintenance::{Discrepancy, CollectionReport, VerificationReport};
+pub use artifact_maintenance::{CollectionReport, Discrepancy, VerificationReport};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
-    Idempotent, Failure, Services,
-    access::{Operation, ListScope, authorize},
+    Failure, Idempotent, Services,
+    access::{ListScope, Operation, authorize},
     idempotency::keyed_outcome,
 };
 use fairway_domain::{
@@ -27,9 +27,9 @@ use fairway_domain::{
     store::{Page, PageRequest},
     tenant::TenantScope,
 };
+use serde_json::Value;
 use validate::ValidContent;
 pub(crate) use validate::validate;
-use serde_json::Value;
 
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]

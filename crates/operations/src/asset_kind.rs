@@ -15,7 +15,8 @@ impl Services {
     /// # Errors
     /// When the caller is not a member of the tenant.
     pub fn list_asset_kinds(&self, caller: &Caller) -> Result<[AssetKind; 19], Failure> {
-        authorize::authorize(caller, Operation::ListAssetKinds, &ResourceScope::tenant(caller.tenant)).map(|_| AssetKind::ALL)
+        authorize::authorize(caller, Operation::ListAssetKinds, &ResourceScope::tenant(caller.tenant))
+            .map(|_| AssetKind::ALL)
     }
 
     /// The JSON Schema of the kind of that name, as text.

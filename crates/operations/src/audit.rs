@@ -1,7 +1,7 @@
 //! The audit log: listing events, and the sequencer task that assigns facts their index.
 
 use crate::{
-    Failure, Services, SequencerWakeup,
+    Failure, SequencerWakeup, Services,
     access::{Operation, authorize},
 };
 use fairway_domain::{

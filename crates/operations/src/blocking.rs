@@ -17,7 +17,8 @@ const MAX_WAITING: usize = 64;
 
 /// One permit per processor: more threads finish no sooner and slow down the serving threads. Tenants with waiting
 /// work take turns.
-static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
+static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> =
+    LazyLock::new(|| FairSemaphore::new(limits(processors())));
 
 fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)

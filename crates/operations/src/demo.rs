@@ -2,7 +2,7 @@
 //! left unchanged, and a partial one is completed.
 
 use crate::{
-    Precondition, Failure, Services,
+    Failure, Precondition, Services,
     asset::{AssetDraft, VersionDraft},
     flow::{FlowDraft, FlowVersionDraft},
     release::{ReleaseDraft, Transition},

@@ -1,7 +1,7 @@
 //! Environments: the requirements that they place on their releases.
 
 use crate::{
-    Precondition, Failure, Services,
+    Failure, Precondition, Services,
     access::{Operation, authorize},
     idempotency::MAX_ATTEMPTS,
 };

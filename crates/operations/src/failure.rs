@@ -11,16 +11,16 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
-    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
+    execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
     prompt::PromptRefusal,
+    rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, TokenRefusal},
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
-    rate_limit::RateLimitRefusal,
     workload::{WorkloadRefusal, interface::InterfaceProblem},
 };
 

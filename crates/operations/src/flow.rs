@@ -1,10 +1,10 @@
 //! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
 
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::{Operation, authorize},
+    asset::{check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
-    asset::{home_of, check_not_reserved},
     idempotency::keyed_outcome,
 };
 use fairway_domain::{

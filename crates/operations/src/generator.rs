@@ -7,7 +7,7 @@ use crate::{
     Failure, RunRefusal, Services,
     access::{Claims, Operation, authorize},
     asset::validate,
-    execution::{RunPayload, ExecuteRequest, WaitMode},
+    execution::{ExecuteRequest, RunPayload, WaitMode},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -134,7 +134,7 @@ impl Services {
             | Status::Cancelled
             | Status::Unknown => return Err(GenerateRefusal::Unavailable(Some(generation_id)).into()),
         }
-        let (content, offline) = parse_answer(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
         let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
         if offline {
@@ -216,7 +216,7 @@ fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
 }
 
 /// The generated object, and whether the built-in provider generated it.
-fn parse_answer(run: &Execution) -> Option<(Value, bool)> {
+fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
     let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(by_rules));

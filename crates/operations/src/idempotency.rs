@@ -2,8 +2,8 @@
 
 use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
-    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
-    idempotency::{KeyedOutcome, KeyState, StoredOutcome, RequestKey},
+    execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
+    idempotency::{KeyState, KeyedOutcome, RequestKey, StoredOutcome},
     store::{Revision, StoreError, StoreFault},
     tenant::TenantScope,
 };
@@ -130,7 +130,9 @@ impl Services {
             return Err(failure);
         }
         match self.earlier_outcome(scope, key).await {
-            Ok(Some(outcome)) => Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) }),
+            Ok(Some(outcome)) => {
+                Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
+            }
             // This request released its reservation, and another request reserved the key since.
             Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
             Err(other) => Err(other),

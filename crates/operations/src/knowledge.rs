@@ -1,7 +1,7 @@
 //! Knowledge bases: ingestion of documents, access contracts and retrieval.
 
-mod ingest;
 mod embedding;
+mod ingest;
 mod pinned_revisions;
 mod query;
 mod reembed;
@@ -18,7 +18,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     execution::provider::{EmbeddingCall, ProviderError, RouteTarget},
     knowledge::{
-        ports::{DocumentFetcher, Chunker},
+        ports::{Chunker, DocumentFetcher},
         retrieval::{EmbeddingModel, normalize},
     },
 };

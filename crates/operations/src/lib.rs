@@ -2,10 +2,10 @@
 //! background tasks are here too.
 
 pub mod access;
-mod blocking;
 pub mod asset;
 mod asset_kind;
 pub mod audit;
+mod blocking;
 mod cache;
 pub mod demo;
 pub mod environment;
@@ -13,22 +13,22 @@ pub mod execution;
 mod failure;
 pub mod flow;
 pub mod generator;
+mod idempotency;
 pub mod knowledge;
 pub mod memory;
-mod idempotency;
 mod prompt;
+mod rate_limit;
 mod reference;
 pub mod release;
 pub mod retention;
 pub mod rollout;
 mod services;
 pub mod share_link;
-mod wakeups;
 pub mod tenant;
-mod rate_limit;
 pub mod tool;
+mod wakeups;
 pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
 pub use idempotency::{Idempotent, Precondition};
-pub use services::{Services, Settings, Stores, SequencerWakeup};
+pub use services::{SequencerWakeup, Services, Settings, Stores};

@@ -11,7 +11,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{Erasure, StoredTurn, ConversationKey, SessionId},
+    memory::{ConversationKey, Erasure, SessionId, StoredTurn},
     store::CommitError,
     tenant::TenantScope,
     workload::Workload,
@@ -30,7 +30,8 @@ impl Services {
         (workload, session): (WorkloadId, SessionId),
     ) -> Result<Vec<StoredTurn>, Failure> {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
-        let place = ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
+        let place =
+            ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
         Ok(self.stores.memory.list_turns(scope, &place).await?)
     }
 

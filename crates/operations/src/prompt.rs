@@ -7,7 +7,7 @@ use fairway_domain::{
     execution::plan::SourceVersion,
     prompt::{
         IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
-        composition::{IncludedBody, IncludeRefusal, ComposedPrompt},
+        composition::{ComposedPrompt, IncludeRefusal, IncludedBody},
     },
     release::{Binding, Release, reference::resolve},
     tenant::TenantScope,
@@ -30,7 +30,8 @@ impl Services {
             if reference.slug == own.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
-            let (_, _, body) = self.resolve_include(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
+            let (_, _, body) =
+                self.resolve_include(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
                 return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
@@ -76,7 +77,8 @@ impl Services {
             let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+            let (asset, version) =
+                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;
             let source = source(&asset.slug, &version);
             if !sources.contains(&source) {

@@ -7,8 +7,8 @@ use crate::{
 };
 use fairway_domain::{
     id::WorkloadId,
+    rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal},
     tenant::TenantScope,
-    rate_limit::{RateLimitKey, Quota, RateLimitDecision, RateLimitRefusal},
 };
 use moka::sync::Cache;
 use std::time::{Duration, Instant};
@@ -32,7 +32,9 @@ impl RateLimitCache {
         Self {
             // For a client beyond the capacity, the store decides.
             refusals: weighted_cache(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
-            checked_workloads: weighted_cache(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(ACCESS_CHECK_INTERVAL).build(),
+            checked_workloads: weighted_cache(MAX_BYTES.public_workloads, |_, ()| 0)
+                .time_to_live(ACCESS_CHECK_INTERVAL)
+                .build(),
         }
     }
 
@@ -60,7 +62,12 @@ impl Services {
     ///
     /// # Errors
     /// When the quota is exceeded.
-    pub(crate) async fn count_request(&self, scope: TenantScope, counted: RateLimitKey, quota: Quota) -> Result<(), Failure> {
+    pub(crate) async fn count_request(
+        &self,
+        scope: TenantScope,
+        counted: RateLimitKey,
+        quota: Quota,
+    ) -> Result<(), Failure> {
         self.check_cached_refusal(&counted)?;
         match self.stores.rate_limits.try_acquire(scope, &counted, quota).await? {
             RateLimitDecision::Allowed => Ok(()),

@@ -1,26 +1,26 @@
 //! Releases: drafts, bindings, reviews and transitions.
 
+mod activation_checks;
 mod active;
-mod rollback_advisor;
-mod resolve_references;
 mod gates;
 mod lanes;
 mod plan_size;
+mod resolve_references;
 mod rollback;
-mod activation_checks;
+mod rollback_advisor;
 mod transition;
 mod vector_checks;
 
+pub(crate) use activation_checks::{CheckScope, ContentSummary};
 pub use active::{ActiveRelease, ActiveReleaseCache};
-pub use rollback_advisor::run_rollback_advisor;
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
-pub(crate) use activation_checks::{CheckScope, ContentSummary};
+pub use rollback_advisor::run_rollback_advisor;
 pub(crate) use transition::MAX_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     access::{Operation, authorize},
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
     workload::scope_of,
@@ -33,7 +33,7 @@ use fairway_domain::{
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
-        ports::{ReleaseWithDeployment, ReleaseFilter},
+        ports::{ReleaseFilter, ReleaseWithDeployment},
         review::{Approval, Verdict},
     },
     slug::Slug,
@@ -233,7 +233,12 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    async fn bindable_version(&self, caller: &Caller, place: &ResourceScope, id: AssetVersionId) -> Result<BindableVersion, Failure> {
+    async fn bindable_version(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        id: AssetVersionId,
+    ) -> Result<BindableVersion, Failure> {
         let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
         let Some((asset, version)) = found else {
             return Err(self.refuse_unknown_asset(caller, id.uuid().into()).await);

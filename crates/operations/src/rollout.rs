@@ -3,7 +3,7 @@
 mod rollout_controller;
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     access::Operation,
     idempotency::keyed_outcome,
     release::{CheckScope, MAX_CONFLICTS},
@@ -14,12 +14,12 @@ use fairway_domain::{
     id::{ReleaseId, WorkloadId},
     idempotency::{KeyedOutcome, RequestKey},
     release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::ReleaseWithDeployment},
-    rollout::{SoakStatus, LaneMetrics, Rollout},
+    rollout::{LaneMetrics, Rollout, SoakStatus},
     store::{CommitError, Revision},
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
 };
-pub use rollout_controller::{StopReason, RoundResult, run_rollout_controller};
+pub use rollout_controller::{RoundResult, StopReason, run_rollout_controller};
 
 /// A rollout that advanced.
 #[derive(Clone, Debug)]
@@ -152,7 +152,11 @@ impl Services {
     }
 
     /// The observations of a rollout; `None` if it is no longer in progress.
-    async fn lane_metrics(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<Option<LaneMetrics>, Failure> {
+    async fn lane_metrics(
+        &self,
+        scope: TenantScope,
+        seen: &ReleaseWithDeployment,
+    ) -> Result<Option<LaneMetrics>, Failure> {
         let release = &seen.release;
         let workload = self.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);

@@ -4,39 +4,41 @@ use crate::{
     access::IdentityMode,
     asset::RecordedMismatches,
     cache::{MAX_BYTES, weighted_cache},
-    execution::{script::ScriptSlots, large_runs::LargeRuns, active_runs::ActiveRuns, plan::PlanCache, run_limit::RunSlots},
+    execution::{
+        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
+    },
     generator::Provisioning,
     knowledge::KnowledgeSettings,
+    rate_limit::RateLimitCache,
     release::{ActiveReleaseCache, ContentSummary},
     wakeups::{Wakeups, run_exchange},
-    rate_limit::RateLimitCache,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Caller, principal_binding::PrincipalBindingStore},
     asset::{
+        artifact_index::ArtifactIndex,
         grant::AssetGrantStore,
         impact::ImpactStore,
-        artifact_index::ArtifactIndex,
         ports::{ArtifactStore, AssetStore},
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
     execution::{
-        script::ScriptGateway, dispatch::DispatchPolicy, http_call::HttpCaller, ports::ExecutionStore, provider::Provider,
-        review::ReviewStore, resolve_unknown::ResolutionStore,
+        dispatch::DispatchPolicy, http_call::HttpCaller, ports::ExecutionStore, provider::Provider,
+        resolve_unknown::ResolutionStore, review::ReviewStore, script::ScriptGateway,
     },
     id::{AssetVersionId, IdSource, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
     memory::ports::MemoryStore,
+    rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
-    wakeup::{Wakeup, WakeupBus},
     tenant::{TenantStore, WorkspaceStore},
-    rate_limit::{Quota, RateLimitStore},
     time::Clock,
+    wakeup::{Wakeup, WakeupBus},
     workload::ports::WorkloadStore,
 };
 use moka::sync::Cache;
@@ -242,6 +244,11 @@ impl Services {
     }
 
     pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
-        Stamp { fact_id: self.new_id(), at: self.clock.now(), actor: caller.actor.clone(), request_id: caller.request_id }
+        Stamp {
+            fact_id: self.new_id(),
+            at: self.clock.now(),
+            actor: caller.actor.clone(),
+            request_id: caller.request_id,
+        }
     }
 }

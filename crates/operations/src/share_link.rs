@@ -1,7 +1,7 @@
 //! Share links: creating, listing, revoking and verifying them.
 
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::{Claims, Operation},
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
@@ -9,10 +9,10 @@ use fairway_domain::{
     access::{ActorKind, Caller},
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
-    share_link::{NewShareLink, ShareLinkSnapshot, ShareLink, ShareTerms, ShareToken, TokenRefusal},
+    rate_limit::{ClientAddress, Quota, RateLimitKey},
+    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareTerms, ShareToken, TokenRefusal},
     store::{CommitError, Page, PageRequest},
     tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
-    rate_limit::{ClientAddress, RateLimitKey, Quota},
     workload::{Workload, WorkloadRefusal},
 };
 
@@ -210,7 +210,11 @@ impl Services {
             return Err(Failure::NotFound);
         }
         let Some(brought) = brought else {
-            return Ok(RuntimeCaller { claims: self.with_tenant_of_host(claims, host.as_deref()).await?, pass: None, address });
+            return Ok(RuntimeCaller {
+                claims: self.with_tenant_of_host(claims, host.as_deref()).await?,
+                pass: None,
+                address,
+            });
         };
         self.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
         let PresentedToken::Token(token) = brought else { return Err(self.refuse_guess(address).await) };

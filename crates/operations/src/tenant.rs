@@ -1,9 +1,9 @@
 //! Tenants and workspaces.
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     access::{
-        Requirement, Operation,
+        Operation, Requirement,
         authorize::{authorize, missing_permission},
     },
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
@@ -133,7 +133,7 @@ impl Services {
         // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
         // tenant of the settings.
         authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM).map_err(|_| Failure::NotFound)?;
-        let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.demand() else {
+        let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
             return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
         };
         if caller.rights.allow(needs, &ResourceScope::tenant(id)) {

@@ -3,7 +3,7 @@
 use crate::{
     Failure, RunRefusal, Services, ToolRefusal,
     access::{Claims, IdentityMode, Operation, authorize},
-    execution::{ExecuteResult, ExecuteRequest, run_access},
+    execution::{ExecuteRequest, ExecuteResult, run_access},
 };
 use fairway_domain::{
     access::{Caller, Permission},

@@ -65,7 +65,8 @@ impl RunSubscription {
     /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn wait_for_end(&mut self, at_most: Duration) {
         if let Some(progress) = &mut self.told {
-            let _woken = tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::TheEnd)).await;
+            let _woken =
+                tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::TheEnd)).await;
         }
     }
 }
@@ -94,7 +95,8 @@ impl Wakeups {
     /// Subscribes to a run.
     #[must_use]
     pub(crate) fn subscribe(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
-        let progress = self.subscribers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Something)).subscribe();
+        let progress =
+            self.subscribers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Something)).subscribe();
         RunSubscription { of: Arc::clone(self), run, told: Some(progress) }
     }
 
@@ -127,7 +129,9 @@ impl Wakeups {
     fn record_progress(&self, run: ExecutionId, what: StoredProgress) {
         if let Some(progress) = self.subscribers().get(&run) {
             // Wakeups may arrive out of order; the end is final.
-            progress.send_modify(|stored| *stored = if *stored == StoredProgress::TheEnd { StoredProgress::TheEnd } else { what });
+            progress.send_modify(|stored| {
+                *stored = if *stored == StoredProgress::TheEnd { StoredProgress::TheEnd } else { what }
+            });
         }
     }
 

@@ -1,11 +1,11 @@
 //! Workloads.
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     access::{Operation, authorize},
     execution::run_access,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
-    share_link::{VerifiedLink, RuntimeCaller},
+    share_link::{RuntimeCaller, VerifiedLink},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef, ResourceScope},
@@ -13,10 +13,10 @@ use fairway_domain::{
     idempotency::RequestKey,
     search::{MAX_QUERY_CHARS, Words},
     share_link::TokenRefusal,
-    wakeup::Wakeup,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
+    wakeup::Wakeup,
     workload::{
         InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
@@ -252,7 +252,8 @@ impl Services {
         operation: Operation,
         id: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
-        let workload = self.stores.workloads.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+        let workload =
+            self.stores.workloads.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
         Ok((scope, workload))
     }

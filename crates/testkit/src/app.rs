@@ -5,10 +5,10 @@
 mod client;
 mod fixtures;
 
-pub use client::{Response, Client, Request};
+pub use client::{Client, Request, Response};
 pub use fixtures::{ActiveWorkload, Fixtures, Version};
 
-use crate::{FaultyArtifacts, FaultProxy, StubGateway, TestDatabase};
+use crate::{FaultProxy, FaultyArtifacts, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{AccessStoreDecorator, Adapters, Process, RunWorkers},
@@ -17,7 +17,7 @@ use fairway_api::{
 };
 use fairway_domain::{
     asset::ports::ArtifactStore,
-    execution::{script::ScriptGateway, provider::Provider},
+    execution::{provider::Provider, script::ScriptGateway},
     id::IdSource,
     time::Clock,
 };
@@ -213,7 +213,11 @@ impl Builder {
 }
 
 impl ServerThread {
-    fn start((settings, works): (Settings, RunWorkers), process: Process, listener: TcpListener) -> anyhow::Result<Self> {
+    fn start(
+        (settings, works): (Settings, RunWorkers),
+        process: Process,
+        listener: TcpListener,
+    ) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

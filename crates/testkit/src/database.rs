@@ -138,7 +138,10 @@ mod tests {
     #[test]
     fn replaces_the_database_in_the_url() {
         assert_eq!(url_of_database("postgres://a@h:1/postgres", "x"), "postgres://a@h:1/x");
-        assert_eq!(url_of_database("postgres://a@h:1/postgres?sslmode=disable", "x"), "postgres://a@h:1/x?sslmode=disable");
+        assert_eq!(
+            url_of_database("postgres://a@h:1/postgres?sslmode=disable", "x"),
+            "postgres://a@h:1/x?sslmode=disable"
+        );
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ mod script;
 
 pub use script::Script;
 
-use script::{ResponseEnd, Part};
+use script::{Part, ResponseEnd};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
@@ -198,7 +198,11 @@ async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> i
     Ok(Some(request))
 }
 
-async fn write_response(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shared) -> io::Result<ResponseEnd> {
+async fn write_response(
+    stream: &mut BufReader<TcpStream>,
+    script: &Script,
+    shared: &Shared,
+) -> io::Result<ResponseEnd> {
     if !script.has_no_response() {
         stream.write_all(script.head().as_bytes()).await?;
     }

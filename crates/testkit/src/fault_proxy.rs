@@ -8,7 +8,7 @@
 mod frame;
 
 use crate::TestDatabase;
-use frame::{StatementTracker, Frames};
+use frame::{Frames, StatementTracker};
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},

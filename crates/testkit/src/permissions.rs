@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, PrincipalAccess, Permission, Permissions, ResourceScope, RoleBinding},
+    access::{AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourceScope, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn parses_permissions_from_actor_names() {
-        let has = |actor: &str| -> Vec<&str> { permissions_in_name(actor).unwrap().iter().map(Permission::as_str).collect() };
+        let has =
+            |actor: &str| -> Vec<&str> { permissions_in_name(actor).unwrap().iter().map(Permission::as_str).collect() };
         assert_eq!(has(&SinglePermissions::holding(&[])), [""; 0]);
         assert_eq!(has(&SinglePermissions::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
         let rest = has(&SinglePermissions::lacking(&["asset.view"]));

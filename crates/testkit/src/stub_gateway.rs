@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    ScriptGateway, ScriptRequest, ScriptResult, GatewayFailure, AbandonBehavior, Language, PreparedGateway, Script, ScriptLimits,
+    AbandonBehavior, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits, ScriptRequest,
+    ScriptResult,
 };
 use serde_json::Value;
 use std::sync::{

@@ -59,8 +59,9 @@ fn violation(path: &Path, text: &str) -> Option<String> {
     if !is_product || is_test || EXEMPT_PATHS.iter().any(|door| path.starts_with(door)) {
         return None;
     }
-    let named =
-        |client: &&&str| text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && contains_word(line, client));
+    let named = |client: &&&str| {
+        text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && contains_word(line, client))
+    };
     let client = CLIENT_NAMES.iter().find(named)?;
     Some(format!("{}: `{client}` opens connections without the guard of crates/egress", path.display()))
 }

@@ -36,7 +36,7 @@ async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
 #[tokio::test]
 async fn stores_lists_and_removes_objects_in_a_bucket() {
     let server = S3Server::start().unwrap();
-    let store = in_bucket(&server.bucket("plain").await.unwrap());
+    let store = in_bucket(&server.create_bucket("plain").await.unwrap());
     store.ready().await.unwrap();
     assert!(store.read(&path(), 7).await.unwrap().is_none());
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), PutOutcome::Created);
@@ -61,7 +61,7 @@ async fn stores_lists_and_removes_objects_in_a_bucket() {
 #[tokio::test]
 async fn one_of_sixteen_concurrent_writers_creates_the_object() {
     let server = S3Server::start().unwrap();
-    let store = Arc::new(in_bucket(&server.bucket("race").await.unwrap()));
+    let store = Arc::new(in_bucket(&server.create_bucket("race").await.unwrap()));
     for round in 0..ROUNDS {
         let racers: Vec<_> = (0..RACERS)
             .map(|racer| {
@@ -85,7 +85,7 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
 #[tokio::test]
 async fn concurrent_writers_of_equal_bytes_succeed() {
     let server = S3Server::start().unwrap();
-    let store = Arc::new(in_bucket(&server.bucket("twins").await.unwrap()));
+    let store = Arc::new(in_bucket(&server.create_bucket("twins").await.unwrap()));
     let twins: Vec<_> = (0..RACERS)
         .map(|_| {
             let store = Arc::clone(&store);
@@ -102,7 +102,7 @@ async fn concurrent_writers_of_equal_bytes_succeed() {
 #[tokio::test]
 async fn emptied_bucket_is_not_ready() {
     let server = S3Server::start().unwrap();
-    let location = server.bucket("emptied").await.unwrap();
+    let location = server.create_bucket("emptied").await.unwrap();
     for place in MARKED_PREFIXES {
         let store = in_bucket(&location);
         store.ready().await.unwrap();

@@ -24,8 +24,8 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Locks the directory, and creates a cluster if there is none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
-        let home =
-            state::enterable_directory(&options.data_dir, &account).map_err(StartError::io("preparing the data directory"))?;
+        let home = state::enterable_directory(&options.data_dir, &account)
+            .map_err(StartError::io("preparing the data directory"))?;
         let data = home.join("cluster");
         let lock = lock(&home)?;
         let mut cluster = Cluster { home, data, account, durability: options.durability, password: None, _lock: lock };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::cluster::{Cluster, last_lines, isolate_environment};
+use super::cluster::{Cluster, isolate_environment, last_lines};
 use super::postmaster::{PidFile, send};
 use super::{Durability, Options, StartError, StopError};
 use crate::parent_death::{self, DeathSignal};
@@ -142,7 +142,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
 fn spawn(mut command: Command) -> io::Result<Process> {
     let (hand_over, spawned) = channel();
     let (keeper, released) = channel::<()>();
-    thread::Builder::new().name("private-postgres".to_owned()).spawn(move || {
+    thread::Builder::new().name("managed-postgres".to_owned()).spawn(move || {
         // A failed send means that the receiver is gone; nothing is ever sent on the other channel.
         let _ = hand_over.send(command.spawn());
         let _ = released.recv();

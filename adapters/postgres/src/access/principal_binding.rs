@@ -1,9 +1,9 @@
 //! Principal bindings.
 
 use crate::{
-    database::Database,
     commit_tail::{CommitParams, commit_tail},
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    database::Database,
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -117,7 +117,8 @@ impl PrincipalBindingStore for Database {
         let tail = CommitParams::new(scope, &fact, key);
         let (workload, principal) = (next.workload_id.uuid(), next.principal.to_string());
         let (lane, revision) = (next.lane.map(Lane::as_str), next.revision.get());
-        let (at, by, id) = (next.updated_at.to_datetime(), next.updated_by.to_string(), next.principal_binding_id.uuid());
+        let (at, by, id) =
+            (next.updated_at.to_datetime(), next.updated_by.to_string(), next.principal_binding_id.uuid());
         let mut own = tail.with(&[&workload, &principal, &lane, &at, &by, &revision, &id]);
         match decided_on.map(Revision::get) {
             None => self.commit(FIRST, &own).await,

@@ -1,11 +1,11 @@
 //! Asset grants.
 
 use crate::{
-    database::{Database, Param},
-    store_error,
     commit_tail::{CommitParams, commit_tail},
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    database::{Database, Param},
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::RowExt,
+    store_error,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -62,7 +62,12 @@ impl AssetGrantStore for Database {
         row.as_ref().map(grant).transpose()
     }
 
-    async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest) -> Result<Page<AssetGrant>, StoreError> {
+    async fn list(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        page: PageRequest,
+    ) -> Result<Page<AssetGrant>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -98,7 +103,8 @@ impl AssetGrantStore for Database {
         let assets: Vec<Uuid> = assets.iter().map(|id| id.uuid()).collect();
         let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
         let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
-        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &assets, &principal_names(principals), &workspaces, &namespaces];
+        let params: [Param<'_>; 5] =
+            [&scope.tenant().uuid(), &assets, &principal_names(principals), &workspaces, &namespaces];
         self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     asset::{
         VersionLabel,
-        impact::{BindingTarget, BoundRelease, ImpactStore, Referrer, ReferenceTarget},
+        impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
     },
     id::AssetVersionId,
     release::StateName,

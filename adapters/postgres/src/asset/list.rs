@@ -1,7 +1,7 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::pagination::{UnionArm, SortKey, ListQuery, RowBytes, UNBOUNDED_ROW_BYTES, Values};
+use crate::pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
 use fairway_domain::{
     access::ActorRef,
     asset::ports::{AssetFilter, AssetVisibility},

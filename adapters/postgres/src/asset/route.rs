@@ -1,6 +1,6 @@
 //! Status of model policy routes.
 
-use crate::{database::read, batch_load::BatchLoader, row::RowExt};
+use crate::{batch_load::BatchLoader, database::read, row::RowExt};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::store::StoreError;

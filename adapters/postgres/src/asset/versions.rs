@@ -1,11 +1,11 @@
 //! Versions: reads, and inserts of one version or of a batch.
 
 use crate::{
+    commit_tail::{CommitParams, FactColumns, commit_tail, fact_column_names, fact_placeholders, insert_facts},
     database::{Database, Param, commit, commit_batch},
-    commit_tail::{FactColumns, CommitParams, commit_tail, fact_placeholders, fact_column_names, insert_facts},
+    group_commit::BatchCommitter,
     large_reads::{LargeRead, small_text_columns},
     row::{RowExt, decode},
-    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;

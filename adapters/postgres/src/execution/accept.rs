@@ -2,8 +2,8 @@
 //! changed.
 
 use super::{
-    accept_script::{SCRIPT, SCRIPT_KEYED},
     accept_delegated,
+    accept_script::{SCRIPT, SCRIPT_KEYED},
 };
 use crate::{
     database::{Param, commit},
@@ -160,15 +160,31 @@ macro_rules! result_sql {
     };
 }
 
-pub(super) use {result_sql, insert_denial_sql, queue_full_condition, admission_sql, insert_lease_sql, revision_check_sql, insert_queue_sql, queue_room_condition, insert_run_sql};
+pub(super) use {
+    admission_sql, insert_denial_sql, insert_lease_sql, insert_queue_sql, insert_run_sql, queue_full_condition,
+    queue_room_condition, result_sql, revision_check_sql,
+};
 
 const RUN: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_lease_sql!(), result_sql!("go", "false"));
 const DENY: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_denial_sql!(), result_sql!("go", "false"));
-const QUEUE: &str = concat!(admission_sql!(queue_room_condition!()), insert_run_sql!(), insert_queue_sql!(), result_sql!("go", queue_full_condition!("go")));
-const RUN_KEYED: &str =
-    concat!(admission_sql!("", "go", "$30", "$31", "$32", "$33"), insert_run_sql!(), insert_lease_sql!(), result_sql!("place", "false"));
-const DENY_KEYED: &str =
-    concat!(admission_sql!("", "go", "$31", "$32", "$33", "$34"), insert_run_sql!(), insert_denial_sql!(), result_sql!("place", "false"));
+const QUEUE: &str = concat!(
+    admission_sql!(queue_room_condition!()),
+    insert_run_sql!(),
+    insert_queue_sql!(),
+    result_sql!("go", queue_full_condition!("go"))
+);
+const RUN_KEYED: &str = concat!(
+    admission_sql!("", "go", "$30", "$31", "$32", "$33"),
+    insert_run_sql!(),
+    insert_lease_sql!(),
+    result_sql!("place", "false")
+);
+const DENY_KEYED: &str = concat!(
+    admission_sql!("", "go", "$31", "$32", "$33", "$34"),
+    insert_run_sql!(),
+    insert_denial_sql!(),
+    result_sql!("place", "false")
+);
 const QUEUE_KEYED: &str = concat!(
     admission_sql!(queue_room_condition!(), "go", "$28", "$29", "$30", "$31"),
     insert_run_sql!(),

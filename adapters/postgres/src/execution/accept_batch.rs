@@ -3,8 +3,8 @@
 use super::accept::{accept, request_context_json};
 use crate::{
     database::{Param, commit_batch},
-    row::RowExt,
     group_commit::BatchCommitter,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -186,14 +186,18 @@ impl BatchCommitter for AcceptCommitter {
         payload_bytes(&pending.run)
     }
 
-    async fn commit_batch(&self, pending: &[&PendingAccept]) -> Result<Option<Vec<Result<AcceptOutcome, CommitError>>>, StoreError> {
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingAccept],
+    ) -> Result<Option<Vec<Result<AcceptOutcome, CommitError>>>, StoreError> {
         let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
         let Some(places) = self.accept_batch(&batch).await? else { return Ok(None) };
-        let answer =
-            |pending: &&PendingAccept| Ok(places.get(&pending.run.execution_id.uuid()).copied().unwrap_or(AcceptOutcome::Stale));
+        let answer = |pending: &&PendingAccept| {
+            Ok(places.get(&pending.run.execution_id.uuid()).copied().unwrap_or(AcceptOutcome::Stale))
+        };
         Ok(Some(pending.iter().map(answer).collect()))
     }
 

@@ -2,7 +2,10 @@
 //! statements are those of `accept.rs`; they also store how the run was admitted and count a use of the link. They are
 //! separate, so that other runs do not pay for this part.
 
-use super::accept::{result_sql, insert_denial_sql, queue_full_condition, admission_sql, insert_lease_sql, revision_check_sql, insert_queue_sql, queue_room_condition, insert_run_sql};
+use super::accept::{
+    admission_sql, insert_denial_sql, insert_lease_sql, insert_queue_sql, insert_run_sql, queue_full_condition,
+    queue_room_condition, result_sql, revision_check_sql,
+};
 use fairway_domain::execution::Admission;
 
 /// Counts a use of the share link. The idempotency key is claimed first, so a replayed request counts no use. A closed

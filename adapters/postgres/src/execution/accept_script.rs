@@ -1,7 +1,7 @@
 //! Accepts a script. The statement is that of `accept.rs`, plus the fact of the run: the log contains every script
 //! before a sandbox or gateway receives it.
 
-use super::accept::{result_sql, admission_sql, revision_check_sql, insert_run_sql};
+use super::accept::{admission_sql, insert_run_sql, result_sql, revision_check_sql};
 
 macro_rules! insert_script_sql {
     () => {
@@ -20,7 +20,12 @@ macro_rules! insert_script_sql {
 }
 
 /// Without an idempotency key.
-pub(super) const SCRIPT: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_script_sql!(), result_sql!("go", "false"));
+pub(super) const SCRIPT: &str =
+    concat!(admission_sql!(""), insert_run_sql!(), insert_script_sql!(), result_sql!("go", "false"));
 /// With an idempotency key.
-pub(super) const SCRIPT_KEYED: &str =
-    concat!(admission_sql!("", "go", "$34", "$35", "$36", "$37"), insert_run_sql!(), insert_script_sql!(), result_sql!("place", "false"));
+pub(super) const SCRIPT_KEYED: &str = concat!(
+    admission_sql!("", "go", "$34", "$35", "$36", "$37"),
+    insert_run_sql!(),
+    insert_script_sql!(),
+    result_sql!("place", "false")
+);

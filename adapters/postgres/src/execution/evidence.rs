@@ -2,9 +2,9 @@
 
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
+    batch_load::BatchLoader,
     database::{Database, read},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
-    batch_load::BatchLoader,
     row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
@@ -268,7 +268,8 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         notes_withheld: false,
     };
     // Computed from the decisions, which are already loaded.
-    record.execution.reason_code = record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
+    record.execution.reason_code =
+        record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
 }
 

@@ -3,9 +3,9 @@
 use super::{EXECUTION_COLUMNS, execution};
 use crate::{
     Database,
+    batch_load::BatchLoader,
     database::read,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    batch_load::BatchLoader,
     row::RowExt,
 };
 use async_trait::async_trait;

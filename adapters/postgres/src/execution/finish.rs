@@ -5,11 +5,11 @@ mod columns;
 mod memory;
 
 use crate::{
+    commit_tail::{fact_column_names, fact_placeholders, insert_facts},
     database::{Param, commit, commit_batch},
-    commit_tail::{fact_placeholders, fact_column_names, insert_facts},
+    group_commit::BatchCommitter,
     memory::session_row_key,
     row::RowExt,
-    group_commit::BatchCommitter,
 };
 use async_trait::async_trait;
 use columns::BatchColumns;
@@ -89,7 +89,7 @@ macro_rules! finish_sql {
                 JOIN ended USING (execution_id)
              ),",
             $more,
-            told!("ended"),
+            insert_facts!("ended"),
             " SELECT execution_id FROM ended"
         )
     };
@@ -118,7 +118,7 @@ const FINISH_WITH_EVENTS: &str = finish_sql!(insert_events!());
 macro_rules! insert_rare_parts {
     () => {
         concat!(
-            kept!(),
+            insert_events!(),
             "decisions AS (
                 INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
                     evaluated_at)
@@ -208,7 +208,10 @@ impl BatchCommitter for FinishCommitter {
         payload_bytes(&pending.ending)
     }
 
-    async fn commit_batch(&self, pending: &[&PendingFinish]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingFinish],
+    ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let (sql, params) = select_statement(pending, &batch);
         let Some(rows) = commit_batch(&self.0, sql, &params).await? else { return Ok(None) };

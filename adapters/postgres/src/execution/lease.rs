@@ -1,6 +1,6 @@
 //! Leases, by the database's clock only.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::{Database, Param},
     row::{RowExt, decode},
@@ -9,7 +9,7 @@ use fairway_domain::{
     access::ActorRef,
     execution::{
         dispatch::LeaseRef,
-        ports::{WorkKind, LapsedFilter, LapsedRun, LeaseState},
+        ports::{LapsedFilter, LapsedRun, LeaseState, WorkKind},
     },
     id::ExecutionId,
     store::StoreError,
@@ -52,7 +52,11 @@ pub(super) async fn release(database: &Database, scope: TenantScope, held: Lease
     database.write_idempotent(SQL, &params).await.map(|_| ())
 }
 
-pub(super) async fn reclaim_expired(database: &Database, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
+pub(super) async fn reclaim_expired(
+    database: &Database,
+    lease: Uuid,
+    whose: LapsedFilter,
+) -> Result<Vec<LapsedRun>, StoreError> {
     let every = match whose {
         LapsedFilter::All => true,
         LapsedFilter::Scripts => false,

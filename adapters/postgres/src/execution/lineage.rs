@@ -2,8 +2,8 @@
 
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
-    database::{Database, Param, read},
     batch_load::BatchLoader,
+    database::{Database, Param, read},
     row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;

@@ -4,10 +4,10 @@
 //! Most runs complete. Runs with another end have rows in `execution_exception`, because an index on the status would
 //! be updated at every end of a run. A run that has not ended is found by its queue row, its lease or its review row.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    pagination::{UnionArm, SortKey, ListQuery, RowBytes, Values, within, visible_workspaces_cte},
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_workspaces_cte, within},
 };
 use fairway_domain::{
     access::rights::Reach,
@@ -216,7 +216,10 @@ mod tests {
             assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
             assert_eq!(text.contains("status = $2"), !ScanTable::of(Some(status)).has_single_status(), "{text}");
         }
-        assert_eq!(arms_sql(&ExecutionFilter::default()), "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None");
+        assert_eq!(
+            arms_sql(&ExecutionFilter::default()),
+            "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None"
+        );
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::{
     database::{Database, Param, commit, commit_batch},
-    store_error,
+    group_commit::BatchCommitter,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{RowExt, decode, parse_json},
-    group_commit::BatchCommitter,
+    store_error,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         dispatch::LeaseRef,
         ports::EventPage,
-        progress::{StoredAnswer, ProgressRecord, RunEvent},
+        progress::{ProgressRecord, RunEvent, StoredAnswer},
     },
     id::ExecutionId,
     store::{CommitError, StoreError},
@@ -107,7 +107,8 @@ pub(super) async fn events(
     );
     let (tenant, run, after) = (scope.tenant().uuid(), id.uuid(), i16::try_from(after).unwrap_or(i16::MAX));
     let kept = database.result_retention.as_secs_f64();
-    let params: [Param<'_>; 7] = [&tenant, &run, &after, &kept, &MAX_PAGE_BYTES, &i64::from(MAX_SMALL_BYTES), &MAX_PAGE_CHUNKS];
+    let params: [Param<'_>; 7] =
+        [&tenant, &run, &after, &kept, &MAX_PAGE_BYTES, &i64::from(MAX_SMALL_BYTES), &MAX_PAGE_CHUNKS];
     let rows = database.read(READ_PAGE, &params).await?;
     let mut pieces = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -193,7 +194,10 @@ impl BatchCommitter for ProgressCommitter {
         pending.events.len() + pending.answer.as_ref().map_or(0, String::len)
     }
 
-    async fn commit_batch(&self, pending: &[&PendingProgress]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingProgress],
+    ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS, &batch.params()).await? else { return Ok(None) };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;

@@ -10,7 +10,7 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Payload,
-        dispatch::{Claim, ClaimedRun, ClaimedInputs, LeaseRef, RequestContext, CancelOutcome, CancelLease},
+        dispatch::{CancelLease, CancelOutcome, Claim, ClaimedInputs, ClaimedRun, LeaseRef, RequestContext},
         progress::ProgressRecord,
     },
     id::ExecutionId,
@@ -209,7 +209,11 @@ impl ResumeData {
     }
 }
 
-fn build_claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<ResumeData, StoreError>) -> Result<ClaimedRun, StoreError> {
+fn build_claimed(
+    row: &Row,
+    lease: Uuid,
+    carried: fn(&Row) -> Result<ResumeData, StoreError>,
+) -> Result<ClaimedRun, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
         decode(name, row.column::<&[u8]>(name)?.try_into().ok())
     };

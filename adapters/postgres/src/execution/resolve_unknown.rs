@@ -1,14 +1,14 @@
 //! Resolves runs with status `unknown`. The first resolution wins.
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     execution::{
         Outcome, Status,
-        resolve_unknown::{ResolvedRun, ResolutionStore},
+        resolve_unknown::{ResolutionStore, ResolvedRun},
     },
     idempotency::KeyedOutcome,
     store::CommitError,

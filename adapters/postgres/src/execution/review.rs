@@ -2,8 +2,8 @@
 //! ends once.
 
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
     large_reads::{LargeRead, small_text_columns},
     row::RowExt,
 };
@@ -124,18 +124,23 @@ impl ReviewStore for Database {
 
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
         let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &id.uuid()];
-        let sql = format!("SELECT {}, review.asked_at, review.lapses_at {PENDING_OUTPUT}", small_text_columns("result.body", "body"));
+        let sql = format!(
+            "SELECT {}, review.asked_at, review.lapses_at {PENDING_OUTPUT}",
+            small_text_columns("result.body", "body")
+        );
         let Some(row) = self.read_one(&sql, &params).await? else { return Ok(None) };
         let kept: Option<String> = match row.column("body_bytes")? {
             Some(bytes) => {
                 let large = LargeRead::acquire(scope, bytes).await?;
-                let (rows, _permit) = large.rows(self, &format!("SELECT result.body {PENDING_OUTPUT}"), &params).await?;
+                let (rows, _permit) =
+                    large.rows(self, &format!("SELECT result.body {PENDING_OUTPUT}"), &params).await?;
                 rows.first().map(|row| row.column("body")).transpose()?
             }
             None => row.column("body")?,
         };
-        let answer =
-            |kept| Ok(AnswerUnderReview { kept, asked_at: row.timestamp("asked_at")?, lapses_at: row.timestamp("lapses_at")? });
+        let answer = |kept| {
+            Ok(AnswerUnderReview { kept, asked_at: row.timestamp("asked_at")?, lapses_at: row.timestamp("lapses_at")? })
+        };
         kept.map(answer).transpose()
     }
 

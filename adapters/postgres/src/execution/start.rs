@@ -3,8 +3,8 @@
 use super::progress::PendingProgress;
 use crate::{
     database::{Param, commit, commit_batch},
-    row::RowExt,
     group_commit::BatchCommitter,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -99,11 +99,15 @@ impl BatchCommitter for StartCommitter {
         pending.telling.events.len()
     }
 
-    async fn commit_batch(&self, pending: &[&PendingStart]) -> Result<Option<Vec<Result<StartOutcome, CommitError>>>, StoreError> {
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingStart],
+    ) -> Result<Option<Vec<Result<StartOutcome, CommitError>>>, StoreError> {
         let batch = BatchColumns::of(pending);
         let Some(rows) = commit_batch(&self.0, START, &batch.params()).await? else { return Ok(None) };
         let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
-        let answer = |pending: &&PendingStart| start_outcome(held.get(&pending.telling.lease_ref.execution_id.uuid()).copied());
+        let answer =
+            |pending: &&PendingStart| start_outcome(held.get(&pending.telling.lease_ref.execution_id.uuid()).copied());
         Ok(Some(pending.iter().map(answer).collect()))
     }
 

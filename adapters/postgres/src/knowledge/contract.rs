@@ -1,8 +1,8 @@
 //! Status and revocation of access contracts.
 
 use crate::{
-    database::Database,
     commit_tail::{CommitParams, commit_tail},
+    database::Database,
     row::RowExt,
 };
 use fairway_domain::{

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    pagination::{SortKey, ListQuery, RowBytes, Values},
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
@@ -103,7 +103,11 @@ pub(super) async fn present_revision(
     row.map_or_else(|| Ok(IndexRevision::default()), |row| revision(&row, "revision"))
 }
 
-pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
+pub(super) async fn pins(
+    database: &Database,
+    scope: TenantScope,
+    release: ReleaseId,
+) -> Result<Vec<IndexPin>, StoreError> {
     const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
             SELECT added.revision FROM knowledge_ingest AS added
             WHERE added.tenant_id = pin.tenant_id AND added.asset_id = pin.asset_id AND added.revision > pin.revision
@@ -114,7 +118,11 @@ pub(super) async fn pins(database: &Database, scope: TenantScope, release: Relea
     let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
     rows.iter()
         .map(|row| {
-            Ok(IndexPin { asset: row.id("asset_id")?, pinned: revision(row, "pinned")?, latest: revision(row, "present")? })
+            Ok(IndexPin {
+                asset: row.id("asset_id")?,
+                pinned: revision(row, "pinned")?,
+                latest: revision(row, "present")?,
+            })
         })
         .collect()
 }

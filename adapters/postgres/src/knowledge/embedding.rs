@@ -2,8 +2,8 @@
 
 use super::model_name;
 use crate::{
-    database::{Database, Param},
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
     row::{RowExt, decode},
 };
 use fairway_domain::{
@@ -13,7 +13,7 @@ use fairway_domain::{
         IndexRevision,
         document::MAX_INGEST_BYTES,
         ports::RevisionRange,
-        reembedding::{ReembeddingResult, Reembedding, StaleChunk},
+        reembedding::{Reembedding, ReembeddingResult, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding},
     },
     store::{Change, CommitError, StoreError},

@@ -2,10 +2,10 @@
 
 use super::{Lexemes, model_name};
 use crate::{
-    database::{Database, Param},
-    store_error,
     commit_tail::{CommitParams, commit_tail},
+    database::{Database, Param},
     row::{RowExt, decode},
+    store_error,
 };
 use fairway_domain::{
     asset::canonical::Canonical,

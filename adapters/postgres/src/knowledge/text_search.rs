@@ -15,7 +15,7 @@ use fairway_domain::{
     knowledge::{
         document::{DocumentId, metadata_hashes},
         ports::SearchScope,
-        retrieval::{MAX_CANDIDATES, SearchResults, SearchHit, SearchPlan, RetrievedChunk},
+        retrieval::{MAX_CANDIDATES, RetrievedChunk, SearchHit, SearchPlan, SearchResults},
     },
     search::Words,
     store::StoreError,
@@ -77,7 +77,12 @@ pub(super) async fn search_words(
 }
 
 /// Plans the index queries for the words.
-async fn plan_queries(database: &Database, scope: TenantScope, within: &SearchScope, words: &Words) -> Result<SearchPlan, StoreError> {
+async fn plan_queries(
+    database: &Database,
+    scope: TenantScope,
+    within: &SearchScope,
+    words: &Words,
+) -> Result<SearchPlan, StoreError> {
     const SQL: &str = "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held
                 WHERE held.tenant_id = $1 AND held.asset_id = $2 AND held.word = asked.word AND held.revision <= $3

@@ -7,16 +7,16 @@
 
 use super::Lexemes;
 use crate::{
-    database::{STATEMENT_TIMEOUT, Database, Param},
-    store_error::unavailable,
+    database::{Database, Param, STATEMENT_TIMEOUT},
     row::{RowExt, decode},
+    store_error::unavailable,
 };
 use fairway_domain::{
     id::TenantId,
     knowledge::{
         document::metadata_hashes,
         ports::SearchScope,
-        retrieval::{SearchResults, SearchHit, VectorCoverage, max_compared_vectors, cosine_similarity},
+        retrieval::{SearchHit, SearchResults, VectorCoverage, cosine_similarity, max_compared_vectors},
     },
     store::StoreError,
     tenant::TenantScope,
@@ -35,7 +35,8 @@ const MAX_COMPARED: u32 = 100_000;
 const MAX_COMPARED_BYTES: usize = 128 << 20;
 
 /// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
-static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(MAX_SEARCHES)));
+static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> =
+    LazyLock::new(|| FairSemaphore::new(Limits::with_permits(MAX_SEARCHES)));
 
 /// The chunks of a revision that a search compares.
 struct Candidates<'a> {
@@ -60,7 +61,10 @@ pub(super) async fn search_vectors(
 ) -> Result<SearchResults, StoreError> {
     let candidates = Candidates::of(scope, within);
     // The permit is acquired before any read.
-    let permit = SEARCH_PERMITS.acquire(scope.tenant(), STATEMENT_TIMEOUT).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    let permit = SEARCH_PERMITS
+        .acquire(scope.tenant(), STATEMENT_TIMEOUT)
+        .await
+        .map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vector_column(database).await? {
         return search_in_database(database, &candidates, vector, permit).await;
     }
@@ -154,7 +158,8 @@ pub(super) async fn coverage(
     let parts = database.read_one(LENGTH, &[&tenant, &asset, &revision]).await?;
     let parts = parts.map_or(Ok(0), |row| row.column::<i32>("parts"))?;
     let parts = decode("parts", usize::try_from(parts).ok())?;
-    let limit = if has_vector_column(database).await? { max_compared_in_database(parts) } else { max_compared_vectors(parts) };
+    let limit =
+        if has_vector_column(database).await? { max_compared_in_database(parts) } else { max_compared_vectors(parts) };
     let beyond = i64::from(limit).saturating_add(1);
     // Planned for these values: without a filter, an index-only scan suffices.
     let rows = database.list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;

@@ -3,10 +3,10 @@
 
 use super::rows::{ReleaseRow, RolloutRow};
 use crate::{
+    commit_tail::{CommitParams, FactColumns, commit_tail, fact_column_names, fact_placeholders, insert_facts},
     database::{Param, commit, commit_batch},
-    commit_tail::{FactColumns, CommitParams, commit_tail, fact_placeholders, fact_column_names, insert_facts},
-    row::{RowExt, decode},
     group_commit::BatchCommitter,
+    row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -241,7 +241,9 @@ impl BatchCommitter for LaneChangeCommitter {
         for pending in pending {
             batch.push(pending);
         }
-        let Some(rows) = commit_batch(&self.0, COMMIT_BATCH, &batch.facts.with(&batch.params())).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, COMMIT_BATCH, &batch.facts.with(&batch.params())).await? else {
+            return Ok(None);
+        };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
         let answer = |pending: &&PendingLaneChange| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)

@@ -15,7 +15,7 @@ use fairway_domain::{
         review::{Approval, Verdict},
         rollback::ReleaseArtifact,
     },
-    rollout::{HoldReason, AdvanceMode, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutStatus},
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -191,7 +191,10 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
         current_index: decode("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since: row.revision("rollout_since")?,
         soak_started_at: row.timestamp("soak_started_at")?,
-        hold_reasons: holds.iter().map(|hold| decode("rollout_holds", HoldReason::parse(hold))).collect::<Result<_, _>>()?,
+        hold_reasons: holds
+            .iter()
+            .map(|hold| decode("rollout_holds", HoldReason::parse(hold)))
+            .collect::<Result<_, _>>()?,
     }))
 }
 
@@ -229,7 +232,8 @@ impl RolloutRow {
             automatic: rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic),
             index: rollout.map(|rollout| i16::from(rollout.current_index)),
             since: rollout.map(|rollout| rollout.since.get()),
-            holds: rollout.map_or_else(Vec::new, |rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect()),
+            holds: rollout
+                .map_or_else(Vec::new, |rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect()),
             starts_soak,
             requires_ended_soak: change.requires_soak,
         }

@@ -2,10 +2,10 @@
 
 use super::rows::{ReferenceRows, ReleaseRow};
 use crate::{
+    commit_tail::{CommitParams, FactColumns, commit_tail, fact_column_names, fact_placeholders, insert_facts},
     database::{Param, commit, commit_batch},
-    commit_tail::{FactColumns, CommitParams, commit_tail, fact_placeholders, fact_column_names, insert_facts},
-    row::RowExt,
     group_commit::BatchCommitter,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -130,14 +130,19 @@ impl BatchCommitter for TransitionCommitter {
         0
     }
 
-    async fn commit_batch(&self, pending: &[&PendingTransition]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingTransition],
+    ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
         let own: [Param<'_>; 6] =
             [&batch.releases, &batch.seen, &batch.states, &batch.digests, &batch.revisions, &batch.moments];
-        let Some(rows) = commit_batch(&self.0, TRANSITION_BATCH, &batch.facts.with(&own)).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, TRANSITION_BATCH, &batch.facts.with(&own)).await? else {
+            return Ok(None);
+        };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
         let answer = |pending: &&PendingTransition| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)

@@ -5,7 +5,7 @@ use crate::{
     stage::{Fixture, actor, scope},
 };
 use fairway_domain::{
-    idempotency::{IdempotencyStore, KeyedOutcome, KeyState, StoredOutcome, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
     store::CommitError,
 };
 use std::{collections::BTreeMap, fs, path::Path};

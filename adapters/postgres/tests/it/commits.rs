@@ -5,13 +5,13 @@ mod execution;
 mod knowledge;
 pub(crate) mod memory;
 mod release;
-mod review;
 mod resolve_unknown;
+mod review;
 mod share_link;
 mod tenant;
 
-use crate::stage::{Fixture, acceptance, new_workload, queued, denied, scope, script, slug, stamp};
-use asset::{archive, asset, asset_grant, end_of_asset_grant, flow, lifecycle_move, deletable_workspace, version};
+use crate::stage::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
+use asset::{archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_move, version};
 use execution::{accept, advance, finish, start};
 use fairway_domain::{
     asset::Lifecycle,

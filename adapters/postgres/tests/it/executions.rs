@@ -1,13 +1,13 @@
 //! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
-use crate::stage::{RETENTION, Fixture, acceptance, actor, ending, fresh, lease_of, denied, run_ref, scope, stamp};
+use crate::stage::{Fixture, RETENTION, acceptance, actor, denied, ending, fresh, lease_of, run_ref, scope, stamp};
 use fairway_domain::execution::ports::LapsedFilter;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
-        Acceptance, FinishRecord, Execution, Outcome, Payload, RunError, Status,
+        Acceptance, Execution, FinishRecord, Outcome, Payload, RunError, Status,
         dispatch::LeaseRef,
-        ports::{AcceptOutcome, ExpectedRevisions, ExecutionStore, LeaseState},
+        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, LeaseState},
     },
     idempotency::{IdempotencyStore, KeyState, RequestKey},
     release::ports::ReleaseStore,
@@ -303,7 +303,10 @@ async fn rejected_accepts_write_no_rows() {
         }
     }
     stage.run("UPDATE workload SET status = 'suspended'").await;
-    assert_eq!(stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(), AcceptOutcome::Stale);
+    assert_eq!(
+        stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(),
+        AcceptOutcome::Stale
+    );
     assert_eq!(stage.query_number(COUNT_ALL_ROWS).await, before);
 }
 
@@ -372,13 +375,25 @@ async fn renewal_reports_a_stopped_workload() {
 async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
     let stage = Fixture::new().await;
     let run = accepted(&stage).await;
-    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
+    stage
+        .store
+        .release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: Uuid::now_v7() })
+        .await
+        .unwrap();
     assert_eq!(stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
-    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
+    stage
+        .store
+        .release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) })
+        .await
+        .unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "the former holder must lose its lease");
     let recovery = Uuid::now_v7();
     assert_eq!(stage.store.claim_lapsed(recovery, LapsedFilter::All).await.unwrap().len(), 1);
-    stage.store.release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
+    stage
+        .store
+        .release_lease(scope(), LeaseRef { execution_id: run.execution_id, lease: lease_of(&run) })
+        .await
+        .unwrap();
     assert_eq!(
         stage.store.claim_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
         [],

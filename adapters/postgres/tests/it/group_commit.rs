@@ -2,7 +2,7 @@
 
 use crate::{
     commit_guards::key,
-    stage::{Fixture, acceptance, activation, connect, content, fresh, content_with_attachments, scope, stamp},
+    stage::{Fixture, acceptance, activation, connect, content, content_with_attachments, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::{
@@ -30,7 +30,9 @@ async fn transactions(stage: &Fixture, kind: &str) -> i64 {
 }
 
 async fn facts(stage: &Fixture, kind: &str) -> i64 {
-    stage.query_number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'")).await
+    stage
+        .query_number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'"))
+        .await
 }
 
 /// Of every eight changes, one uses an outdated deployment, two an outdated release, and one a retired workload. These
@@ -77,7 +79,11 @@ async fn batched_lane_changes_return_independent_results() {
         if matches!(number % 4, 1 | 2) {
             assert!(matches!(answer, Err(CommitError::Stale)), "{number}: {answer:?}");
             assert_eq!((&now.release.state, &now.deployment), (&before.release.state, &before.deployment), "{number}");
-            assert_eq!((now.release.revision, stage.query_number(&told).await), (before.release.revision, 0), "{number}");
+            assert_eq!(
+                (now.release.revision, stage.query_number(&told).await),
+                (before.release.revision, 0),
+                "{number}"
+            );
             continue;
         }
         assert!(matches!(answer, Ok(None)), "{number}: {answer:?}");
@@ -241,7 +247,7 @@ async fn batched_versions_return_independent_results() {
     stage.version(&assets[0], Some("v8")).await;
     for asset in assets.iter().skip(3).step_by(4) {
         let archived = asset.transition_to(Lifecycle::Archived, &stamp()).unwrap();
-        stage.store.commit_transition(scope(), archived, None).await.unwrap();
+        stage.store.commit_lifecycle(scope(), archived, None).await.unwrap();
     }
     let kind = "asset_version.created";
     let before = (facts(&stage, kind).await, transactions(&stage, kind).await);

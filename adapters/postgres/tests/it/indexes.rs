@@ -211,7 +211,8 @@ pub(crate) async fn read_counts(database: TestDatabase) -> (TestDatabase, BTreeM
         FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid, relname)
         WHERE relid IN (SELECT oid FROM pg_class WHERE reltuples > $1)";
     let rows = client.query(sql, &[&(LARGE_TABLE_ROWS as f32)]).await.unwrap();
-    let count = |row: &Row| (row.get(0), AccessCounts { seq_scans: row.get(1), touches: row.get(2), blocks: row.get(3) });
+    let count =
+        |row: &Row| (row.get(0), AccessCounts { seq_scans: row.get(1), touches: row.get(2), blocks: row.get(3) });
     let counts: BTreeMap<String, AccessCounts> = rows.iter().map(count).collect();
     (database, counts)
 }

@@ -1,7 +1,7 @@
 //! Concurrent ingests of several tenants, which are slow and share few connections.
 
 use crate::{
-    knowledge::{knowledge_base, documents, ingest},
+    knowledge::{documents, ingest, knowledge_base},
     stage::{Fixture, scope},
 };
 use fairway_domain::{

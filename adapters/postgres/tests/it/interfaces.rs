@@ -42,7 +42,9 @@ async fn reads_back_the_committed_interface() {
 #[tokio::test]
 async fn words_find_workloads_within_one_tenant() {
     let stage = Fixture::new().await;
-    let workload = workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
+    let workload =
+        workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
+            .await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
         let page = PageRequest::first(10);

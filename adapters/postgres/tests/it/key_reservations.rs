@@ -2,12 +2,12 @@
 //! of its lease.
 
 use crate::{
-    knowledge::{knowledge_base, documents, ingest},
+    knowledge::{documents, ingest, knowledge_base},
     stage::{Fixture, actor, scope},
 };
 use fairway_domain::{
     asset::Asset,
-    idempotency::{IdempotencyStore, KeyedOutcome, KeyState, StoredOutcome, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
     knowledge::{IndexRevision, ports::KnowledgeStore},
     store::CommitError,
 };

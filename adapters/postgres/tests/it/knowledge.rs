@@ -18,7 +18,7 @@ use fairway_domain::{
         document::{DocumentId, Ingest, NewChunk, NewDocument},
         ports::{KnowledgeStore, SearchScope},
         reembedding::{NewVector, Reembedding, StaleChunk},
-        retrieval::{MAX_CANDIDATES, EmbeddingModel, SearchResults, IndexEmbedding, normalize},
+        retrieval::{EmbeddingModel, IndexEmbedding, MAX_CANDIDATES, SearchResults, normalize},
         revocation::ContractRevocation,
     },
     search::{Words, count_words},
@@ -134,7 +134,8 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
-    let listed = stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: Start::Skip(0) }).await.unwrap();
+    let listed =
+        stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: Start::Skip(0) }).await.unwrap();
     let rows: Vec<(&str, i64, bool)> =
         listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
@@ -345,7 +346,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     use ContractState::{InForce, Revoked, Unknown};
     assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
     let change = ContractRevocation::create(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
-    stage.store.commit_revocation(scope(), change.clone(), None).await.unwrap();
+    stage.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
     let mut over = content_with_contract(&by_version, true);
     over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
@@ -355,11 +356,12 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
     // A revocation is final, and the first one is kept.
-    let restored = stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
+    let restored =
+        stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
     let again = ContractRevocation::create(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();
-    assert!(matches!(stage.store.commit_revocation(scope(), again, None).await, Err(CommitError::Stale)));
+    assert!(matches!(stage.store.commit_contract_revocation(scope(), again, None).await, Err(CommitError::Stale)));
     let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
     assert_eq!(kept, change.next);
     assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);

@@ -1,9 +1,11 @@
 //! Integration tests of the stores through their ports, against PostgreSQL.
 
 #[cfg(test)]
-mod commits;
+mod asset_grants;
 #[cfg(test)]
-mod run_cost;
+mod commit_guards;
+#[cfg(test)]
+mod commits;
 #[cfg(test)]
 mod deployments;
 #[cfg(test)]
@@ -11,9 +13,7 @@ mod executions;
 #[cfg(test)]
 mod fact_log;
 #[cfg(test)]
-mod asset_grants;
-#[cfg(test)]
-mod commit_guards;
+mod group_commit;
 #[cfg(test)]
 mod immutability;
 #[cfg(test)]
@@ -25,15 +25,11 @@ mod ingests;
 #[cfg(test)]
 mod interfaces;
 #[cfg(test)]
+mod key_reservations;
+#[cfg(test)]
 mod knowledge;
 #[cfg(test)]
-mod version_labels;
-#[cfg(test)]
 mod large_reads;
-#[cfg(test)]
-mod run_queue;
-#[cfg(test)]
-mod model_conformance;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
@@ -42,20 +38,24 @@ mod migrations;
 #[path = "../../../../crates/domain/tests/machine/model.rs"]
 mod model;
 #[cfg(test)]
-mod version_order;
+mod model_conformance;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
-mod key_reservations;
-#[cfg(test)]
 mod rollouts;
+#[cfg(test)]
+mod run_cost;
 #[cfg(test)]
 mod run_lists;
 #[cfg(test)]
+mod run_queue;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
-mod group_commit;
+mod vector_extension;
 #[cfg(test)]
 mod vector_search;
 #[cfg(test)]
-mod vector_extension;
+mod version_labels;
+#[cfg(test)]
+mod version_order;

@@ -1,7 +1,7 @@
 //! Conversation memory with very many turns of one owner.
 
 use crate::{
-    commits::memory::{place, ending_with_turn},
+    commits::memory::{ending_with_turn, place},
     indexes::{TURNS, assert_nothing_is_read_whole, read_counts},
     stage::{Fixture, acceptance, open_store, scope},
 };
@@ -9,7 +9,7 @@ use fairway_domain::{
     execution::{Acceptance, ports::ExecutionStore},
     id::AssetId,
     memory::{
-        ConversationKey, PersonalDataPolicy, MemoryScope,
+        ConversationKey, MemoryScope, PersonalDataPolicy,
         ports::{MemoryStore, RecallQuery},
     },
     release::Release,

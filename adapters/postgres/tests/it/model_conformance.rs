@@ -3,8 +3,8 @@
 
 use crate::{
     model::{
-        Before, Decision, RequestOutcome, DecisionInput, History, Model, Operation, Refused, Seen, Step, decide, difference, seed_of,
-        start_of, unsound,
+        Decision, DecisionInput, History, Model, Operation, Refusal, ReleaseStatuses, RequestOutcome, Step,
+        StoredState, check_conformance, check_invariants, decide, first_seed, history_seed,
     },
     stage::{Fixture, environment, fresh, new_release, scope, stamp},
 };
@@ -14,7 +14,7 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         lane::{Lane, TargetLane},
-        ports::{ReleaseWithDeployment, ReleaseStore},
+        ports::{ReleaseStore, ReleaseWithDeployment},
     },
     store::CommitError,
 };
@@ -49,14 +49,14 @@ struct StoredHistory<'a> {
     workload: WorkloadId,
     releases: Vec<ReleaseId>,
     /// The state at the last read. No other history changes this workload.
-    seen: Option<Seen>,
+    seen: Option<StoredState>,
 }
 
 impl<'a> StoredHistory<'a> {
     async fn new(stage: &'a Fixture, bound: &'a BoundVersions, history: &History) -> Self {
         let workload = stage.workload().await;
         let mut releases = Vec::new();
-        for target in &history.targets {
+        for target in &history.target_lanes {
             let target_lane = target.map_or(TargetLane::All, |lane| TargetLane::One(Lane::ALL[lane]));
             let change = Release::draft(NewRelease { target_lane, ..new_release(&workload) }, &stamp());
             let draft = change.next.clone();
@@ -69,18 +69,18 @@ impl<'a> StoredHistory<'a> {
     }
 
     /// Reads the stored state.
-    async fn read_state(&mut self) -> &Seen {
+    async fn read_state(&mut self) -> &StoredState {
         let store = &self.stage.store;
         let found = self.releases.iter().map(|id| ReleaseStore::find(&**store, scope(), *id));
         let found: Vec<ReleaseWithDeployment> =
             join_all(found).await.into_iter().map(|found| found.unwrap().unwrap()).collect();
-        let moves = store.lane_history(scope(), self.workload, &environment(), ALL_MOVES).await.unwrap();
+        let lane_history = store.lane_history(scope(), self.workload, &environment(), ALL_MOVES).await.unwrap();
         let deployment = found[0].deployment.clone();
         let releases = found.into_iter().map(|found| found.release).collect();
-        self.seen.insert(Seen { releases, deployment, moves })
+        self.seen.insert(StoredState { releases, deployment, lane_history })
     }
 
-    fn decide(&self, operation: &Operation) -> Result<Decision, Refused> {
+    fn decide(&self, operation: &Operation) -> Result<Decision, Refusal> {
         let given = DecisionInput { stamp: stamp(), id: fresh(), version: &self.bound.knowledge };
         decide(self.seen.as_ref().unwrap(), operation, &given)
     }
@@ -89,7 +89,7 @@ impl<'a> StoredHistory<'a> {
         let store = &self.stage.store;
         match decision {
             Decision::Binding(change) => store.commit_binding(scope(), change, None).await,
-            Decision::Move(change) => store.commit_transition(scope(), change, None).await,
+            Decision::Transition(change) => store.commit_transition(scope(), change, None).await,
             Decision::Verdict(change) => store.commit_review(scope(), change, None).await,
             Decision::Lanes(change) => store.commit_deployment(scope(), *change, None).await.map(|_| ()),
         }
@@ -97,7 +97,7 @@ impl<'a> StoredHistory<'a> {
 
     /// One request: decide, commit, compare.
     async fn execute(&mut self, model: &mut Model, operation: &Operation) -> Result<(), String> {
-        let before = self.seen.as_ref().map(Seen::before);
+        let before = self.seen.as_ref().map(StoredState::release_statuses);
         let decided = self.decide(operation);
         let product = decided.as_ref().map(|_| ()).map_err(Clone::clone);
         let expected = model.apply(operation);
@@ -111,15 +111,15 @@ impl<'a> StoredHistory<'a> {
         self.compare(model, before).await
     }
 
-    async fn compare(&mut self, model: &Model, before: Option<Before>) -> Result<(), String> {
+    async fn compare(&mut self, model: &Model, before: Option<ReleaseStatuses>) -> Result<(), String> {
         let seen = self.read_state().await;
-        difference(model, seen)?;
-        before.map_or(Ok(()), |before| unsound(&before, seen))
+        check_conformance(model, seen)?;
+        before.map_or(Ok(()), |before| check_invariants(&before, seen))
     }
 
     async fn execute_step(&mut self, step: &Step, model: &mut Model) -> Result<(), String> {
-        let Step { operation, fate } = step;
-        match fate {
+        let Step { operation, outcome } = step;
+        match outcome {
             RequestOutcome::Answered => self.execute(model, operation).await,
             RequestOutcome::Forgotten => {
                 drop(self.decide(operation));
@@ -130,10 +130,10 @@ impl<'a> StoredHistory<'a> {
                 self.execute(model, operation).await
             }
             RequestOutcome::Overtaken(other) => {
-                let (decided, ground) = (self.decide(operation), model.ground(operation));
+                let (decided, ground) = (self.decide(operation), model.decision_basis(operation));
                 self.execute(model, other).await?;
                 let Ok(decision) = decided else { return self.execute(model, operation).await };
-                let in_time = model.ground(operation) == ground;
+                let in_time = model.decision_basis(operation) == ground;
                 match (self.commit(decision).await, in_time) {
                     (Ok(()), true) => model.apply(operation).map_err(|why| format!("{operation:?}: {why:?}"))?,
                     (Err(CommitError::Stale), false) => {}
@@ -149,7 +149,7 @@ impl<'a> StoredHistory<'a> {
 
 async fn run(stage: &Fixture, bound: &BoundVersions, history: &History) -> Result<(), String> {
     let mut kept = StoredHistory::new(stage, bound, history).await;
-    let mut model = Model::new(&history.targets);
+    let mut model = Model::new(&history.target_lanes);
     kept.compare(&model, None).await?;
     for (number, step) in history.steps.iter().enumerate() {
         kept.execute_step(step, &mut model).await.map_err(|why| format!("step {number}: {why}"))?;
@@ -159,7 +159,7 @@ async fn run(stage: &Fixture, bound: &BoundVersions, history: &History) -> Resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stored_state_conforms_to_the_model() {
-    let start = start_of(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
+    let start = first_seed(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
     let wanted = if is_long() { LONG } else { SHORT };
     let stage = Arc::new(Fixture::new().await);
     let knowledge = stage.bindable_as(AssetKind::KnowledgeBase).await;
@@ -171,12 +171,12 @@ async fn stored_state_conforms_to_the_model() {
         let (next, done) = (Arc::clone(&next), Arc::clone(&done));
         workers.spawn(async move {
             while done.load(Ordering::Relaxed) < wanted {
-                let history = History::of(seed_of(start, next.fetch_add(1, Ordering::Relaxed)));
+                let history = History::from_seed(history_seed(start, next.fetch_add(1, Ordering::Relaxed)));
                 if let Err(why) = run(&stage, &bound, &history).await {
                     done.store(wanted, Ordering::Relaxed);
                     return Some((history, why));
                 }
-                done.fetch_add(u64::try_from(history.requests()).unwrap(), Ordering::Relaxed);
+                done.fetch_add(u64::try_from(history.request_count()).unwrap(), Ordering::Relaxed);
             }
             None
         });

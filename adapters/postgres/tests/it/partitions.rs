@@ -1,8 +1,8 @@
 //! Monthly partitions: created in advance, addressed by identifiers, and reported when missing.
 
-use crate::stage::{RETENTION, Fixture, acceptance, connect, ending, scope};
+use crate::stage::{Fixture, RETENTION, acceptance, connect, ending, scope};
 use fairway_domain::execution::{Acceptance, ports::ExecutionStore};
-use fairway_postgres::{ExpiredPartitions, expire_payloads, create_partitions};
+use fairway_postgres::{ExpiredPartitions, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;

@@ -1,6 +1,6 @@
 //! Lane metrics of rollouts.
 
-use crate::stage::{RULE, Fixture, acceptance, activation, ending, scope, passing_checks, stamp};
+use crate::stage::{Fixture, RULE, acceptance, activation, ending, passing_checks, scope, stamp};
 use fairway_domain::{
     execution::{
         Acceptance,
@@ -12,7 +12,12 @@ use fairway_domain::{
 };
 
 /// An accepted run on a lane under the current revisions.
-async fn accepted_run(stage: &Fixture, workload: &Workload, release: &fairway_domain::release::Release, lane: Lane) -> Acceptance {
+async fn accepted_run(
+    stage: &Fixture,
+    workload: &Workload,
+    release: &fairway_domain::release::Release,
+    lane: Lane,
+) -> Acceptance {
     let placed = stage.current_release(release).await;
     let run = Acceptance { lane, ..acceptance(&placed) };
     let on = stage.accepted_on(workload, &placed).await;

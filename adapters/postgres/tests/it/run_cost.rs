@@ -1,10 +1,10 @@
 //! Database cost of a run: two round trips, two commits, and few bytes of WAL.
 
 use crate::stage::{World, acceptance, connect, ending, open_store, scope};
-use fairway_domain::execution::ports::{AcceptOutcome, ExpectedRevisions, ExecutionStore};
+use fairway_domain::execution::ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions};
 use fairway_domain::release::ports::ReleaseWithDeployment;
-use fairway_postgres::{Database, create_database, migrate};
 use fairway_managed_postgres::{Binaries, ManagedServer, state};
+use fairway_postgres::{Database, create_database, migrate};
 use std::{
     sync::{
         Arc,
@@ -91,7 +91,12 @@ impl CountingProxy {
     }
 }
 
-async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answered: Arc<AtomicBool>, counts: Option<Arc<Counts>>) {
+async fn forward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    answered: Arc<AtomicBool>,
+    counts: Option<Arc<Counts>>,
+) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };

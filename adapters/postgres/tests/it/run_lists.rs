@@ -162,7 +162,12 @@ fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
 }
 
 /// All rows of a list, page by page, and its total.
-async fn read_all_pages(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
+async fn read_all_pages(
+    store: &Database,
+    scope: TenantScope,
+    filter: &ExecutionFilter,
+    limit: u32,
+) -> (Vec<Execution>, u64) {
     let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
     loop {
         let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();

@@ -4,7 +4,7 @@ use crate::stage::{Fixture, actor, claim, connect, fresh, queued, scope};
 use fairway_domain::{
     execution::{
         Acceptance, Payload,
-        dispatch::{Claim, ClaimedRun, ClaimedInputs, LeaseRef, CancelOutcome, CancelLease},
+        dispatch::{CancelLease, CancelOutcome, Claim, ClaimedInputs, ClaimedRun, LeaseRef},
         ports::{AcceptOutcome, ExecutionStore},
     },
     id::{ExecutionId, TenantId},
@@ -174,7 +174,10 @@ async fn unreadable_run_does_not_block_the_claim_of_others() {
     let all = claimed(&stage, &claim()).await;
     let of = |id| all.iter().find(|taken| taken.execution.execution_id == id).unwrap();
     assert!(of(good).request_context.is_some());
-    assert!(of(bad).request_context.is_none(), "an unreadable run is returned without its data, so that the worker ends it");
+    assert!(
+        of(bad).request_context.is_none(),
+        "an unreadable run is returned without its data, so that the worker ends it"
+    );
 }
 
 #[tokio::test]
@@ -232,7 +235,8 @@ fn inputs_of(claimed: &[ClaimedRun], id: ExecutionId) -> &ClaimedInputs {
 async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     let stage = Fixture::new().await;
     let max = claim().max_input_bytes;
-    let (small, large) = (queued_run_with(&stage, inputs_of_size(max)).await, queued_run_with(&stage, inputs_of_size(max + 1)).await);
+    let (small, large) =
+        (queued_run_with(&stage, inputs_of_size(max)).await, queued_run_with(&stage, inputs_of_size(max + 1)).await);
     let erased = queued_run_with(&stage, inputs_of_size(max + 1)).await;
     stage.run(&format!("DELETE FROM execution_input WHERE execution_id = '{erased}'")).await;
     let all = claimed(&stage, &claim()).await;
@@ -282,7 +286,7 @@ async fn claim_skips_large_runs_of_named_tenants_only() {
         .await;
     let left = "SELECT tenant_id FROM execution_queue";
     let other = TenantId::from(Uuid::from_u128(9));
-    let claims = |no_large_of| Claim { no_large_tenants, ..claim() };
+    let claims = |no_large_tenants| Claim { no_large_tenants, ..claim() };
     // Without `takes_large`, large runs of all tenants are skipped.
     let none = Claim { takes_large: false, ..claims(Vec::new()) };
     assert_eq!(ids(&claimed(&stage, &none).await), [small]);

@@ -1,7 +1,7 @@
 //! Vector search in a PostgreSQL with the extension `vector`: it returns the same results as without.
 
 use crate::{
-    knowledge::{knowledge_base, documents, how_of, document_names, within},
+    knowledge::{document_names, documents, how_of, knowledge_base, within},
     stage::{World, fresh, scope, stamp},
 };
 use fairway_domain::{
@@ -12,8 +12,8 @@ use fairway_domain::{
         retrieval::{MAX_COMPARED_VECTORS, SearchResults, normalize},
     },
 };
-use fairway_postgres::{create_database, migrate};
 use fairway_managed_postgres::{Binaries, ManagedServer};
+use fairway_postgres::{create_database, migrate};
 use std::{env, path::PathBuf};
 
 /// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.

@@ -2,7 +2,7 @@
 
 use crate::{
     indexes::{FEW, TURNS, asked},
-    knowledge::{knowledge_base, documents, how_of, ingest, reembedding, within},
+    knowledge::{documents, how_of, ingest, knowledge_base, reembedding, within},
     stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
@@ -124,7 +124,9 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     assert_eq!(of(1).await, IndexEmbedding::Whole(model("old")));
     assert_eq!(of(2).await, IndexEmbedding::Mixed);
     assert_eq!(of(3).await, IndexEmbedding::Whole(model("new")));
-    let same = async |revision| stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    let same = async |revision| {
+        stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
+    };
     for revision in 1..=3 {
         assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
     }

@@ -1,6 +1,6 @@
 //! Labels of versions: counted by the store, and unique.
 
-use crate::stage::{Fixture, content, fresh, content_with_attachments, scope, stamp};
+use crate::stage::{Fixture, content, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
@@ -59,7 +59,8 @@ async fn first_label_of_a_flow_starts_the_counter() {
     ] {
         let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
         let label = asked.map(|text| VersionLabel::parse(text).unwrap());
-        let change = fairway_domain::asset::Asset::create_flow(new, fresh(), label, content_with_attachments(), &stamp());
+        let change =
+            fairway_domain::asset::Asset::create_flow(new, fresh(), label, content_with_attachments(), &stamp());
         let asset = change.next.0.clone();
         let made = stage.store.commit_flow(scope(), change, None).await.unwrap();
         assert_eq!(made.version_label.as_str(), first);

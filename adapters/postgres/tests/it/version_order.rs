@@ -1,6 +1,6 @@
 //! Order of versions: by commit, independent of identifiers.
 
-use crate::stage::{Fixture, fresh, content_with_attachments, scope, stamp};
+use crate::stage::{Fixture, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::{
     asset::{
         Asset, AssetVersion, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
@@ -147,8 +147,9 @@ async fn later_committed_version_withdraws_a_route() {
     let (smaller, bigger) = ascending_ids();
     stage.add_version(&asset, bigger, &json!({ "provider_route": route("primary", "approved") })).await;
     stage.add_version(&asset, smaller, &json!({ "provider_route": route("primary", "suspended") })).await;
-    let withdrawn =
-        async |version, route: &str| !stage.store.is_route_effective(scope(), asset.asset_id, version, route).await.unwrap();
+    let withdrawn = async |version, route: &str| {
+        !stage.store.is_route_effective(scope(), asset.asset_id, version, route).await.unwrap()
+    };
     assert!(withdrawn(bigger, "primary").await);
     assert!(!withdrawn(smaller, "primary").await, "a version does not withdraw its own routes");
     assert!(!withdrawn(bigger, "other").await);

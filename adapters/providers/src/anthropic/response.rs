@@ -101,7 +101,8 @@ impl MessageResponse {
                 Block::Unknown => {}
             }
         }
-        ResponseMetadata { model: self.model, stop_reason: self.stop_reason, usage: self.usage }.completion(text, calls, provider)
+        ResponseMetadata { model: self.model, stop_reason: self.stop_reason, usage: self.usage }
+            .completion(text, calls, provider)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Anthropic's API.
 
-use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, tool_call, route};
+use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Both APIs against a gateway of another vendor.
 
-use crate::support::{Protocol, complete_streaming, keys, minimal_call, tool_call, route};
+use crate::support::{Protocol, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RouteTarget};
 use fairway_testkit::{GATEWAY_KEY, LiteLlmGateway};
 use std::{sync::Arc, time::Duration};

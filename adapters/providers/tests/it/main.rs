@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 mod anthropic;
-mod support;
 mod failures;
 mod gateway;
 mod openai;
+mod support;

@@ -1,6 +1,6 @@
 //! OpenAI's API.
 
-use crate::support::{ForwardingListener, Protocol, call, complete_streaming, minimal_call, tool_call, route};
+use crate::support::{ForwardingListener, Protocol, call, complete_streaming, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
@@ -154,7 +154,10 @@ async fn forwards_stream_parts_as_they_arrive() {
 async fn assembles_streamed_tool_calls() {
     let called = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
     let events = [
-        stream_chunk(&called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })), None),
+        stream_chunk(
+            &called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })),
+            None,
+        ),
         stream_chunk(&called(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
         stream_chunk(&called(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
         stream_chunk(&called(0, json!({ "function": { "arguments": "1}" } })), None),

@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, Conversation, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure, RouteTarget,
-        ToolCall, ToolDefinition,
+        Completion, Conversation, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure,
+        RouteTarget, ToolCall, ToolDefinition,
     },
-    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
+    secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Guard, Reach, Url};

@@ -59,7 +59,10 @@ impl Gateway {
 
     fn client(&self, time: Duration) -> ExternalGateway {
         let guard = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-        ExternalGateway { opens: None, endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap() }
+        ExternalGateway {
+            opens: None,
+            endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap(),
+        }
     }
 }
 
@@ -165,7 +168,8 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 /// outcome.
 #[tokio::test]
 async fn concurrent_scripts_are_sent_once_each() {
-    const FAULTS: [Behaviour; 5] = [Behaviour::Answers(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
+    const FAULTS: [Behaviour; 5] =
+        [Behaviour::Answers(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     // A fault depends on the name, and names are multiples of a seed: every run has the same ones.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
@@ -194,7 +198,9 @@ async fn concurrent_scripts_are_sent_once_each() {
         for (name, came) in all_at_once(names.collect()).await {
             let fault = fault(name);
             let expected = match fault {
-                Behaviour::Answers(_) | Behaviour::Says(..) => Ok(ScriptResult { result: Ok(json!(1)), stdout: String::new() }),
+                Behaviour::Answers(_) | Behaviour::Says(..) => {
+                    Ok(ScriptResult { result: Ok(json!(1)), stdout: String::new() })
+                }
                 Behaviour::Hangs => Err(GatewayFailure::TimedOut),
                 Behaviour::Garbles | Behaviour::HalfCloses | Behaviour::Resets => Err(GatewayFailure::Lost),
             };

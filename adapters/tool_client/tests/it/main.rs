@@ -5,14 +5,14 @@
 mod mcp;
 
 use async_trait::async_trait;
-use fairway_tool_client::ToolClient;
 use fairway_domain::{
-    execution::http_call::{MAX_RESPONSE_BYTES, HttpMethod, HttpCaller, HttpCall, HttpCallError},
-    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
+    execution::http_call::{HttpCall, HttpCallError, HttpCaller, HttpMethod, MAX_RESPONSE_BYTES},
+    secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Allowance, Guard, Reach};
 use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_tool_client::ToolClient;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 

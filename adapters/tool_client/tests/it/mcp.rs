@@ -4,7 +4,7 @@ use crate::{acme, caller};
 use fairway_domain::{
     asset::content::mcp_server::{McpConnection, SessionStart, ToolPin},
     execution::{
-        http_call::{MAX_DURATION, MAX_RESPONSE_BYTES, HttpCaller as _, HttpCallError},
+        http_call::{HttpCallError, HttpCaller as _, MAX_DURATION, MAX_RESPONSE_BYTES},
         tool::{McpCall, McpError},
     },
     secret::SecretRef,

@@ -1,18 +1,18 @@
 //! Routes of principal bindings of workloads.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         idempotency::IdempotencyHeader,
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, put, web};
 use fairway_domain::{

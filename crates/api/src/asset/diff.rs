@@ -2,15 +2,15 @@
 
 use super::VisibleFromQuery;
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::ReadRefusals,
     error::ApiError,
     http::{
         path::{Path, PathId},
         query::Query,
     },
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::id::{AssetId, AssetVersionId};
@@ -37,7 +37,7 @@ pub(crate) struct DiffView {
         ("asset_id" = Uuid, Path, description = "The asset"),
         ("asset_version_id" = Uuid, Path, description = "The old version"),
         ("other_version_id" = Uuid, Path, description = "The new version"),
-        FromWorkspace,
+        VisibleFromQuery,
     ),
     responses((status = 200, description = "The difference", body = DiffView), ReadRefusals)
 )]
@@ -51,5 +51,7 @@ pub(crate) async fn diff_asset_versions(
     let (asset, one, other) = path.into_inner();
     let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
     let room = diff.patch_bytes.saturating_add(diff.readable.len());
-    Ok(ResourceResponse::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_capacity(room).into_response())
+    Ok(ResourceResponse::ok(&DiffView { patch: diff.patch, readable: diff.readable })
+        .with_capacity(room)
+        .into_response())
 }

@@ -2,12 +2,12 @@
 
 use super::VersionWarning;
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, query::Query},
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{generator::Description, id::WorkspaceId};

@@ -2,11 +2,9 @@
 
 use super::{VisibleFromQuery, WorkspaceQuery};
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         idempotency::IdempotencyHeader,
@@ -14,6 +12,8 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
+    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -138,7 +138,7 @@ pub(crate) async fn create_asset_grant(
     params(
         ("asset_id" = Uuid, Path, description = "The asset"),
         ("grant_id" = Uuid, Path, description = "The grant"),
-        FromWorkspace,
+        VisibleFromQuery,
     ),
     responses((status = 204, description = "The grant is revoked"), DeleteRefusals)
 )]

@@ -1,12 +1,12 @@
 //! Route of the blast radius of an asset.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::ReadRefusals,
     error::ApiError,
     http::{path::PathId, query::Query},
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{asset::VersionLabel, field_path, id::AssetId};

@@ -2,12 +2,12 @@
 
 use super::{AssetView, WorkspaceQuery};
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId, query::Query},
+    openapi::{IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{asset::Asset, id::AssetId};

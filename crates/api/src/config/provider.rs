@@ -1,8 +1,8 @@
 //! Provider accounts: the `[[providers]]` tables of the file.
 
 use super::{
-    raw::{ConfigError, nearest},
     parsers,
+    raw::{ConfigError, nearest},
 };
 use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;

@@ -143,7 +143,8 @@ impl RawSettings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut raw = Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, has_collector: false };
+        let mut raw =
+            Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, has_collector: false };
         if let Some(text) = file {
             raw.add_table("", text.parse::<Table>().map_err(|failure| syntax_error(text, &failure))?)?;
         }

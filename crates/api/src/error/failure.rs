@@ -21,13 +21,13 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
-    execution::{review::ReviewRefusal, resolve_unknown::ResolveRefusal},
+    execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
+    rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
-    rate_limit::RateLimitRefusal,
     workload::{Status, WorkloadRefusal},
 };
 use fairway_operations::{Failure, RunRefusal, ToolRefusal, generator::GenerateRefusal};
@@ -249,9 +249,10 @@ fn map_knowledge_refusal(refusal: KnowledgeRefusal) -> ApiError {
         KnowledgeRefusal::NotAKnowledgeBase | KnowledgeRefusal::NoVersion => {
             ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
         }
-        KnowledgeRefusal::DocumentCount | KnowledgeRefusal::TooManyChunks | KnowledgeRefusal::TextsTooLong | KnowledgeRefusal::SourcesTooSlow => {
-            FieldProblem::new("documents", code, refusal.to_string()).into()
-        }
+        KnowledgeRefusal::DocumentCount
+        | KnowledgeRefusal::TooManyChunks
+        | KnowledgeRefusal::TextsTooLong
+        | KnowledgeRefusal::SourcesTooSlow => FieldProblem::new("documents", code, refusal.to_string()).into(),
         KnowledgeRefusal::InvalidDocument { position, fault } => {
             FieldProblem::new(format!("documents[{position}].{}", fault.field()), code, fault.to_string()).into()
         }
@@ -302,7 +303,9 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RoleKindMismatch => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must match the kind of the asset")
         }
-        ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, conflict_message(Conflict::DuplicateRole)),
+        ReleaseRefusal::DuplicateRole => {
+            ApiError::new(StatusCode::CONFLICT, code, conflict_message(Conflict::DuplicateRole))
+        }
         ReleaseRefusal::TooManyBindings => {
             ApiError::new(StatusCode::CONFLICT, code, "a release has at most 100 bindings")
         }
@@ -364,7 +367,9 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RolloutNotInProgress => {
             ApiError::new(StatusCode::CONFLICT, code, "no rollout of the release is in progress")
         }
-        ReleaseRefusal::InvalidReason => FieldProblem::new("reason", code, ReleaseRefusal::InvalidReason.to_string()).into(),
+        ReleaseRefusal::InvalidReason => {
+            FieldProblem::new("reason", code, ReleaseRefusal::InvalidReason.to_string()).into()
+        }
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release targets another lane")
         }

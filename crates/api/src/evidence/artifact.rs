@@ -1,12 +1,12 @@
 //! Route that reads an evidence artifact.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::ReadRefusals,
     error::ApiError,
     http::path::{Path, PathId},
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{

@@ -1,12 +1,12 @@
 //! Route of context lineage: the inputs of a run's steps.
 
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::ReadRefusals,
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{paging, path::PathId, query::Query},
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
@@ -144,7 +144,8 @@ pub(crate) async fn read_context_lineage(
     let (limit, offset) = paging::parse_limit_and_offset(query.limit, query.offset)?;
     let mut fields = FieldErrors::default();
     let origin = fields.check(parse_word("origin", query.origin.as_ref(), Origin::parse));
-    let influence_role = fields.check(parse_word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
+    let influence_role =
+        fields.check(parse_word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
     let action_class = fields.check(parse_word("action_class", query.action_class.as_ref(), ActionClass::parse));
     let filter = fields.finish(|| {
         Some(LineageFilter { origin: origin?, influence_role: influence_role?, action_class: action_class? })

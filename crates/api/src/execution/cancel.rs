@@ -2,12 +2,12 @@
 
 use super::{ExecutionView, identify_runtime_caller};
 use crate::{
-    response::ResourceResponse,
     caller::{RuntimeClient, result_token},
     compose::Api,
-    openapi::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
     error::ApiError,
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
 use fairway_domain::id::ExecutionId;
@@ -51,5 +51,6 @@ pub(crate) async fn cancel_execution(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
+        .into_response())
 }

@@ -1,16 +1,16 @@
 //! Route that executes scripts of agents.
 
-use super::{ErrorView, QueuedExecution, respond, with_replay_header, with_execution_id, review, parse_stored_output};
+use super::{ErrorView, QueuedExecution, parse_stored_output, respond, review, with_execution_id, with_replay_header};
 use crate::{
     caller::RuntimeClient,
     compose::Api,
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
-        body::{ForbiddenNames, CheckedBody},
+        body::{CheckedBody, ForbiddenNames},
         idempotency::IdempotencyHeader,
         request_context::request_id,
     },
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
@@ -20,7 +20,7 @@ use fairway_domain::{
     },
     slug::Slug,
 };
-use fairway_operations::execution::{ExecuteResult as Run, RunPayload, ExecuteRequest, WaitMode};
+use fairway_operations::execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -111,7 +111,10 @@ pub(crate) async fn run_code(
         Some(ExecuteRequest {
             slug: slug?,
             environment: environment?,
-            payload: RunPayload::Script { script: Script { language: language?, code }, workspace: workspace_id.into() },
+            payload: RunPayload::Script {
+                script: Script { language: language?, code },
+                workspace: workspace_id.into(),
+            },
             session: None,
             lane: None,
             on_behalf_of: None,
@@ -132,9 +135,10 @@ fn respond_to_script(run: &Run) -> Result<HttpResponse, ApiError> {
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => respond(run),
         Status::Denied => Err(with_execution_id(run, review::denied_error(execution))),
-        Status::Unknown => {
-            Err(with_execution_id(run, outcome_error(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
-        }
+        Status::Unknown => Err(with_execution_id(
+            run,
+            outcome_error(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code)),
+        )),
         Status::Completed | Status::Failed | Status::Cancelled => {
             let code = execution.error.as_ref().map(|error| &error.code);
             if code.is_some_and(|code| code == GatewayFailure::Unreachable.code()) {

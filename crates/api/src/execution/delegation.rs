@@ -1,6 +1,6 @@
 //! Delegation: the on-behalf-of fields of a request.
 
-use crate::error::{ApiError, FieldProblem, FieldErrors};
+use crate::error::{ApiError, FieldErrors, FieldProblem};
 use actix_web::http::StatusCode;
 use fairway_domain::access::{ActorKind, ActorRef};
 use fairway_operations::access::IdentityMode;
@@ -15,7 +15,11 @@ pub(crate) struct DelegationFields {
 }
 
 /// The delegated subject of a run, if a trusted service sends one. All four fields are required together.
-pub(crate) fn delegated_subject(delegation: DelegationFields, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
+pub(crate) fn delegated_subject(
+    delegation: DelegationFields,
+    is_trusted: bool,
+    mode: IdentityMode,
+) -> Result<Option<ActorRef>, ApiError> {
     let DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode } = delegation;
     let sent = [&execution_mode, &actor_ref, &actor_type, &actor_auth_mode];
     if sent.iter().all(|field| field.is_none()) {

@@ -1,16 +1,16 @@
 //! Server-sent events of a run. They come from the database, so a client can resume an interrupted stream at any
 //! process.
 
-use super::{ExecutionResult, stream_limit::StreamPermit, prefer::EVENT_STREAM, identify_runtime_caller};
+use super::{ExecutionResult, identify_runtime_caller, prefer::EVENT_STREAM, stream_limit::StreamPermit};
 use crate::{
     caller::{RESULT_TOKEN, RuntimeClient, result_token},
     compose::Api,
-    openapi::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{
-        HttpBase, response_memory::CHUNK_BYTES, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, path::PathId,
-        request_context::request_id,
+        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, path::PathId,
+        request_context::request_id, response_memory::CHUNK_BYTES,
     },
+    openapi::{ErrorBody, ReadRefusals, TokenParams},
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
@@ -21,12 +21,12 @@ use bytes::Bytes;
 use fairway_domain::{
     execution::Status,
     id::{ExecutionId, RequestId},
-    share_link::{ResultToken, TokenHash, is_guest},
     rate_limit::ClientAddress,
+    share_link::{ResultToken, TokenHash, is_guest},
 };
 use fairway_memory_limit::try_admit;
 use fairway_operations::{
-    execution::{ExecuteResult as Run, RunSubscription, EventCursor, EventBatch},
+    execution::{EventBatch, EventCursor, ExecuteResult as Run, RunSubscription},
     share_link::RuntimeRequest,
 };
 use futures_util::stream;

@@ -4,9 +4,9 @@ use super::{ExecutionView, review};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{PageParams, ReadRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::paging::ListRequest,
+    openapi::{PageParams, ReadRefusals},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{execution::Status, time::Timestamp};

@@ -2,12 +2,12 @@
 
 use super::ExecutionView;
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{KeyParams, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{KeyParams, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
@@ -56,5 +56,6 @@ pub(crate) async fn settle_execution(
     let settled = fields.finish(|| settled)?;
     let done = api.services.resolve_execution(&caller, *execution, (settled, note.as_deref()), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
+        .into_response())
 }

@@ -2,18 +2,18 @@
 
 use super::{ExecutionView, REVIEW_PENDING, StoredOutput};
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{KeyParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{KeyParams, ReadRefusals, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Execution, Status,
-        review::{AnswerUnderReview, MAX_NOTE, REJECTED_CODE, AnswerVerdict},
+        review::{AnswerUnderReview, AnswerVerdict, MAX_NOTE, REJECTED_CODE},
     },
     id::ExecutionId,
     text::is_prose,
@@ -83,7 +83,8 @@ pub(crate) async fn review_execution(
     let verdict = fields.finish(|| verdict)?;
     let done = api.services.review_execution(&caller, *execution, (verdict, note.as_deref()), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.into_response())
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
+        .into_response())
 }
 
 /// The result of a run that awaits a review.

@@ -98,7 +98,8 @@ mod tests {
     fn limits_streams_per_process() {
         let crowd = StreamLimiter::default();
         let run = |number: usize| Uuid::from_u128(number as u128).into();
-        let seats: Vec<StreamPermit> = (0..MAX_STREAMS).map(|number| crowd.acquire(run(number), None).unwrap()).collect();
+        let seats: Vec<StreamPermit> =
+            (0..MAX_STREAMS).map(|number| crowd.acquire(run(number), None).unwrap()).collect();
         assert_eq!(crowd.acquire(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
         drop(seats);
         assert!(crowd.acquire(run(MAX_STREAMS), None).is_ok());
@@ -109,8 +110,9 @@ mod tests {
         let crowd = StreamLimiter::default();
         let run = |number| Uuid::from_u128(number).into();
         let client = ClientAddress::from_ip("192.0.2.1".parse().unwrap());
-        let mut seats: Vec<StreamPermit> =
-            (0..MAX_STREAMS_PER_CLIENT as u128).map(|number| crowd.acquire(run(number), Some(client)).unwrap()).collect();
+        let mut seats: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CLIENT as u128)
+            .map(|number| crowd.acquire(run(number), Some(client)).unwrap())
+            .collect();
         assert!(crowd.acquire(run(100), Some(client)).is_err());
         // A named caller counts only towards the limit of its run.
         seats.extend((0..MAX_STREAMS_PER_RUN).map(|_| crowd.acquire(run(100), None).unwrap()));

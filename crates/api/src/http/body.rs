@@ -9,8 +9,8 @@ pub use forbidden_names::ForbiddenNames;
 use super::{
     HttpBase,
     client_address::client_of,
-    memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
     deserialize_error,
+    memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
 };
 use crate::{
     caller::field_refusal,
@@ -30,8 +30,8 @@ use fairway_domain::{
     json::{self, JsonRefusal},
 };
 use fairway_operations::Failure;
-use futures_util::{StreamExt as _, future::LocalBoxFuture};
 use forbidden_names::ScanResult;
+use futures_util::{StreamExt as _, future::LocalBoxFuture};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, IgnoredAny},

@@ -20,8 +20,8 @@
 //! behind a TRACE either: the framework would still serve requests that it read before the response that closes the
 //! connection.
 
-mod receive_window;
 mod head_memory;
+mod receive_window;
 mod write_rate;
 
 use super::{
@@ -30,6 +30,7 @@ use super::{
 };
 use crate::error::ApiError;
 use actix_web::http::StatusCode;
+use head_memory::HeadMemory;
 use receive_window::ReceiveWindow;
 use std::{
     cell::{Cell, RefCell},
@@ -45,7 +46,6 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
-use head_memory::HeadMemory;
 use write_rate::WriteRate;
 
 /// Maximum length of a response that the framework creates itself, in bytes.

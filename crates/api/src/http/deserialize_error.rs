@@ -73,7 +73,9 @@ pub(super) fn to_field_problem(failure: serde_path_to_error::Error<DeserializeEr
     match failure.into_inner() {
         DeserializeError::Missing(field) => FieldProblem::missing(child_path(&path, field)),
         DeserializeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
-        error @ DeserializeError::Twice(field) => FieldProblem::new(child_path(&path, field), "invalid", error_message(&error)),
+        error @ DeserializeError::Twice(field) => {
+            FieldProblem::new(child_path(&path, field), "invalid", error_message(&error))
+        }
         error @ (DeserializeError::NoneOf(_) | DeserializeError::Invalid | DeserializeError::Noted) => {
             FieldProblem::new(path, "invalid", error_message(&error))
         }
@@ -85,9 +87,10 @@ pub(super) fn error_message(error: &DeserializeError) -> Cow<'static, str> {
     match error {
         DeserializeError::NoneOf(expected) => one_of(expected),
         DeserializeError::Twice(_) => "this field occurs more than once".into(),
-        DeserializeError::Missing(_) | DeserializeError::Unknown | DeserializeError::Invalid | DeserializeError::Noted => {
-            FieldProblem::invalid("").message
-        }
+        DeserializeError::Missing(_)
+        | DeserializeError::Unknown
+        | DeserializeError::Invalid
+        | DeserializeError::Noted => FieldProblem::invalid("").message,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The fallback for unmatched requests: 404, or 405 with `Allow` if the path has other methods.
 
 use crate::{
-    openapi::operations,
     error::ApiError,
     http::{HttpBase, html, path::routed_path},
+    openapi::operations,
 };
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError as _,

@@ -288,10 +288,14 @@ impl ChunkState {
     /// The transition for a byte. `step` skips the data bytes.
     fn transition(self, byte: u8) -> ChunkTransition {
         match (self, byte) {
-            (Self::SizeBegins, _) => hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::To(Self::Size(digit))),
+            (Self::SizeBegins, _) => {
+                hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::To(Self::Size(digit)))
+            }
             (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => ChunkTransition::To(Self::Blank(size)),
             (Self::Size(size) | Self::Blank(size), b';') => ChunkTransition::To(Self::Extension(size)),
-            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => ChunkTransition::To(Self::SizeEnds(size)),
+            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => {
+                ChunkTransition::To(Self::SizeEnds(size))
+            }
             (Self::Size(size), _) => {
                 let next = hex_digit(byte).and_then(|digit| size.checked_mul(16)?.checked_add(digit));
                 next.map_or(ChunkTransition::Broken, |size| ChunkTransition::To(Self::Size(size)))

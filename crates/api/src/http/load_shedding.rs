@@ -307,7 +307,8 @@ mod tests {
         let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
         let admit = |is_exhausted: bool| admission.admit_within((ada.clone(), false), now, move || is_exhausted);
-        let mut served: Vec<AdmissionPermit> = (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
+        let mut served: Vec<AdmissionPermit> =
+            (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
         drop(served.pop());
@@ -367,7 +368,8 @@ mod tests {
         let waiting = InFlight::default();
         let admission = LoadShedder::new(waiting.clone(), MAX_WAITING);
         let (crowd, other, start) = (client("user:crowd"), client("user:other"), Instant::now());
-        let mut places: Vec<AdmissionPermit> = (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
+        let mut places: Vec<AdmissionPermit> =
+            (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
         let _line = spawn_waiting(&waiting, MAX_WAITING).await;
         assert!(admission.admit(crowd.clone(), false, start + OBSERVATION_WINDOW).is_some());
         let later = start + OBSERVATION_WINDOW * 2;

@@ -351,7 +351,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn body_of_unknown_length_does_not_wait() {
         let budgets = MemoryBudgets::default();
-        let (mut one, mut other) = (budgets.request_memory(client("192.0.2.1")), budgets.request_memory(client("192.0.2.1")));
+        let (mut one, mut other) =
+            (budgets.request_memory(client("192.0.2.1")), budgets.request_memory(client("192.0.2.1")));
         assert_eq!(one.try_grow(12 << 20), Ok(()));
         assert_eq!(other.try_grow(3 << 20), Ok(()));
         let began = Instant::now();

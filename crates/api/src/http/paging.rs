@@ -18,7 +18,7 @@ use actix_web::{
 };
 pub use cursor::CursorKey;
 pub(crate) use cursor::CursorSeal;
-use fairway_domain::store::{Page, Cursor, PageRequest, Start};
+use fairway_domain::store::{Cursor, Page, PageRequest, Start};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
@@ -122,11 +122,15 @@ impl<Q: DeserializeOwned + 'static> FromRequest for ListRequest<Q> {
 fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<ListRequest<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
     filters.remove(SHARE_TOKEN_PARAMETER);
-    let asked: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds_message)?;
+    let asked: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name)))
+        .map_err(with_bounds_message)?;
     filters.retain(|name, _| !is_page_parameter(name));
     let filter = query::deserialize_parameters(&filters)?;
     let seal = CursorSeal::new(key, &path, &filters);
-    let paging = PageRequest { limit: parse_limit(asked.limit)?, start: parse_start(asked.offset, asked.cursor.as_deref(), &seal)? };
+    let paging = PageRequest {
+        limit: parse_limit(asked.limit)?,
+        start: parse_start(asked.offset, asked.cursor.as_deref(), &seal)?,
+    };
     Ok(ListRequest { filter, paging, seal, path, filters })
 }
 

@@ -219,7 +219,11 @@ impl RequestRecord {
 
     fn record_metrics(&self, status: StatusCode, route: &str, elapsed: Duration) {
         if telemetry::is_exporting() {
-            telemetry::set_name_and_status(&self.span, format!("{} {route}", self.method.as_str()), status.is_server_error());
+            telemetry::set_name_and_status(
+                &self.span,
+                format!("{} {route}", self.method.as_str()),
+                status.is_server_error(),
+            );
             self.span.record("http.route", route);
             self.span.record("http.response.status_code", status.as_u16());
         }

@@ -3,9 +3,9 @@
 
 use super::{path::routed_path, query};
 use crate::{
-    openapi::operations,
     error::{ApiError, FieldProblem},
     http::HttpBase,
+    openapi::operations,
 };
 use actix_web::{
     Error, ResponseError as _,

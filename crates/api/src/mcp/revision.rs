@@ -27,7 +27,10 @@ const INITIALIZE_METHOD: &str = "initialize";
 ///
 /// # Errors
 /// When the request names an unsupported revision.
-pub(super) fn negotiate(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
+pub(super) fn negotiate(
+    request: &HttpRequest,
+    document: &Value,
+) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(INITIALIZE_METHOD);
     match (revision_header(request.headers()), is_handshake) {
         (RevisionHeader::Nothing, true) => Ok(None),

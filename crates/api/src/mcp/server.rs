@@ -10,8 +10,8 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     id::RequestId,
-    slug::Slug,
     rate_limit::ClientAddress,
+    slug::Slug,
     tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, parse_workload_tool},
 };
 use fairway_operations::{access::Claims, tool::parse_call};

@@ -10,9 +10,9 @@ use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         Outcome, Status as RunStatus,
-        script::Language,
-        review::{MAX_NOTE as LONGEST_NOTE, AnswerVerdict as ReviewVerdict},
         resolve_unknown::{MAX_NOTE as LONGEST_SETTLEMENT, Resolution},
+        review::{AnswerVerdict as ReviewVerdict, MAX_NOTE as LONGEST_NOTE},
+        script::Language,
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
     knowledge::{
@@ -145,7 +145,9 @@ const PROPERTIES: &[Entry] = &[
     ("TransitionRequest", "to_state", states),
     ("Execution", "status", run_statuses),
     ("ExecutionSection", "status", run_statuses),
-    ("ExecutionResult", "status", || Constraint::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
+    ("ExecutionResult", "status", || {
+        Constraint::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])
+    }),
     ("CodeResult", "status", || {
         one_of([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].map(RunStatus::as_str))
     }),

@@ -13,7 +13,7 @@ use super::{ErrorBody, ReadRefusals, ServiceRefusals, TokenParams};
     tag = "service",
     responses((status = 200, description = "An OpenAPI 3.1 document", body = Value), ServiceRefusals)
 )]
-pub(openapi) fn read_document() {}
+pub(super) fn read_document() {}
 
 /// Reads this document as HTML pages, without resources of other servers.
 #[utoipa::path(
@@ -23,7 +23,7 @@ pub(openapi) fn read_document() {}
     tag = "service",
     responses((status = 200, description = "The start page", body = String, content_type = "text/html"), ServiceRefusals)
 )]
-pub(openapi) fn read_reference() {}
+pub(super) fn read_reference() {}
 
 /// Reads a runtime interface as an embeddable page, for `ticket-classifier` and the workloads in the server's settings.
 /// Errors are pages too.
@@ -48,4 +48,4 @@ pub(openapi) fn read_reference() {}
         ),
     )
 )]
-pub(openapi) fn read_page() {}
+pub(super) fn read_page() {}

@@ -2,11 +2,9 @@
 
 use super::parse_lane;
 use crate::{
-    response::ResourceResponse,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
         etag::IfMatch,
@@ -14,11 +12,13 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{ArtifactId, ReleaseId},
-    release::rollback::{ReturnedLane, ReleaseArtifact, check_reason},
+    release::rollback::{ReleaseArtifact, ReturnedLane, check_reason},
 };
 use fairway_operations::release::RollbackResult;
 use serde::{Deserialize, Serialize};

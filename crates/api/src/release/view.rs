@@ -7,7 +7,7 @@ use fairway_domain::{
     release::{
         Binding, Release, StateName,
         gate::Gate,
-        lane::{LaneTenure, Lane},
+        lane::{Lane, LaneTenure},
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::Approval,

@@ -1,13 +1,13 @@
 //! Routes that describe the deployment: its plugins, its limits and its tools.
 
 use crate::{
-    response::ResourceResponse,
     asset::VisibleFromQuery,
     caller::IdentifiedCaller,
     compose::Api,
-    openapi::{PageParams, ReadRefusals},
     error::ApiError,
     http::{body::ONE_MEBIBYTE, paging::ListRequest, query::Query},
+    openapi::{PageParams, ReadRefusals},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
@@ -16,7 +16,7 @@ use fairway_domain::{
     guardrail::DETECTORS,
     hook::HANDLERS,
     id::WorkspaceId,
-    store::{Page, Cursor, PageRequest, Start},
+    store::{Cursor, Page, PageRequest, Start},
     tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
 };
 use fairway_operations::access::{IdentityMode, Operation};
@@ -126,7 +126,8 @@ pub(crate) async fn list_tools(
     behind: Option<Cursor>,
 ) -> Result<(Vec<ToolDescription>, Option<Cursor>), ApiError> {
     let start = behind.map_or(Start::Skip(0), Start::Behind);
-    let Page { rows, next, total: _ } = tool_page(api, caller, workspace, PageRequest { limit: PAGE_SIZE, start }).await?;
+    let Page { rows, next, total: _ } =
+        tool_page(api, caller, workspace, PageRequest { limit: PAGE_SIZE, start }).await?;
     Ok((rows, next))
 }
 
@@ -148,7 +149,7 @@ async fn tool_page(
 #[utoipa::path(
     operation_id = "read_runtime_plugins",
     tag = "executions",
-    params(FromWorkspace),
+    params(VisibleFromQuery),
     responses((status = 200, description = "The plugins of the deployment", body = RuntimePlugins), ReadRefusals)
 )]
 #[get("/v1/runtime/plugins")]
@@ -173,7 +174,7 @@ pub(crate) async fn read_runtime_plugins(
 #[utoipa::path(
     operation_id = "read_runtime_system_meta",
     tag = "executions",
-    params(FromWorkspace),
+    params(VisibleFromQuery),
     responses((status = 200, description = "Version, capabilities and limits", body = RuntimeMeta), ReadRefusals)
 )]
 #[get("/v1/runtime/system-meta")]

@@ -1,20 +1,20 @@
 //! Routes of runtime interfaces, the forms of workloads for end users.
 
 use crate::{
-    response::ResourceResponse,
     asset::parse_owner,
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
-    openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{paging::ListRequest, path::Path, request_context::request_id},
+    openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
+    response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     slug::Slug,
     workload::{
         Workload,
-        interface::{InterfaceProblem, InterfaceConfig, PresentationMode},
+        interface::{InterfaceConfig, InterfaceProblem, PresentationMode},
     },
 };
 use fairway_operations::workload::RuntimeQuery;

@@ -52,7 +52,11 @@ pub(crate) type ResponseResult = reqwest::Result<Response>;
 impl ApiClient {
     pub(crate) fn for_address(address: SocketAddr) -> Self {
         fairway_testkit::init();
-        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(REQUEST_TIMEOUT).pool_idle_timeout(POOL_IDLE_TIMEOUT);
+        let client = Client::builder()
+            .no_proxy()
+            .tcp_nodelay(true)
+            .timeout(REQUEST_TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT);
         let client = client.build().unwrap();
         Self { client, base_url: format!("http://{address}") }
     }

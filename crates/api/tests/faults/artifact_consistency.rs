@@ -1,8 +1,8 @@
 //! R20: every asset version has an artifact with matching bytes, under faults of the artifact store.
 
 use crate::{
+    api_client::{ApiClient, Response, allow_all_policy},
     server_process::ServerSetup,
-    api_client::{Response, ApiClient, allow_all_policy},
 };
 use fairway_domain::id::IdSource;
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp, TestDatabase};

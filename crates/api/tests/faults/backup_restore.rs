@@ -1,7 +1,7 @@
 //! Backup and restore: executes the commands of `docs/operations/backup.md`. They dump an installation and restore it
 //! on another cluster; the data must be equal.
 
-use crate::{server_process::ServerSetup, api_client::execute_body};
+use crate::{api_client::execute_body, server_process::ServerSetup};
 use fairway_managed_postgres::{Binaries, ManagedServer, state};
 use fairway_testkit::TestDatabase;
 use serde_json::Value;
@@ -115,7 +115,10 @@ async fn documented_backup_restores_all_data() {
     assert_eq!(after.body, before.body);
     // A key from before the dump is replayed; a key from after the dump executes again.
     let replayed = restored.client.post(&execute, &execute_body(), Some("before-the-dump")).await.unwrap();
-    assert_eq!((replayed.status, replayed.required_id("execution_id")), (200, original_run.required_id("execution_id")));
+    assert_eq!(
+        (replayed.status, replayed.required_id("execution_id")),
+        (200, original_run.required_id("execution_id"))
+    );
     assert!(replayed.headers.contains_key("idempotency-replayed"));
     let executed = restored.client.post(&execute, &execute_body(), Some("behind-the-dump")).await.unwrap();
     assert_eq!(executed.status, 200, "{executed:?}");

@@ -2,9 +2,9 @@
 //! the same key has one effect.
 
 use crate::{
+    api_client::{ApiClient, Response, allow_all_policy},
     artifact_consistency::assert_rows_match_artifacts,
     server_process::{ServerSetup, wait_until},
-    api_client::{Response, ApiClient, allow_all_policy},
 };
 use fairway_testkit::TestDatabase;
 use serde_json::{Value, json};
@@ -135,7 +135,13 @@ async fn connect(url: &str) -> Client {
 }
 
 /// Sends the change, kills the server while the commit waits for the locked row, and releases the lock.
-async fn crash_during_commit(setup: &ServerSetup, database: &TestDatabase, attempt: &ChangeRequest, key: &str, crash: CrashPoint) {
+async fn crash_during_commit(
+    setup: &ServerSetup,
+    database: &TestDatabase,
+    attempt: &ChangeRequest,
+    key: &str,
+    crash: CrashPoint,
+) {
     let mut server = setup.start().await;
     let owner = database.owner().await.unwrap();
     let lock_owner = connect(&database.url()).await;

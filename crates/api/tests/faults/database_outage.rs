@@ -1,9 +1,9 @@
 //! R21: during a database outage every request gets an immediate 503, and afterwards no acknowledged data is missing.
 
 use crate::{
+    api_client::{ApiClient, Response, ResponseResult, allow_all_policy, execute_body},
     faulty_postgres::FaultyPostgres,
     server_process::{Server, wait_until},
-    api_client::{Response, ResponseResult, ApiClient, execute_body, allow_all_policy},
 };
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -128,7 +128,10 @@ async fn assert_low_processor_use(server: &Server, paths: &Paths) {
         number += 1;
     }
     let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
-    assert!(used * PROCESSOR_SHARE_DIVISOR < elapsed, "used {used:?} of processor time in {elapsed:?} without a database");
+    assert!(
+        used * PROCESSOR_SHARE_DIVISOR < elapsed,
+        "used {used:?} of processor time in {elapsed:?} without a database"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,7 +157,10 @@ async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
         })
         .await;
         assert!(since.elapsed() < RECOVERY_TIMEOUT);
-        wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+        wait_until("the server is ready", RECOVERY_TIMEOUT, async || {
+            remote.get("/readyz").await.unwrap().status == 200
+        })
+        .await;
         assert_all_succeed(&server, &paths).await;
         for execution in acknowledged {
             let found = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
@@ -177,6 +183,7 @@ async fn refuses_promptly_while_the_database_hangs() {
     // More requests than several batches hold, so that some wait behind others.
     assert_prompt_refusals(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
     drop(frozen);
-    wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+    wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200)
+        .await;
     assert_all_succeed(&server, &paths).await;
 }

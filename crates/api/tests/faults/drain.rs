@@ -1,9 +1,9 @@
 //! R22: graceful shutdown. The server completes the requests in progress, then exits.
 
 use crate::{
+    api_client::{allow_all_policy, execute_body},
+    raw_connection::{RawConnection, RawRequest},
     server_process::{ServerSetup, wait_until},
-    api_client::{execute_body, allow_all_policy},
-    raw_connection::{RawRequest, RawConnection},
 };
 use fairway_testkit::TestDatabase;
 use serde_json::json;
@@ -101,7 +101,8 @@ async fn completes_started_requests_and_exits_successfully() {
     .await;
 
     server.terminate();
-    wait_until("new connections are refused", STEP_TIMEOUT, async || TcpStream::connect(setup.address).await.is_err()).await;
+    wait_until("new connections are refused", STEP_TIMEOUT, async || TcpStream::connect(setup.address).await.is_err())
+        .await;
     lock_owner.batch_execute("ROLLBACK").await.unwrap();
     let mut responses = JoinSet::new();
     for request in requests {
@@ -125,7 +126,8 @@ async fn announces_the_close_before_it_closes_connections() {
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url());
     let mut server = setup.start().await;
-    let (mut idle, mut busy) = (RawConnection::open(setup.address).await.unwrap(), RawConnection::open(setup.address).await.unwrap());
+    let (mut idle, mut busy) =
+        (RawConnection::open(setup.address).await.unwrap(), RawConnection::open(setup.address).await.unwrap());
     let ready = idle.send(&READINESS).await.unwrap();
     assert_eq!((ready.status, ready.closes_connection), (200, false), "{ready:?}");
 
@@ -142,8 +144,10 @@ async fn announces_the_close_before_it_closes_connections() {
     // An idle connection and a new connection still get a response, with `Connection: close`.
     let mut late = RawConnection::open(setup.address).await.expect("connection refused during the announcement");
     for wire in [&mut idle, &mut late] {
-        let response =
-            wire.send(&RawRequest { path: "/v1/workspaces", body_and_key: None }).await.expect("closed without an announcement");
+        let response = wire
+            .send(&RawRequest { path: "/v1/workspaces", body_and_key: None })
+            .await
+            .expect("closed without an announcement");
         assert_eq!((response.status, response.closes_connection), (200, true), "{response:?}");
     }
     idle.wait_for_close().await;

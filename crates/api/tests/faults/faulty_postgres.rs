@@ -1,7 +1,7 @@
 //! A durable PostgreSQL for one test, which the test can crash or freeze.
 
 use crate::server_process::ServerSetup;
-use fairway_managed_postgres::{Binaries, Durability, Options, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

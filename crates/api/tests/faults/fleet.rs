@@ -2,9 +2,9 @@
 //! crashes. No acknowledged run is lost, every run ends once, and a share link is used exactly as often as allowed.
 
 use crate::{
-    faulty_postgres::FaultyPostgres,
-    server_process::{ServerSetup, Server, wait_until},
     api_client::{ApiClient, execute_body},
+    faulty_postgres::FaultyPostgres,
+    server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::{FaultProxy, ProxyFault, is_long};
 use serde_json::json;
@@ -118,7 +118,8 @@ async fn create_link(remote: &ApiClient) -> String {
     assert_eq!(remote.patch(&format!("/v1/workloads/{workload}"), &config).await.unwrap().status, 200);
     let release = remote.create_approved_release(workload).await;
     remote.create(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
-    let created = remote.create(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": LINK_USES })).await;
+    let created =
+        remote.create(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": LINK_USES })).await;
     let token = created.body["token"].as_str().unwrap();
     format!("/v1/workloads/by-slug/{slug}/execute?mode=async&token={token}")
 }
@@ -195,7 +196,9 @@ impl Fleet {
                 match fault {
                     Fault::Paused => worker.pause(),
                     Fault::Disconnected => proxy.set_fault(ProxyFault::Down),
-                    Fault::Killed | Fault::DatabaseCrashed => unreachable!("killed and crashed processes restart at once"),
+                    Fault::Killed | Fault::DatabaseCrashed => {
+                        unreachable!("killed and crashed processes restart at once")
+                    }
                 }
             }
             tokio::time::sleep(THREE_LEASES).await;
@@ -232,8 +235,13 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     }
     let mut random = SEED;
     for fault in shuffled_faults(&mut random) {
-        let target = book.answers.load(Ordering::SeqCst) + RESPONSES_BETWEEN_FAULTS / 2 + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
-        wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        let target = book.answers.load(Ordering::SeqCst)
+            + RESPONSES_BETWEEN_FAULTS / 2
+            + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
+        wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
+            book.answers.load(Ordering::SeqCst) >= target
+        })
+        .await;
         match fault {
             Fault::Killed => fleet.kill(next_random(&mut random, SERVERS + fleet.workers.len())),
             Fault::Paused | Fault::Disconnected => fleet.suspend_all_but_one(fault, &mut random, &owner).await,
@@ -250,8 +258,10 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
 
     let unfinished =
         "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    wait_until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
-        .await;
+    wait_until("every run ended", RECOVERY_TIMEOUT, async || {
+        owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
     for (_, server) in &mut fleet.servers {
         server.wait_until_ready().await;
     }

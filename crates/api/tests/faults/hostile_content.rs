@@ -1,6 +1,6 @@
 //! T9 to T12: hostile content is refused within a time limit, and the process does not grow.
 
-use crate::server_process::{ServerSetup, Server};
+use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::TestDatabase;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
@@ -50,7 +50,8 @@ fn large_contents() -> Vec<(&'static str, &'static str, Value)> {
 /// Contents with expensive JSON Schemas and patterns.
 fn schema_contents() -> Vec<(&'static str, &'static str, Value)> {
     let expensive = |index: usize| format!("^\\w{{{}}}{index}$", 20);
-    let patterns = |count: usize| object_of(count, |index| (format!("p{index}"), json!({ "pattern": expensive(index) })));
+    let patterns =
+        |count: usize| object_of(count, |index| (format!("p{index}"), json!({ "pattern": expensive(index) })));
     let tool_with =
         |schema: Value| json!({ "name": "t", "input_schema": schema, "binding": { "kind": "x", "ref": "y" } });
     let mut doubling = json!({ "d0": { "type": "string" } });

@@ -7,25 +7,25 @@
     reason = "tests and their helpers fail by panicking"
 )]
 
+mod api_client;
 mod artifact_consistency;
-mod hostile_content;
+mod backup_restore;
 mod crash_atomicity;
+mod database_outage;
 mod drain;
-mod managed_postgres;
+mod faulty_postgres;
 mod fleet;
 mod generator;
+mod hostile_content;
 mod idle_connections;
-mod server_kills;
+mod managed_postgres;
 mod memory_attack;
 mod memory_limit;
-mod database_outage;
-mod rollout_controller;
-mod faulty_postgres;
-mod server_process;
-mod api_client;
-mod backup_restore;
-mod rolling_restart;
-mod slow_providers;
-mod verify_artifacts;
 mod raw_connection;
+mod rolling_restart;
+mod rollout_controller;
+mod server_kills;
+mod server_process;
+mod slow_providers;
 mod time_zone;
+mod verify_artifacts;

@@ -2,8 +2,8 @@
 //! stops with its server.
 
 use crate::{
-    server_process::ServerSetup,
     api_client::{WORKSPACE, allow_all_policy},
+    server_process::ServerSetup,
 };
 use fairway_testkit::TestDatabase;
 use futures_util::future::join_all;

@@ -12,7 +12,7 @@ mod client;
 mod tally;
 mod target;
 
-use crate::server_process::{ServerSetup, Server};
+use crate::server_process::{Server, ServerSetup};
 use attacks::Attack;
 use fairway_testkit::{TestDatabase, is_long};
 use std::{
@@ -106,7 +106,12 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
         let memory = server.memory();
         report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak_kib >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);
-        assert!(memory.peak_kib < MAX_RESIDENT_KIB, "{attack:?} raised the memory to {} KiB\n{}", memory.peak_kib, report.join("\n"));
+        assert!(
+            memory.peak_kib < MAX_RESIDENT_KIB,
+            "{attack:?} raised the memory to {} KiB\n{}",
+            memory.peak_kib,
+            report.join("\n")
+        );
         if !tally.is_complete() {
             missed.push(format!("{attack:?} did not reach {:?}: {tally:?}", tally.unreached()));
         }
@@ -167,7 +172,12 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
             highest = memory.peak_kib;
             println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
         }
-        assert!(highest < MAX_RESIDENT_KIB, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), last_lines(&server.read_log()));
+        assert!(
+            highest < MAX_RESIDENT_KIB,
+            "{highest} KiB during {:?}\n{}",
+            under_way.lock().unwrap(),
+            last_lines(&server.read_log())
+        );
         if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
             let left = until.saturating_duration_since(Instant::now());

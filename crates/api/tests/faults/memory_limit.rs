@@ -1,8 +1,8 @@
 //! The memory limit of a process, set below the resident memory of an idle server.
 
 use crate::{
-    server_process::{ServerSetup, Server, wait_until},
     api_client::execute_body,
+    server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::TestDatabase;
 use futures_util::future::join_all;
@@ -75,6 +75,8 @@ async fn returns_freed_memory_while_it_is_idle() {
     join_all((0..6).map(|_| server.client.create(&run, &large))).await;
     let grown = server.memory().peak_kib.saturating_sub(before);
     assert!(grown > 6 << 10, "six runs of 500 KB took {grown} KiB");
-    wait_until("the server returned most of the memory", Duration::from_secs(60), async || server.memory().resident_kib < before + grown / 2)
-        .await;
+    wait_until("the server returned most of the memory", Duration::from_secs(60), async || {
+        server.memory().resident_kib < before + grown / 2
+    })
+    .await;
 }

@@ -1,9 +1,9 @@
 //! R22: two servers and two workers on one database restart in turn under load, without a failed request.
 
 use crate::{
-    server_process::{ServerSetup, Server, wait_until},
     api_client::execute_body,
-    raw_connection::{RawRequest, RawResponse, RawConnection},
+    raw_connection::{RawConnection, RawRequest, RawResponse},
+    server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::{TestDatabase, is_long};
 use serde_json::Value;
@@ -105,7 +105,8 @@ impl BalancedClient {
                 self.book.runs.lock().unwrap().insert(key, run);
                 let since = Instant::now();
                 loop {
-                    let run_state = self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
+                    let run_state =
+                        self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
                     if run_state.body["outcome"] == "success" {
                         break;
                     }
@@ -181,7 +182,11 @@ async fn rolling_restart_fails_no_request() {
     };
     let rounds = if is_long() { 20 } else { 2 };
     for turn in 0..rounds * servers.len() {
-        wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_RESTARTS).await;
+        wait_for_responses(
+            &mut clients,
+            RESPONSES_BETWEEN_RESTARTS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_RESTARTS,
+        )
+        .await;
         let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
         let goodbyes = book.goodbyes.load(Ordering::SeqCst);
         servers[server].terminate();

@@ -2,8 +2,8 @@
 //! port.
 
 use crate::{
-    server_process::{ServerSetup, wait_until},
     api_client::ApiClient,
+    server_process::{ServerSetup, wait_until},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -85,7 +85,10 @@ async fn other_rollout_controllers_continue_after_a_kill() {
         releases.push(release);
     }
     let mut first = setup.spawn_rollout_controller();
-    wait_until("the first rollout advanced", STEP_TIMEOUT, async || current_lane(&server.client, releases[0]).await == "guided").await;
+    wait_until("the first rollout advanced", STEP_TIMEOUT, async || {
+        current_lane(&server.client, releases[0]).await == "guided"
+    })
+    .await;
     first.kill();
     let others = [setup.spawn_rollout_controller(), setup.spawn_rollout_controller()];
     for release in &releases {

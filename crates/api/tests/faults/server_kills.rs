@@ -1,9 +1,9 @@
 //! R1, R2: every acknowledged run survives kills of servers and their workers, and ends exactly once.
 
 use crate::{
-    artifact_consistency::assert_rows_match_artifacts,
-    server_process::{ServerSetup, Server, wait_until},
     api_client::{ApiClient, execute_body},
+    artifact_consistency::assert_rows_match_artifacts,
+    server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::TestDatabase;
 use std::{
@@ -96,8 +96,13 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     }
     let mut random = SEED;
     for _ in 0..KILLS {
-        let target = book.answers.load(Ordering::SeqCst) + RESPONSES_BETWEEN_KILLS / 2 + next_random(&mut random) % RESPONSES_BETWEEN_KILLS;
-        wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        let target = book.answers.load(Ordering::SeqCst)
+            + RESPONSES_BETWEEN_KILLS / 2
+            + next_random(&mut random) % RESPONSES_BETWEEN_KILLS;
+        wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
+            book.answers.load(Ordering::SeqCst) >= target
+        })
+        .await;
         let victim = next_random(&mut random) % servers.len();
         servers[victim].kill();
         servers[victim] = setups[victim].spawn();
@@ -107,8 +112,10 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
 
     let unfinished =
         "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    wait_until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
-        .await;
+    wait_until("every run ended", RECOVERY_TIMEOUT, async || {
+        owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
     for server in &mut servers {
         let remote = server.client.clone();
         wait_until("the server is ready", RECOVERY_TIMEOUT, async || {

@@ -84,7 +84,9 @@ impl ServerSetup {
     fn configure(&self, command: &mut Command) {
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            if (name.starts_with("FAIRWAY_") && !INHERITED_VARIABLES.contains(&name.as_str())) || name.starts_with("OTEL_") {
+            if (name.starts_with("FAIRWAY_") && !INHERITED_VARIABLES.contains(&name.as_str()))
+                || name.starts_with("OTEL_")
+            {
                 command.env_remove(name);
             }
         }
@@ -127,7 +129,12 @@ impl ServerSetup {
             command.args(["--config", CONFIG_FILE]);
         }
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Server { child: command.spawn().unwrap(), address: self.address, client: ApiClient::for_address(self.address), log_path: log }
+        Server {
+            child: command.spawn().unwrap(),
+            address: self.address,
+            client: ApiClient::for_address(self.address),
+            log_path: log,
+        }
     }
 
     /// Starts the server and waits until it is ready.
@@ -160,7 +167,11 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the server exited with {status} before it was ready: {}", self.read_log());
             }
-            assert!(since.elapsed() < START_TIMEOUT, "the server is not ready after {START_TIMEOUT:?}: {}", self.read_log());
+            assert!(
+                since.elapsed() < START_TIMEOUT,
+                "the server is not ready after {START_TIMEOUT:?}: {}",
+                self.read_log()
+            );
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }

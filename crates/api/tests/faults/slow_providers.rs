@@ -2,8 +2,8 @@
 //! loses its run, and the response that it receives afterwards is discarded.
 
 use crate::{
-    server_process::{ServerSetup, Server, wait_until},
     api_client::{ApiClient, execute_body},
+    server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::{FaultyEndpoint, Script, TestDatabase};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! T50: responses contain UTC times for any time zone of the process and the database.
 
 use crate::{
-    server_process::ServerSetup,
     api_client::{ApiClient, execute_body},
+    server_process::ServerSetup,
 };
 use fairway_testkit::TestDatabase;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};

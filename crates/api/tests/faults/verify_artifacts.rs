@@ -1,6 +1,6 @@
 //! `fairway-server verify-artifacts` with a directory and with a bucket.
 
-use crate::{server_process::ServerSetup, api_client::allow_all_policy};
+use crate::{api_client::allow_all_policy, server_process::ServerSetup};
 use fairway_testkit::{ACCESS_KEY, S3Server, TestDatabase};
 use serde_json::json;
 use std::{fs, process::Output};

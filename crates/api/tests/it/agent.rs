@@ -1,10 +1,10 @@
 //! Agents: tool calls, the results that the model receives, and the recorded evidence.
 
 use crate::{
-    dispatch::{expire_leases, execution_path},
+    dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
-    guardrail::evidence_documents,
     fixture::{WORKSPACE, knowledge_content},
+    guardrail::evidence_documents,
 };
 use fairway_testkit::{
     AGENT_FLOW, FaultyEndpoint, Script, TestApp,
@@ -85,8 +85,10 @@ async fn agent_calls_a_tool_and_records_evidence() {
     assert_eq!((&call["step_id"], &call["call"], &call["result"]), (&json!("work"), &json!(1), &json!("answered")));
     assert!(!call.to_string().contains("Bonn"), "evidence must not hold the arguments: {call}");
     assert_eq!(evidence_documents(&fixture.app, id, "provider_call").await.len(), 2);
-    let lineage =
-        fixture.app.get(execution_path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
+    let lineage = fixture
+        .app
+        .get(execution_path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result")))
+        .await;
     let item = &lineage.expect(200)["items"][0];
     assert_eq!((&item["ref"], &item["action_class"]), (&json!("tool-0@v1#call-1"), &json!("tool_call")));
     assert_eq!((&item["trust"], &item["untrusted_reason"]), (&json!("untrusted"), &json!("tool_result")));
@@ -160,8 +162,11 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     std::fs::create_dir(home.path().join("default")).unwrap();
     std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
     let folder = home.path().to_str().unwrap();
-    let app =
-        TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).setting("FAIRWAY_SECRETS_DIR", folder).start().await;
+    let app = TestApp::builder()
+        .setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK)
+        .setting("FAIRWAY_SECRETS_DIR", folder)
+        .start()
+        .await;
     let fixture = AgentFixture { app, endpoint: FaultyEndpoint::start().await };
     let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
@@ -196,7 +201,8 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     let id = &answer["execution_id"];
     assert_eq!(evidence_documents(&fixture.app, id, "retrieval_event").await.len(), 1);
     assert_eq!(evidence_documents(&fixture.app, id, "tool_call").await[0]["result"], "answered");
-    let unknown = fixture.execute(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
+    let unknown =
+        fixture.execute(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
     assert_eq!(unknown.expect(200)["output"], "{\"error\":\"tool_failed\"}");
     // A revoked access contract also refuses retrieval by agents, and the run fails.
     fixture
@@ -213,7 +219,8 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
     let fixture = AgentFixture::start().await;
     let given = fixture.app.fixtures();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
-    let mut versions = fixture.release_versions(&[fixture.tool_content(&remote), fixture.tool_content(&json!({}))]).await;
+    let mut versions =
+        fixture.release_versions(&[fixture.tool_content(&remote), fixture.tool_content(&json!({}))]).await;
     let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
     versions.push(given.flow("named", &named).await);
@@ -240,7 +247,8 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
 /// Kills the worker of a run during a tool call. Returns the number of tool calls and the result of the run.
 async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
     let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK);
-    let fixture = AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
+    let fixture =
+        AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
     let workload = fixture.workload_with_tools(&[fixture.tool_content(overrides)]).await;
     let first_server = server().sharing_storage_of(&fixture.app).start().await;
     fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);

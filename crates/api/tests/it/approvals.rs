@@ -31,7 +31,8 @@ async fn release_in_review(app: &TestApp, workload: &str, policy: &Version) -> S
 async fn approval_requires_its_own_release_and_a_valid_outcome() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
-    let (release, other) = (release_in_review(&app, &workload, &policy).await, release_in_review(&app, &workload, &policy).await);
+    let (release, other) =
+        (release_in_review(&app, &workload, &policy).await, release_in_review(&app, &workload, &policy).await);
     for (field, value) in [
         ("subject_ref", json!(other)),
         ("subject_ref", json!(workload)),

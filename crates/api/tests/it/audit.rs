@@ -1,6 +1,6 @@
 //! The audit log: one entry per change, in a total order, without text that users wrote.
 
-use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
+use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -136,7 +136,8 @@ async fn auditors_read_the_events_of_their_scope() {
         (format!("?workspace_id={here}"), "user:viewer"),
         (format!("?workspace_id={there}"), "user:of-workspace"),
     ] {
-        let refused = app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
+        let refused =
+            app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "audit.view", "{query} {actor}");
     }
 }
@@ -276,7 +277,10 @@ async fn every_change_has_one_entry_that_names_its_request() {
     let before = audit_log(&app).await.len();
     stage.successful_request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.expect_refusal(422, "validation_error");
-    app.post("/v1/assets", stage.successful_body("create_asset")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
+    app.post("/v1/assets", stage.successful_body("create_asset"))
+        .as_actor("anonymous")
+        .await
+        .expect_refusal(403, "forbidden");
     for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
         stage.successful_request(operation).await.await.expect(200);
     }

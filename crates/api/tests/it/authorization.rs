@@ -1,8 +1,8 @@
 //! Authorization: every operation with every role, compared with a handwritten table.
 
 use crate::{
+    fixture::{TENANT, WorkspaceFixture},
     openapi_routes::routes,
-    fixture::{WorkspaceFixture, TENANT},
 };
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;

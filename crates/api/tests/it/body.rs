@@ -1,8 +1,8 @@
 //! Request bodies: malformed JSON, size limits, unknown fields and invalid values.
 
 use crate::{
-    openapi_routes::{openapi_document, routes},
     fixture::WorkspaceFixture,
+    openapi_routes::{openapi_document, routes},
 };
 use fairway_domain::execution::script::is_forbidden_name;
 use fairway_testkit::TestApp;
@@ -99,8 +99,10 @@ async fn every_write_names_unknown_fields() {
         for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
             let mut body = stage.successful_body(route.operation_id());
             body[field] = json!("x");
-            let answer =
-                app.with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route))).json(body).await;
+            let answer = app
+                .with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)))
+                .json(body)
+                .await;
             if route.operation_id() == "run_code" && is_forbidden_name(field) {
                 answer.expect_refusal(422, "forbidden_field");
                 continue;
@@ -133,7 +135,10 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                     Some(value) => body[field] = value,
                 }
                 let answer = app
-                    .with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)))
+                    .with_method(
+                        &route.method,
+                        format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)),
+                    )
                     .json(body)
                     .await;
                 let refused = answer.expect_refusal(422, "validation_error");
@@ -194,7 +199,8 @@ async fn rejects_bodies_over_the_size_limit() {
         let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow", "add_documents"];
         let holds_content = contents.contains(&route.operation_id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
-        let send = |length: usize| app.with_method(&route.method, path.clone()).with_body("application/json", slug(length));
+        let send =
+            |length: usize| app.with_method(&route.method, path.clone()).with_body("application/json", slug(length));
         // The limit is part of the route's types; one route for each limit is tested to the byte.
         if ["create_tenant", "create_asset_version"].contains(&route.operation_id()) {
             send(limit - "{\"slug\":\"\"}".len()).await.expect_refusal(422, "validation_error");
@@ -212,7 +218,10 @@ async fn rejects_bodies_over_the_size_limit() {
     }
     let members: Vec<String> = (0..100_000).map(|at| format!("\"k{at}\":1")).collect();
     let many = format!("{{{}}}", members.join(","));
-    app.post("/v1/tenants", Value::Null).with_body("application/json", many).await.expect_refusal(413, "payload_too_large");
+    app.post("/v1/tenants", Value::Null)
+        .with_body("application/json", many)
+        .await
+        .expect_refusal(413, "payload_too_large");
 }
 
 #[tokio::test]

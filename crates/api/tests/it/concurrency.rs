@@ -126,7 +126,8 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
     for round in 0..6 {
         let workload = given.workload(&format!("round-{round}")).await;
-        let releases = [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
+        let releases =
+            [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
         // Eight clients, four for each release; in odd rounds each of them activates one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {

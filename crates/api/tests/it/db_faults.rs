@@ -4,12 +4,12 @@
 mod harness;
 
 use crate::{
-    openapi_routes::{Route, routes},
     fixture::WorkspaceFixture,
+    openapi_routes::{Route, routes},
 };
 use fairway_testkit::{
     FaultPoint, FaultProxy, ProxyFault, TestApp,
-    app::{Response, Client, Request},
+    app::{Client, Request, Response},
 };
 use serde_json::json;
 use std::{
@@ -89,7 +89,16 @@ struct Attempt {
 /// Every route that changes state, except those that start or cancel runs.
 fn changing_routes() -> Vec<Route> {
     let writes = |route: &Route| {
-        route.method != "get" && !["validate_flow", RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, DRAFT_OPERATION, SCRIPT_OPERATION].contains(&route.operation_id())
+        route.method != "get"
+            && ![
+                "validate_flow",
+                RUN_OPERATIONS[0],
+                TOOL_OPERATION,
+                CANCEL_OPERATION,
+                DRAFT_OPERATION,
+                SCRIPT_OPERATION,
+            ]
+            .contains(&route.operation_id())
     };
     routes().into_iter().filter(writes).collect()
 }
@@ -264,7 +273,8 @@ async fn unreadable_permissions_refuse_every_request() {
                 panic!("{fault:?}: {answer}");
             }
             // A tool call has its own code for a run whose acceptance is unknown.
-            let is_lost = route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
+            let is_lost =
+                route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
             answer.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
             assert_eq!(harness.settled_rows().await, before, "{}", route.operation_id());
             *harness.statuses.entry(answer.status).or_default() += 1;
@@ -282,7 +292,8 @@ async fn interrupted_cancellation_ends_its_run_once() {
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
         for cut in [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late] {
-            let request = stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
+            let request =
+                stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
             harness.proxy.set_fault(ProxyFault::Once(commit, cut));
             let mut answered = Vec::new();
             while answered.last() != Some(&200) {

@@ -1,11 +1,11 @@
 //! Dispatch: queued runs, workers that claim them, and the responses that callers get.
 
-use crate::execution::{wait_until_ended, run};
+use crate::execution::{run, wait_until_ended};
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
-    Behaviour, FaultPoint, FaultProxy, ProxyFault, MovableClock, StubProvider, TestApp,
+    Behaviour, FaultPoint, FaultProxy, MovableClock, ProxyFault, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -50,7 +50,10 @@ async fn worker_executes_a_queued_run_for_its_submitter() {
         let read = wait_until_ended(&app, id).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
         assert_eq!(read["queued_result"]["result"], "billing");
-        assert_eq!(app.get(execution_path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"], Value::Null);
+        assert_eq!(
+            app.get(execution_path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"],
+            Value::Null
+        );
         let evidence = app.get(execution_path(id, "/evidence-graph")).await.expect(200);
         assert_eq!(evidence["policy_decision"]["outcome"], "allow");
     }
@@ -128,8 +131,11 @@ async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     let workload = given.active_workload("main").await;
     let stays = submit_queued_run(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
-    let versions =
-        [given.prompt("prompt-2").await, given.model_policy("model-2").await, given.policy_with_rules("policy-2", rules).await];
+    let versions = [
+        given.prompt("prompt-2").await,
+        given.model_policy("model-2").await,
+        given.policy_with_rules("policy-2", rules).await,
+    ];
     let release = given.approved_release(&workload.workload_id, &versions).await;
     given.transition(&release, "active").await;
     let other = given.active_workload("other").await;
@@ -151,7 +157,12 @@ async fn queued_run_uses_the_release_that_is_active_at_its_start() {
 
 #[tokio::test]
 async fn full_queue_refuses_further_runs_of_the_tenant() {
-    let app = TestApp::builder().setting("FAIRWAY_QUEUE_CAP", "2").without_worker().provider(answering_provider()).start().await;
+    let app = TestApp::builder()
+        .setting("FAIRWAY_QUEUE_CAP", "2")
+        .without_worker()
+        .provider(answering_provider())
+        .start()
+        .await;
     let workload = app.active_workload("main").await;
     let first = submit_queued_run(&app, &workload).await;
     submit_queued_run(&app, &workload).await;
@@ -335,7 +346,8 @@ async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
 async fn resumed_queued_run_reuses_stored_provider_responses() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = workload_with_two_calls(&server).await;
-    let first_server = TestApp::builder().sharing_storage_of(&server).provider(Arc::new(FirstCallProvider::default())).start().await;
+    let first_server =
+        TestApp::builder().sharing_storage_of(&server).provider(Arc::new(FirstCallProvider::default())).start().await;
     let id = submit_queued_run(&server, &workload).await;
     wait_for_stored_responses(&server, 1).await;
     drop(first_server);
@@ -380,9 +392,13 @@ async fn leases_and_links_ignore_server_clocks() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     blocked_provider.asked(1).await;
     let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
-    let other = TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
+    let other =
+        TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
     // The worker of the server whose clock is ahead claims queued runs.
-    assert_eq!(wait_until_ended(&other, &submit_queued_run(&other, &workload).await).await["queued_result"]["result"], "taken away");
+    assert_eq!(
+        wait_until_ended(&other, &submit_queued_run(&other, &workload).await).await["queued_result"]["result"],
+        "taken away"
+    );
     assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
     assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
     blocked_provider.set_behaviour(Behaviour::Answers("kept".to_owned()));

@@ -117,7 +117,9 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     execute.as_actor("user:runner").await.expect_refusal(404, "not_found");
     let listed = app.get("/v1/workloads").await;
     assert!(!listed.text().contains("fairway-generator"), "{listed}");
-    app.post("/v1/asset-drafts/generate", json!({ "description": DESCRIPTION })).await.expect_refusal(422, "validation_error");
+    app.post("/v1/asset-drafts/generate", json!({ "description": DESCRIPTION }))
+        .await
+        .expect_refusal(422, "validation_error");
 }
 
 /// Model output is untrusted data (T17).
@@ -157,7 +159,9 @@ async fn validates_generated_content_as_untrusted() {
         assert!(detail["execution_id"].is_string(), "{refused}");
         assert_eq!(detail.as_object().unwrap().len(), 3, "the refusal must not echo the output: {refused}");
     }
-    provider.set_behaviour(Behaviour::Answers("```json\n{\"system_prompt\": \"<script>alert(1)</script>\"}\n```".to_owned()));
+    provider.set_behaviour(Behaviour::Answers(
+        "```json\n{\"system_prompt\": \"<script>alert(1)</script>\"}\n```".to_owned(),
+    ));
     let inert = generate(&app, DESCRIPTION).await.expect(200);
     assert_eq!(inert["draft_content"], json!({ "system_prompt": "<script>alert(1)</script>" }));
     // The description is sent as a user message, never as an instruction.
@@ -266,8 +270,14 @@ async fn idempotency_key_calls_the_model_once() {
     let first = first.await.unwrap().expect(200);
     let again = generate(&app, DESCRIPTION).idempotency_key("k").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
-    generate(&app, "Sort letters by their urgency.").idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    generate(&app, "Sort letters by their urgency.")
+        .idempotency_key("k")
+        .await
+        .expect_refusal(409, "idempotency_key_conflict");
     let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
-    generate_in(&app, &elsewhere, DESCRIPTION).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
+    generate_in(&app, &elsewhere, DESCRIPTION)
+        .idempotency_key("k")
+        .await
+        .expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(provider.count(), 1);
 }

@@ -1,9 +1,9 @@
 //! Egress allowances of the operator, and the components that they apply to.
 
 use crate::{
-    knowledge::documents_path,
     captured_telemetry::CapturedServer,
     fixture::{WORKSPACE, knowledge_content},
+    knowledge::documents_path,
 };
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::json;

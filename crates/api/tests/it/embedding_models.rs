@@ -1,12 +1,12 @@
 //! Changed embedding models, capped vector searches, and concurrent ingestion of several tenants.
 
 use crate::{
-    guardrail::evidence_documents,
     fixture::{WORKSPACE, knowledge_content},
+    guardrail::evidence_documents,
 };
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
     TestApp,
@@ -120,8 +120,9 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     assert!(message.contains("`handbook`") && message.contains("`old`") && message.contains("again"), "{message}");
 
     // Re-embedding stores the same documents in a new revision with vectors of the new model.
-    let reembed =
-        async |limit: u32| moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200);
+    let reembed = async |limit: u32| {
+        moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200)
+    };
     let half = reembed(1).await;
     assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
     assert_eq!((&half["complete"], warning_codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
@@ -166,9 +167,17 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
         app.post("/v1/runtime/tools/query_knowledge_base", query)
     };
     let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
-    let added = changed.post(documents_path(&base, ""), text_document("travel", "Go by train.")).idempotency_key("once").await.expect(201);
+    let added = changed
+        .post(documents_path(&base, ""), text_document("travel", "Go by train."))
+        .idempotency_key("once")
+        .await
+        .expect(201);
     assert_eq!(warning_codes(&added), ["embedding_model_kept"]);
-    let replayed = changed.post(documents_path(&base, ""), text_document("travel", "Go by train.")).idempotency_key("once").await.expect(201);
+    let replayed = changed
+        .post(documents_path(&base, ""), text_document("travel", "Go by train."))
+        .idempotency_key("once")
+        .await
+        .expect(201);
     assert_eq!(replayed, added);
     let found = ask(&changed).await.expect(200);
     assert_eq!(
@@ -184,7 +193,10 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
     ask(&moved).await.expect_refusal(409, "embedding_mismatch");
     let whole = moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200);
     assert_eq!((&whole["chunk_count"], &whole["complete"]), (&json!(2), &json!(true)));
-    assert_eq!(moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200), whole);
+    assert_eq!(
+        moved.post(documents_path(&base, "/reembed"), json!({})).idempotency_key("again").await.expect(200),
+        whole
+    );
     ask(&moved).await.expect(200);
     for most in [0, 2_001] {
         let refused = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;

@@ -39,7 +39,10 @@ async fn settings_return_defaults_until_configured() {
     });
     assert_eq!((initial.expect(200), initial.header("etag")), (defaults, None));
     let stricter = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
-    app.put(settings_path("dev"), stricter.clone()).header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
+    app.put(settings_path("dev"), stricter.clone())
+        .header("If-Match", "\"1\"")
+        .await
+        .expect_refusal(412, "precondition_failed");
     let first = put_settings(&app, stricter.clone()).await;
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
     // An identical request changes nothing.

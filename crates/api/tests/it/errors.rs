@@ -24,7 +24,10 @@ async fn every_refusal_has_the_same_body_format() {
     app.raw(twice).await.expect_refusal(400, "bad_request");
     let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     app.raw(absolute).await.expect_refusal(421, "misdirected_request");
-    app.post("/v1/assets", Value::Null).with_body("text/plain", "{}").await.expect_refusal(415, "unsupported_media_type");
+    app.post("/v1/assets", Value::Null)
+        .with_body("text/plain", "{}")
+        .await
+        .expect_refusal(415, "unsupported_media_type");
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("cache-control", "no-store"),

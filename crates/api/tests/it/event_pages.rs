@@ -3,7 +3,7 @@
 use crate::{
     dispatch::execution_path,
     events::{Event, EventStream, parse_event_stream},
-    execution::{wait_until_ended, run},
+    execution::{run, wait_until_ended},
 };
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
@@ -46,10 +46,13 @@ async fn event_pages_are_numbered_and_resume_at_any_event() {
     assert_eq!(all.iter().filter(is_added_delta).count(), 300);
     assert_eq!(all.last().unwrap().data["output"], "billing");
     for seen in [1, 20, 33, 34, 35, 200, FIRST_EVENTS + 300] {
-        let rest = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await);
+        let rest = parse_event_stream(
+            &app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await,
+        );
         assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "after event {seen}");
     }
-    let after_end = app.get(execution_path(&id, "/events")).header("last-event-id", (FIRST_EVENTS + 301).to_string()).await;
+    let after_end =
+        app.get(execution_path(&id, "/events")).header("last-event-id", (FIRST_EVENTS + 301).to_string()).await;
     assert_eq!((after_end.status, after_end.body.len()), (204, 0));
 }
 
@@ -108,7 +111,9 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
     wait_until_ended(&app, &ended_run["execution_id"]).await;
     let read = || {
         let token = ended_run["result_token"].as_str().unwrap();
-        app.get(execution_path(&ended_run["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
+        app.get(execution_path(&ended_run["execution_id"], "/events"))
+            .as_actor("anonymous")
+            .header("X-Result-Token", token)
     };
     let replay = parse_event_stream(&read().await);
     provider.set_behaviour(Behaviour::Blocks);
@@ -117,7 +122,8 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
     let mut streams = Vec::new();
     for _ in 0..8 {
-        let mut stream = EventStream::open(&app, &execution_path(&blocked_run["execution_id"], "/events"), &headers).await;
+        let mut stream =
+            EventStream::open(&app, &execution_path(&blocked_run["execution_id"], "/events"), &headers).await;
         assert_eq!(stream.next_event().await.0, "execution.started");
         streams.push(stream);
     }

@@ -1,13 +1,13 @@
 //! The server-sent events of runs.
 
 use crate::{
-    dispatch::{execution_path, async_run},
-    execution::{wait_until_ended, run},
+    dispatch::{async_run, execution_path},
+    execution::{run, wait_until_ended},
     public::create_public_workload,
 };
 use fairway_testkit::{
     Behaviour, FaultProxy, ProxyFault, StubProvider, TestApp,
-    app::{Response, Client},
+    app::{Client, Response},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -131,9 +131,14 @@ async fn replay_returns_the_streamed_events_from_any_position() {
     );
     let by_worker = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     wait_until_ended(&app, &by_worker).await;
-    assert_eq!(kinds_of(&parse_event_stream(&app.get(execution_path(&by_worker, "/events")).await)), COMPLETED_RUN_EVENTS);
+    assert_eq!(
+        kinds_of(&parse_event_stream(&app.get(execution_path(&by_worker, "/events")).await)),
+        COMPLETED_RUN_EVENTS
+    );
     for seen in 0..=6 {
-        let rest = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await);
+        let rest = parse_event_stream(
+            &app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await,
+        );
         assert_eq!(rest, streamed[seen..], "after event {seen}");
     }
     // 204 tells a client that has the last event not to reconnect.
@@ -142,7 +147,10 @@ async fn replay_returns_the_streamed_events_from_any_position() {
         assert_eq!((ended_stream.status, ended_stream.body.len()), (204, 0), "after event {seen}");
     }
     for wrong in ["x", "-1"] {
-        app.get(execution_path(&id, "/events")).header("last-event-id", wrong).await.expect_refusal(422, "validation_error");
+        app.get(execution_path(&id, "/events"))
+            .header("last-event-id", wrong)
+            .await
+            .expect_refusal(422, "validation_error");
     }
     for empty in ["", " "] {
         let all = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", empty).await);
@@ -215,7 +223,8 @@ async fn stream_names_its_run_before_the_first_event() {
     let headers =
         format!("Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
     let request_line = format!("POST {}", workload.execute_path());
-    let named = EventStream::send(&server, &request_line, &headers, &body).await.response_header("content-location").await;
+    let named =
+        EventStream::send(&server, &request_line, &headers, &body).await.response_header("content-location").await;
     let runs = server.get("/v1/executions").await.expect(200);
     assert_eq!(named, execution_path(&runs[0]["execution_id"], "/events"));
     let worker = queues().sharing_storage_of(&server).start().await;
@@ -306,7 +315,8 @@ async fn refusals_are_plain_errors_and_failures_are_events() {
     run(&app, &denied).header("accept", "text/event-stream").await.expect_refusal(403, "policy_denied");
     let workload = given.active_workload("main").await;
     let without = json!({ "environment": "dev", "inputs": {} });
-    let stream = parse_event_stream(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
+    let stream =
+        parse_event_stream(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
     let last = stream.last().unwrap();
     assert_eq!(
         (last.kind.as_str(), &last.data["error"]["code"]),
@@ -322,7 +332,10 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
     let id = async_run(&server, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = EventStream::open(&server, &execution_path(&id, "/events"), "").await;
     let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
-    assert_eq!((stream.next_kind().await.as_str(), stream.next_kind().await.as_str()), (COMPLETED_RUN_EVENTS[0], COMPLETED_RUN_EVENTS[1]));
+    assert_eq!(
+        (stream.next_kind().await.as_str(), stream.next_kind().await.as_str()),
+        (COMPLETED_RUN_EVENTS[0], COMPLETED_RUN_EVENTS[1])
+    );
     // The heartbeats keep the stream open beyond the idle timeout of connections.
     let mut silent = EventStream::open(&server, &execution_path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
     let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };

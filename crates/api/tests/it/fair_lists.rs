@@ -78,5 +78,6 @@ async fn serves_point_reads_during_many_run_lists() {
     let workload = app.active_workload("main").await;
     let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");
     let other = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];
-    assert_served_during_blocked_lists(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob"))).await;
+    assert_served_during_blocked_lists(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob")))
+        .await;
 }

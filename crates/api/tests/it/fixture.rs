@@ -154,7 +154,8 @@ impl<'a> WorkspaceFixture<'a> {
         let mut content = knowledge_content(&name);
         let base = self.fixtures.version("knowledge_base", &name, content.clone()).await.asset_id;
         let from = format!("?workspace_id={}", self.workspace);
-        let documents = self.app.post(format!("/v1/assets/{base}/documents{from}"), self.successful_body("add_documents"));
+        let documents =
+            self.app.post(format!("/v1/assets/{base}/documents{from}"), self.successful_body("add_documents"));
         documents.in_tenant(&self.tenant).await.expect(201);
         content["retrieval"] = json!({ "strategy": "vector" });
         let versions = format!("/v1/assets/{base}/versions{from}");
@@ -185,7 +186,8 @@ impl<'a> WorkspaceFixture<'a> {
     /// Creates a release whose rollout is at the first of two lanes.
     async fn start_rollout(&self) -> String {
         let workload = self.fixtures.workload(&self.unique_name()).await;
-        let release = self.fixtures.approved_release(&workload, &[self.fixtures.policy(&self.unique_name()).await]).await;
+        let release =
+            self.fixtures.approved_release(&workload, &[self.fixtures.policy(&self.unique_name()).await]).await;
         let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 60 });
         let body = json!({ "to_state": "active", "rollout_plan": plan });
         let path = format!("/v1/releases/{release}/transition");
@@ -275,14 +277,23 @@ impl<'a> WorkspaceFixture<'a> {
             "read_execution" => self.fill_path("/v1/executions/{execution_id}"),
             "read_execution_events" => self.fill_path("/v1/executions/{execution_id}/events"),
             "cancel_execution" => {
-                return app.post(format!("/v1/executions/{}/cancel", self.create_leased_run().await), self.successful_body(operation));
+                return app.post(
+                    format!("/v1/executions/{}/cancel", self.create_leased_run().await),
+                    self.successful_body(operation),
+                );
             }
             "read_execution_review" => format!("/v1/executions/{}/review", self.create_awaiting_review_run().await),
             "review_execution" => {
-                return app.post(format!("/v1/executions/{}/review", self.create_awaiting_review_run().await), self.successful_body(operation));
+                return app.post(
+                    format!("/v1/executions/{}/review", self.create_awaiting_review_run().await),
+                    self.successful_body(operation),
+                );
             }
             "settle_execution" => {
-                return app.post(format!("/v1/executions/{}/settle", self.create_unknown_run().await), self.successful_body(operation));
+                return app.post(
+                    format!("/v1/executions/{}/settle", self.create_unknown_run().await),
+                    self.successful_body(operation),
+                );
             }
             "read_evidence_graph" => self.fill_path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {
@@ -332,11 +343,16 @@ impl<'a> WorkspaceFixture<'a> {
                 path
             }
             "create_share_link" => {
-                return app.post(self.fill_path("/v1/workloads/{workload_id}/share-links"), self.successful_body(operation));
+                return app
+                    .post(self.fill_path("/v1/workloads/{workload_id}/share-links"), self.successful_body(operation));
             }
             "read_share_link" | "revoke_share_link" => {
                 let path = self.fill_path("/v1/workloads/{workload_id}/share-links");
-                let made = app.post(&path, self.successful_body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
+                let made = app
+                    .post(&path, self.successful_body("create_share_link"))
+                    .in_tenant(&self.tenant)
+                    .await
+                    .expect(201);
                 let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
                 return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
@@ -375,7 +391,11 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "delete_asset_grant" => {
                 let path = format!("{}?{from}", self.fill_path("/v1/assets/{asset_id}/grants"));
-                let made = app.post(path, self.successful_body("create_asset_grant")).in_tenant(&self.tenant).await.expect(201);
+                let made = app
+                    .post(path, self.successful_body("create_asset_grant"))
+                    .in_tenant(&self.tenant)
+                    .await
+                    .expect(201);
                 let grant = made["grant_id"].as_str().unwrap();
                 return app.delete(format!("{}/{grant}?{from}", self.fill_path("/v1/assets/{asset_id}/grants")));
             }
@@ -408,7 +428,9 @@ impl<'a> WorkspaceFixture<'a> {
             "create_flow_version" => {
                 return app.post(self.fill_path("/v1/flows/{flow_id}/versions"), self.successful_body(operation));
             }
-            "validate_flow" => return app.post(self.fill_path("/v1/flows/{flow_id}/validate"), self.successful_body(operation)),
+            "validate_flow" => {
+                return app.post(self.fill_path("/v1/flows/{flow_id}/validate"), self.successful_body(operation));
+            }
             "create_workload" => return app.post("/v1/workloads", self.successful_body(operation)),
             "change_workload" | "change_workload_status" => {
                 return app.patch(self.fill_path("/v1/workloads/{workload_id}"), self.successful_body(operation));
@@ -421,7 +443,8 @@ impl<'a> WorkspaceFixture<'a> {
             "unbind_version" => {
                 let draft = self.fixtures.draft(workload, &[]).await;
                 let bindings = format!("/v1/releases/{draft}/bindings");
-                let made = app.post(&bindings, self.successful_body("bind_version")).in_tenant(&self.tenant).await.expect(201);
+                let made =
+                    app.post(&bindings, self.successful_body("bind_version")).in_tenant(&self.tenant).await.expect(201);
                 return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
             }
             "advance_rollout" => {
@@ -437,7 +460,8 @@ impl<'a> WorkspaceFixture<'a> {
             "list_release_artifacts" | "read_release_artifact" => {
                 let release = self.create_superseding_release().await;
                 let path = format!("/v1/releases/{release}/rollback");
-                let made = app.post(path, self.successful_body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
+                let made =
+                    app.post(path, self.successful_body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
                 let path = format!("/v1/releases/{release}/evidence-artifacts");
                 match operation {
                     "list_release_artifacts" => path,
@@ -448,7 +472,9 @@ impl<'a> WorkspaceFixture<'a> {
                 let draft = self.fixtures.draft(workload, &[]).await;
                 return app.post(format!("/v1/releases/{draft}/transition"), self.successful_body(operation));
             }
-            "review_release" => return app.post(format!("/v1/releases/{release}/approvals"), self.successful_body(operation)),
+            "review_release" => {
+                return app.post(format!("/v1/releases/{release}/approvals"), self.successful_body(operation));
+            }
             "run_code" => return app.post("/v1/runtime/code", self.successful_body(operation)),
             "execute_workload" | "execute_workload_on_lane" => {
                 return app.post(self.workload.execute_path(), self.successful_body(operation));

@@ -1,8 +1,8 @@
 //! Flows: creation from YAML, validation with all errors, and the stored source text.
 
 use crate::{
-    resource_usage::assert_bounded,
     fixture::{ECHO_FLOW, WORKSPACE},
+    resource_usage::assert_bounded,
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -192,12 +192,20 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
         ("several documents", format!("{ECHO_FLOW}---\n{ECHO_FLOW}"), "yaml_syntax"),
         ("tabs", "a:\n\t- 1\n".to_owned(), "yaml_syntax"),
         ("a doubled key", format!("{ECHO_FLOW}entry_step: other\n"), "yaml_duplicate_key"),
-        ("a doubled key further in", flow_with_steps("  - {id: a, id: b, type: return, output: x}\n"), "yaml_duplicate_key"),
+        (
+            "a doubled key further in",
+            flow_with_steps("  - {id: a, id: b, type: return, output: x}\n"),
+            "yaml_duplicate_key",
+        ),
         ("a merge key", format!("<<: {{x: 1}}\n{ECHO_FLOW}"), "unknown_key"),
         ("the boolean of Norway", flow_with_steps("  - {id: a, type: return, output: x, next: no}\n"), "unknown_key"),
         ("a boolean as an id", flow_with_steps("  - {id: true, type: return, output: x}\n"), "wrong_type"),
         ("a number beyond doubles", flow_with_steps("  - {id: a, type: return, output: 1e999}\n"), "yaml_number"),
-        ("a number that rounds", flow_with_steps("  - {id: a, type: return, output: 9007199254740993}\n"), "yaml_number"),
+        (
+            "a number that rounds",
+            flow_with_steps("  - {id: a, type: return, output: 9007199254740993}\n"),
+            "yaml_number",
+        ),
         ("a NUL", flow_with_steps("  - {id: a, type: return, output: \"\\0\"}\n"), "yaml_nul"),
         ("a long scalar", format!("a: '{}'", "x".repeat(300 << 10)), "flow_too_large"),
         ("a long line of quotes", "'".repeat(200_001), "yaml_syntax"),
@@ -217,17 +225,29 @@ fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
         (0..199).map(|index| task(&format!("s{index}"), &format!(", on_failure: s{}", (index + 7) % 199))).collect();
     vec![
         ("a cycle", flow_with_steps(&(task("a", ", next: b") + &task("b", ", next: a"))), "cycle"),
-        ("a cycle of failures", flow_with_steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end)), "cycle"),
+        (
+            "a cycle of failures",
+            flow_with_steps(&(task("a", ", on_failure: b") + &task("b", ", on_failure: a") + end)),
+            "cycle",
+        ),
         ("a step that follows itself", flow_with_steps(&task("a", ", next: a")), "cycle"),
         ("cycles everywhere", format!("entry_step: s0\nsteps:\n{dense}{end}"), "cycle"),
         ("an unknown step", flow_with_steps(&(task("a", ", next: gone") + end)), "unknown_step"),
         ("an unknown entry", flow_with_steps(end), "unknown_step"),
-        ("an unreachable step", flow_with_steps(&(task("a", ", next: end") + &task("b", "") + end)), "unreachable_step"),
+        (
+            "an unreachable step",
+            flow_with_steps(&(task("a", ", next: end") + &task("b", "") + end)),
+            "unreachable_step",
+        ),
         ("an open end", flow_with_steps(&task("a", "")), "path_without_return"),
         ("twice the same id", flow_with_steps(&(task("a", "") + &task("a", "") + end)), "duplicate_step_id"),
         ("too many steps", format!("entry_step: s0\nsteps:\n{}", many(300)), "too_many_steps"),
         ("far too many steps", format!("entry_step: s0\nsteps:\n{}", many(10_000)), "yaml_expansion"),
-        ("a later step", flow_with_steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)), "step_not_earlier"),
+        (
+            "a later step",
+            flow_with_steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)),
+            "step_not_earlier",
+        ),
         ("its own output", returns("{{steps.a.output}}"), "step_not_earlier"),
         ("an unknown role", returns("{{release.unbound}}"), "unknown_role"),
         ("an input of the language", returns("{{trigger.__proto__}}"), "unknown_input"),

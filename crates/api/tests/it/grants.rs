@@ -169,7 +169,9 @@ async fn grants_are_unique_listed_and_validated() {
     app.post(&path, json!({ "grantee_workspace_id": foreign })).await.expect_refusal(404, "not_found");
     // A grant is found only under its own asset.
     let grant = expected["grant_id"].as_str().unwrap();
-    app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}")).await.expect_refusal(404, "not_found");
+    app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}"))
+        .await
+        .expect_refusal(404, "not_found");
     app.delete(format!("/v1/assets/{asset}/grants/{grant}")).await.expect_refusal(422, "validation_error");
     app.delete(format!("/v1/assets/{asset}/grants/{grant}?workspace_id={WORKSPACE}")).await.expect(204);
 }

@@ -1,16 +1,16 @@
 //! Guardrails of runs: masking, blocking, human review, and their evidence.
 
 use crate::{
-    resource_usage::assert_bounded,
     dispatch::execution_path,
     events::parse_event_stream,
     execution::wait_until_ended,
-    retrieval,
     fixture::{WORKSPACE, knowledge_content},
+    resource_usage::assert_bounded,
+    retrieval,
 };
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Response, Client, Version},
+    app::{ActiveWorkload, Client, Response, Version},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -127,9 +127,10 @@ async fn blocks_input_before_the_model_call() {
 
 #[tokio::test]
 async fn blocked_output_is_never_disclosed() {
-    let fixture = GuardrailFixture::start(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
+    let fixture =
+        GuardrailFixture::start(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
         "action": "block" }]))
-    .await;
+        .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     assert!(!stream.text().contains("bob"), "{stream}");
@@ -181,15 +182,15 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
             vec![base, app.fixtures().flow("flow", retrieval::RETRIEVAL_FLOW).await]
         })
         .await;
-        let answer = fixture.ask("leave").await;
+        let answer = fixture.execute("leave").await;
         if blocked {
-            let refused = answer.refused(422, "guardrail_blocked");
+            let refused = answer.expect_refusal(422, "guardrail_blocked");
             assert_eq!(fixture.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
             let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
             answer.expect(200);
-            let sent = fixture.asked();
+            let sent = fixture.provider_input();
             assert!(sent.contains("[leave] [masked]\\nAsk [masked] about leave."), "{sent}");
         }
     }
@@ -210,7 +211,8 @@ async fn schema_guardrail_memory_is_bounded() {
         fixture.app.post(fixture.workload.execute_path(), body)
     };
     for count in [100, 1_000] {
-        let refused = assert_bounded(&format!("{count} numbers"), send(count)).await.expect_refusal(422, "guardrail_blocked");
+        let refused =
+            assert_bounded(&format!("{count} numbers"), send(count)).await.expect_refusal(422, "guardrail_blocked");
         let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
@@ -225,7 +227,8 @@ async fn schema_guardrail_memory_is_bounded() {
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn long_texts_are_checked() {
-    let fixture = GuardrailFixture::start(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
+    let fixture =
+        GuardrailFixture::start(json!([pii_guardrail("input", "mask"), blocking_pii_guardrail("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
     fixture.execute(&long).await.expect(200);
     let sent = fixture.provider_input();

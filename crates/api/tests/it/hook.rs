@@ -122,7 +122,8 @@ async fn hook_can_require_human_review() {
 async fn invalid_hook_responses_follow_on_error() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
-    let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
+    let open =
+        fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
     let huge = "x".repeat(10 << 20);
     for (script, code) in [
         (Script::hang(), "call_timeout"),
@@ -202,7 +203,8 @@ async fn unsupported_hook_handlers_block_activation() {
     let versions = fixture.release_versions("main", content).await;
     let release = given.approved_release(&given.workload("main").await, &versions).await;
     let path = format!("/v1/releases/{release}/transition");
-    let detail = fixture.app.post(path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
+    let detail =
+        fixture.app.post(path, json!({ "to_state": "active" })).await.expect_refusal(422, "activation_blocked");
     let missing = json!([{ "code": "control_not_enforced",
         "message": "this server does not support `content.handler.type` of the `hook_definition` `main-hook`" }]);
     assert_eq!(detail["missing"], missing);

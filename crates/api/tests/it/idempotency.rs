@@ -1,8 +1,8 @@
 //! Idempotency keys: a repeated request returns the first effect and causes no second one.
 
 use crate::{
+    fixture::{WORKSPACE, WorkspaceFixture},
     openapi_routes::routes,
-    fixture::{WorkspaceFixture, WORKSPACE},
 };
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Response};
 use futures_util::future::join_all;
@@ -101,7 +101,8 @@ async fn equivalent_json_bodies_are_the_same_request() {
     let app = TestApp::start().await;
     let one = r#"{"slug":"same","asset_kind":"skill","owner_ref":"team:a"}"#;
     let other = "{ \"owner_ref\": \"team:a\",\n \"asset_kind\": \"sk\\u0069ll\", \"slug\": \"same\" }";
-    let send = |body: &str| app.post("/v1/assets", Value::Null).with_body("application/json", body).idempotency_key("k");
+    let send =
+        |body: &str| app.post("/v1/assets", Value::Null).with_body("application/json", body).idempotency_key("k");
     let first = send(one).await.expect(201);
     let again = send(other).await;
     assert_eq!(again.expect(201), first);
@@ -128,8 +129,10 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     assert!(!is_replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").idempotency_key("shared").await));
     let workspaces = app.get("/v1/workspaces").in_tenant(&tenant).await.expect(200);
     let other_workspace = workspaces[0]["workspace_id"].as_str().unwrap();
-    let in_other_tenant =
-        app.post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one")).in_tenant(&tenant).idempotency_key("shared");
+    let in_other_tenant = app
+        .post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one"))
+        .in_tenant(&tenant)
+        .idempotency_key("shared");
     assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource.
     let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
@@ -170,7 +173,10 @@ async fn refused_request_does_not_consume_its_key() {
     let policy = given.policy("policy").await;
     let release = given.draft(&workload, &[policy]).await;
     let path = format!("/v1/releases/{release}/transition");
-    app.post(&path, json!({ "to_state": "active" })).idempotency_key("t").await.expect_refusal(409, "invalid_transition");
+    app.post(&path, json!({ "to_state": "active" }))
+        .idempotency_key("t")
+        .await
+        .expect_refusal(409, "invalid_transition");
     assert!(!is_replayed(&app.post(&path, json!({ "to_state": "review_ready" })).idempotency_key("t").await));
     app.post("/v1/workloads/by-slug/main/execute", json!({ "environment": "dev" }))
         .idempotency_key("x")
@@ -183,10 +189,13 @@ async fn keys_expire_after_one_day() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let post = |slug: &str| {
-        app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" })).idempotency_key("k")
+        app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }))
+            .idempotency_key("k")
     };
-    let run =
-        || app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).idempotency_key("k");
+    let run = || {
+        app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
+            .idempotency_key("k")
+    };
     let (first, ran) = (post("one").await.expect(201), run().await.expect(200));
     app.database().move_clock(AFTER_RETENTION - 120).await.unwrap();
     post("two").await.expect_refusal(409, "idempotency_key_conflict");
@@ -244,7 +253,8 @@ async fn concurrent_duplicates_have_one_effect() {
     let before = row_count(&app, "fact").await;
     let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
     for (path, body) in cases {
-        let answers = join_all((0..100).map(|_| app.post(&path, body.clone()).idempotency_key("k").into_future())).await;
+        let answers =
+            join_all((0..100).map(|_| app.post(&path, body.clone()).idempotency_key("k").into_future())).await;
         let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
         assert_eq!(bodies.len(), 1, "{bodies:?}");
         assert_eq!(answers.iter().filter(|answer| !is_replayed(answer)).count(), 1);

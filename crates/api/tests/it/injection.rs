@@ -3,7 +3,7 @@
 use crate::{
     dispatch::async_run,
     events::parse_event_stream,
-    execution::{wait_until_ended, run},
+    execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
     Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,

@@ -199,8 +199,9 @@ async fn changing_access_requires_workload_expose() {
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
         given.bind_role(actor, role, ("workspace", Some(crate::fixture::WORKSPACE))).await;
     }
-    let set =
-        |actor: &str, config: Value| app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor);
+    let set = |actor: &str, config: Value| {
+        app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)
+    };
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author can edit the interface but cannot open access.
     set("user:ada", full_interface()).await.expect(200);

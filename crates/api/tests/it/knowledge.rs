@@ -10,7 +10,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultyEndpoint, FaultProxy, ProxyFault, Script, TestApp, app::Version};
+use fairway_testkit::{FaultProxy, FaultyEndpoint, ProxyFault, Script, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -160,7 +160,8 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     short["retrieval"] = json!({ "chunk_size_tokens": 16 });
     let short = given.version("knowledge_base", "short", short).await;
     let words = "one two three four five six seven eight. ".repeat(5_000);
-    let detail = app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
+    let detail =
+        app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
     let prompt = given.prompt("prompt").await;
     app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
@@ -182,7 +183,8 @@ async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
     let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
-    let many = (0..8).map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
+    let many = (0..8)
+        .map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
     let answers = futures_util::future::join_all(many).await;
     let mut revisions: Vec<i64> =
         answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
@@ -366,7 +368,8 @@ async fn limits_the_total_size_of_fetched_sources() {
     endpoint.respond_with(Script::json(&json!("a".repeat(1_000_000))));
     let source = |name| json!({ "document_id": format!("d{name}"), "source_ref": endpoint.url("/handbook") });
     let sources: Vec<Value> = (0..20).map(source).collect();
-    let detail = app.post(documents_path(&base), json!({ "documents": sources })).await.expect_refusal(422, "validation_error");
+    let detail =
+        app.post(documents_path(&base), json!({ "documents": sources })).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "documents_too_long");
     assert_eq!(endpoint.count(), 9, "the server stops fetching at the limit");
 }
@@ -397,7 +400,8 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
-        let served = app.services().served_revisions(default_scope(), release, (default_workspace(), &dev)).await.unwrap();
+        let served =
+            app.services().served_revisions(default_scope(), release, (default_workspace(), &dev)).await.unwrap();
         let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
         (of(&base), of(&empty))
     };
@@ -418,7 +422,9 @@ async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     line.set_fault(ProxyFault::At("SELECT revision FROM knowledge_ingest"));
     let lost = shaky.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);
     assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
-    let keyed = || shaky.post(documents_path(&base), text_document("travel", "Take the train.")).header("idempotency-key", "one");
+    let keyed = || {
+        shaky.post(documents_path(&base), text_document("travel", "Take the train.")).header("idempotency-key", "one")
+    };
     assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
     line.set_fault(ProxyFault::None);
     let ingest = keyed().await.expect(201);

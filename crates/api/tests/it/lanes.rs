@@ -6,7 +6,7 @@ use fairway_domain::{access::ActorRef, slug::Slug};
 use fairway_operations::{
     Failure, RunRefusal,
     access::{Claims, IdentityMode},
-    execution::{RunPayload, ExecuteRequest, WaitMode},
+    execution::{ExecuteRequest, RunPayload, WaitMode},
 };
 use fairway_testkit::{
     TestApp,
@@ -101,7 +101,9 @@ async fn routes_a_run_to_the_next_more_general_lane_only() {
             }
             for ran in runs {
                 match expected {
-                    Some(lane) => assert_eq!(workload.assert_serving_lane(&app, &ran).await, lane, "{wanted} of {lanes:?}"),
+                    Some(lane) => {
+                        assert_eq!(workload.assert_serving_lane(&app, &ran).await, lane, "{wanted} of {lanes:?}")
+                    }
                     None => drop(ran.expect_refusal(409, "no_active_release")),
                 }
             }
@@ -144,7 +146,8 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
 #[tokio::test]
 async fn rejects_unknown_lanes_and_ignores_null() {
     let app = TestApp::start().await;
-    let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &["restricted", "standard"]).await;
+    let workload =
+        LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &["restricted", "standard"]).await;
     workload.bind(&app, "user:local", Some("restricted")).await;
     for lane in ["", "all", "Standard", "standard ", "canary"] {
         let refused = workload.execute(&app, "user:local", Some(lane)).await.expect_refusal(422, "validation_error");

@@ -2,7 +2,7 @@
 
 use fairway_testkit::{
     TestApp,
-    app::{Response, Client, Version},
+    app::{Client, Response, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -55,7 +55,11 @@ impl RandomSource {
 }
 
 /// Sends random requests of one client in sequence, and returns each response with the name of the request.
-async fn send_random_request(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Response)> {
+async fn send_random_request(
+    app: &Client,
+    (workload, releases): (&str, &[String]),
+    mut draw: RandomSource,
+) -> Vec<(&'static str, Response)> {
     let release = &releases[draw.below(releases.len())];
     let path = format!("/v1/releases/{release}");
     let activate = |body: Value| app.post(format!("{path}/transition"), body);
@@ -64,8 +68,10 @@ async fn send_random_request(app: &Client, (workload, releases): (&str, &[String
         6 => vec![("activate all", activate(json!({ "to_state": "active" })).await)],
         7..13 => {
             // The client advances its rollout until another client stops it.
-            let mut responses =
-                vec![("roll out", activate(json!({ "to_state": "active", "rollout_plan": draw.rollout_plan() })).await)];
+            let mut responses = vec![(
+                "roll out",
+                activate(json!({ "to_state": "active", "rollout_plan": draw.rollout_plan() })).await,
+            )];
             for _ in 0..draw.below(4) {
                 responses.push(("advance", app.post(format!("{path}/rollout/advance"), json!({})).await));
             }
@@ -173,8 +179,12 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
         WHERE workload_id = $1::text::uuid
         ORDER BY revision, array_position(ARRAY['restricted', 'guided', 'standard'], lane)";
     let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
-    let moved =
-        |row: &tokio_postgres::Row| LaneHistoryRow { lane: row.get(0), from: row.get(1), to: row.get(2), reason: row.get(3) };
+    let moved = |row: &tokio_postgres::Row| LaneHistoryRow {
+        lane: row.get(0),
+        from: row.get(1),
+        to: row.get(2),
+        reason: row.get(3),
+    };
     rows.iter().map(moved).collect()
 }
 
@@ -244,7 +254,11 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
         let in_play = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
         let attempts = (0..clients).map(|client| {
             let client_index = u64::try_from(round * clients + client).unwrap();
-            send_random_request(&app, (&workload, in_play), RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+            send_random_request(
+                &app,
+                (&workload, in_play),
+                RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
+            )
         });
         for (request, answer) in join_all(attempts).await.into_iter().flatten() {
             *answers.entry((request, classify_response(request, &answer))).or_default() += 1;

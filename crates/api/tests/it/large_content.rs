@@ -1,6 +1,6 @@
 //! Resource usage of creating, reading and comparing large content within the limits.
 
-use crate::{resource_usage::assert_bounded, fixture::WORKSPACE};
+use crate::{fixture::WORKSPACE, resource_usage::assert_bounded};
 use fairway_testkit::TestApp;
 use serde_json::json;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Runs with large inputs and values: a process executes a few of them at a time, and the others wait.
 
-use crate::execution::{model_call_flow, wait_until_ended, run};
+use crate::execution::{model_call_flow, run, wait_until_ended};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Fixtures, Request},

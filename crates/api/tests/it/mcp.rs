@@ -1,12 +1,12 @@
 //! The Model Context Protocol: both revisions with hand-written messages and with third-party clients.
 
 use crate::{
+    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
     share_link::query_number,
-    fixture::{WorkspaceFixture, TENANT, WORKSPACE},
 };
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Response, Request},
+    app::{ActiveWorkload, Request, Response},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, process::Command};
@@ -90,7 +90,8 @@ async fn lists_and_calls_tools_in_both_revisions() {
                 AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
         );
         assert_eq!(query_number(&app, &facts).await, 1, "{revision}");
-        let inspected = result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
+        let inspected =
+            result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
         assert_eq!(inspected["structuredContent"]["result"], evidence);
     }
     let begun = json!({
@@ -182,8 +183,12 @@ async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
         let flow = json!({ "workload_slug": "main", "environment": "dev", "inputs": inputs });
         let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": flow }));
         let by_mcp = [
-            result_of(&call_tool(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await),
-            result_of(&call_tool(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await),
+            result_of(
+                &call_tool(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await,
+            ),
+            result_of(
+                &call_tool(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await,
+            ),
         ];
         let by_route = tool.as_actor("anonymous").header("Host", host).await.expect(200);
         for answer in by_mcp.iter().map(|one| &one["structuredContent"]).chain([&by_route]) {
@@ -447,7 +452,8 @@ async fn inspector_lists_and_calls_tools() {
     let (app, _) = start_with_form().await;
     let address = format!("http://{}/mcp?environment=dev", app.address());
     let inspect = |arguments: &'static [&'static str]| {
-        let [node, inspector] = INSPECTOR_VARIABLES.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
+        let [node, inspector] =
+            INSPECTOR_VARIABLES.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
         let mut command = Command::new(node);
         command.arg(inspector).arg("--cli").arg(&address).args(["--transport", "http", "--method"]).args(arguments);
         tokio::task::spawn_blocking(move || command_output(command))

@@ -1,6 +1,6 @@
 //! Agents that call tools of MCP servers. The server in these tests is another Fairway, which the official SDK calls.
 
-use crate::{guardrail::evidence_documents, share_link::query_number, fixture::WORKSPACE};
+use crate::{fixture::WORKSPACE, guardrail::evidence_documents, share_link::query_number};
 use fairway_domain::asset::content::mcp_server::ToolPin;
 use fairway_testkit::{
     TestApp,

@@ -7,8 +7,8 @@ mod resumed;
 use crate::{
     dispatch::execution_path,
     execution::wait_until_ended,
-    share_link::query_number,
     fixture::{TENANT, WORKSPACE},
+    share_link::query_number,
 };
 use fairway_domain::execution::provider::{MessageRole, ProviderCall, ProviderError};
 use fairway_testkit::{
@@ -38,7 +38,12 @@ async fn active_with_memory(given: &Fixtures, slug: &str, more: Value) -> Active
 }
 
 /// Like `active_with_memory`, with knowledge bases in the release.
-async fn active_with_memory_and_bases(given: &Fixtures, slug: &str, more: Value, bases: Vec<Version>) -> ActiveWorkload {
+async fn active_with_memory_and_bases(
+    given: &Fixtures,
+    slug: &str,
+    more: Value,
+    bases: Vec<Version>,
+) -> ActiveWorkload {
     let mut versions = release_versions(given, slug).await;
     versions.push(given.version("memory", &format!("{slug}-memory"), memory_content(&more)).await);
     versions.extend(bases);
@@ -121,8 +126,10 @@ async fn replays_earlier_turns_as_messages_and_not_as_instructions() {
     assert_eq!(own_turns(&app, &workload, "s-1").await, expected);
     // The lineage records the name, digest and length of the turns, and marks them as untrusted.
     let id = &second["execution_id"];
-    let lineage =
-        app.get(execution_path(id, &format!("/context-lineage?origin=memory&workspace_id={WORKSPACE}"))).await.expect(200);
+    let lineage = app
+        .get(execution_path(id, &format!("/context-lineage?origin=memory&workspace_id={WORKSPACE}")))
+        .await
+        .expect(200);
     let item = &lineage["items"][0];
     assert_eq!(lineage["items"].as_array().unwrap().len(), 1, "{lineage}");
     assert_eq!(item["influence_role"], "input", "{item}");
@@ -158,7 +165,12 @@ async fn conversations_are_separate_by_owner_workload_and_session() {
         message_request(&app, &other, "s", "not this workload"),
     ] {
         request.await.expect(200);
-        assert_eq!(last_message_texts(&provider).len(), 1, "turns of another conversation: {:?}", last_message_texts(&provider));
+        assert_eq!(
+            last_message_texts(&provider).len(),
+            1,
+            "turns of another conversation: {:?}",
+            last_message_texts(&provider)
+        );
     }
     assert_eq!(turns_of_actor(&app, &workload, "s", "user:eve").await, json!([["not mine", "one"]]));
     assert_eq!(own_turns(&app, &workload, "s").await, json!([["mine", "one"]]));

@@ -137,7 +137,8 @@ async fn authorizes_caller_before_reading_a_large_body() {
 #[tokio::test]
 async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     let app = TestApp::start().await;
-    let strict_server = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
+    let strict_server =
+        TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
     let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
     let content = json!({ "provider": "stub", "model": "echo", "params": { "texts": texts } });
     let version = app.fixtures().version("model_config", "large", content).await;

@@ -1,8 +1,8 @@
 //! Pagination: the cursors of every list visit each row once.
 
 use crate::{
+    fixture::{WORKSPACE, WorkspaceFixture},
     openapi_routes::routes,
-    fixture::{WorkspaceFixture, WORKSPACE},
 };
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
@@ -55,7 +55,11 @@ async fn cursors_visit_every_row_of_every_list_once() {
             continue;
         }
         // Only the knowledge base has documents.
-        let place = if route.operation_id() == "list_documents" { stage.documents_path() } else { stage.fill_path(&route.path) };
+        let place = if route.operation_id() == "list_documents" {
+            stage.documents_path()
+        } else {
+            stage.fill_path(&route.path)
+        };
         let path = place + &route.query(&[("workspace_id", &stage.workspace)]);
         let whole = app.get(format!("{path}limit=200")).await;
         let rows = whole.expect(200).as_array().unwrap().clone();

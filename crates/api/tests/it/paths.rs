@@ -1,6 +1,6 @@
 //! Paths: an invalid identifier is not found on every route, with the same message as an unknown one.
 
-use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
+use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
 use fairway_domain::{memory::SessionId, slug::Slug};
 use fairway_testkit::TestApp;
 use serde_json::json;

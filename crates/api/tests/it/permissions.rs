@@ -5,7 +5,7 @@ use crate::fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;
 use fairway_testkit::{
     SinglePermissions, TestApp,
-    app::{Response, Request},
+    app::{Request, Response},
 };
 use std::collections::BTreeSet;
 

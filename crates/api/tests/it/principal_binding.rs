@@ -1,9 +1,9 @@
 //! Principal bindings of a workload: one for each principal, listed newest first, for callers with `workspace.manage`.
 
-use crate::fixture::{WorkspaceFixture, TENANT, WORKSPACE};
+use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
-    app::{Response, Request},
+    app::{Request, Response},
 };
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
@@ -114,7 +114,8 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
     for principal in
         ["", "ada", "user:", "user:Ada", "team:a", "system:sequencer", "share_link:0", "anonymous", "group:"]
     {
-        let refused = app.put(&bindings, json!({ "principal": principal })).await.expect_refusal(422, "validation_error");
+        let refused =
+            app.put(&bindings, json!({ "principal": principal })).await.expect_refusal(422, "validation_error");
         let field = &refused["fields"][0];
         assert_eq!((&field["path"], &field["code"]), (&json!("principal"), &json!("invalid_principal")), "{principal}");
     }
@@ -133,7 +134,8 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
         app.put(&bindings, body).await.expect_refusal(422, "validation_error");
     }
     // The response reports both errors.
-    let refused = app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.expect_refusal(422, "validation_error");
+    let refused =
+        app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
 }
@@ -199,7 +201,10 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
     );
     // A request without effect also stores its key.
     app.put(&bindings, wanted("restricted")).idempotency_key("same").await.expect(200);
-    app.put(&bindings, wanted("standard")).idempotency_key("same").await.expect_refusal(409, "idempotency_key_conflict");
+    app.put(&bindings, wanted("standard"))
+        .idempotency_key("same")
+        .await
+        .expect_refusal(409, "idempotency_key_conflict");
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
     app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect_refusal(404, "not_found");
     app.put(&bindings, wanted("standard")).await.expect(200);

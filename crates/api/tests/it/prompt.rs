@@ -1,6 +1,6 @@
 //! Prompts: tokens, references to other assets, and the versions that a release runs.
 
-use crate::{resource_usage::assert_bounded, fixture::WORKSPACE};
+use crate::{fixture::WORKSPACE, resource_usage::assert_bounded};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{Fixtures, Version},
@@ -204,7 +204,8 @@ async fn submission_checks_references_again() {
     let id = given.draft(&given.workload("sorter").await, std::slice::from_ref(&main)).await;
     given.next_version(&tone.asset_id, json!({ "system_prompt": "see @asset-ref:other" })).await;
     let path = format!("/v1/releases/{id}/transition");
-    let refused = app.post(&path, json!({ "to_state": "review_ready" })).await.expect_refusal(422, "prompt_nested_reference");
+    let refused =
+        app.post(&path, json!({ "to_state": "review_ready" })).await.expect_refusal(422, "prompt_nested_reference");
     assert_eq!(refused["offset"], 3);
     let missing = &refused["missing"][0];
     assert_eq!((&missing["code"], &missing["asset_slug"]), (&json!("prompt_nested_reference"), &json!("main")));

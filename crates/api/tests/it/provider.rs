@@ -1,10 +1,10 @@
 //! Provider adapters end to end, against a loopback endpoint that speaks their protocols and injects faults.
 
 use crate::{
-    dispatch::{execution_path, async_run},
-    events::EventStream,
-    execution::{wait_until_ended, run},
     captured_telemetry::CapturedServer,
+    dispatch::{async_run, execution_path},
+    events::EventStream,
+    execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
     FaultyEndpoint, Script, TestApp,
@@ -263,7 +263,10 @@ async fn streams_deltas_while_the_provider_sends_them() {
     accounts.anthropic.respond_with(message_response("right"));
     let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "right");
-    assert_eq!(route_attempts(&call_evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
+    assert_eq!(
+        route_attempts(&call_evidence(&app, &id).await),
+        [("main", "provider_malformed_answer"), ("spare", "answered")]
+    );
 }
 
 #[tokio::test]

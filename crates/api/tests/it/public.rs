@@ -1,9 +1,9 @@
 //! Public workloads: anonymous runs within the rate limit, and result tokens.
 
-use crate::fixture::{ECHO_FLOW, WorkspaceFixture, TENANT, WORKSPACE};
+use crate::fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Response, Builder, Client, Request},
+    app::{ActiveWorkload, Builder, Client, Request, Response},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -43,7 +43,10 @@ async fn anonymous_callers_use_public_workloads_only() {
     for path in ["/v1/workloads".to_owned(), "/v1/executions".to_owned(), "/v1/workloads/runtime-enabled".to_owned()] {
         app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     }
-    app.get(format!("/v1/workloads/{}", workload.workload_id)).as_actor("anonymous").await.expect_refusal(404, "not_found");
+    app.get(format!("/v1/workloads/{}", workload.workload_id))
+        .as_actor("anonymous")
+        .await
+        .expect_refusal(404, "not_found");
     let body = json!({ "environment": "dev", "inputs": {}, "lane": "restricted" });
     let lane = app.post(workload.execute_path(), body).as_actor("anonymous").await;
     assert_eq!(lane.expect_refusal(403, "forbidden")["permission"], "release.transition");
@@ -264,7 +267,8 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     // The tenant of a share token precedes the host.
     let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
     let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
-    let by_link = run_request(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
+    let by_link =
+        run_request(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
     let by_link = by_link.header("Host", "other.example").await.expect(200)["execution_id"].clone();
     let read = app.get(format!("/v1/executions/{}", by_link.as_str().unwrap())).in_tenant(&abroad.tenant);
     assert_eq!(read.await.expect(200)["workload_id"], theirs.workload_id);

@@ -1,19 +1,21 @@
 //! Re-embedding and ingest that run concurrently: the index may change while the embedding model works.
 
 use crate::{
-    embedding_models::{SEARCH_FLOW, knowledge_base, warning_codes, documents_path, server_with_accounts, text_document},
+    embedding_models::{
+        SEARCH_FLOW, documents_path, knowledge_base, server_with_accounts, text_document, warning_codes,
+    },
     share_link::query_number,
 };
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+        Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
     knowledge::document::MAX_CHUNKS,
 };
 use fairway_testkit::{
     TestApp,
-    app::{Response, Request, Version},
+    app::{Request, Response, Version},
 };
 use serde_json::{Value, json};
 use std::{
@@ -166,7 +168,10 @@ async fn concurrent_reembeddings_create_one_revision() {
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let gates = [GatedEmbedder::with_permits(0), GatedEmbedder::with_permits(0)];
-    let servers = [start_gated_server(&gates[0], "new", Some(&app)).await, start_gated_server(&gates[1], "new", Some(&app)).await];
+    let servers = [
+        start_gated_server(&gates[0], "new", Some(&app)).await,
+        start_gated_server(&gates[1], "new", Some(&app)).await,
+    ];
     let again = |app: &TestApp| spawn_request(app.post(documents_path(&base, "/reembed"), json!({})));
     let (first, second) = (again(&servers[0]), again(&servers[1]));
     for gate in &gates {
@@ -312,7 +317,9 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     let again = spawn_request(changed.post(documents_path(&base, "/reembed"), json!({})));
     for round in 1..=3 {
         gate.wait_for_calls(round).await;
-        app.post(documents_path(&base, ""), text_document(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
+        app.post(documents_path(&base, ""), text_document(&format!("d{round}"), &format!("text {round}")))
+            .await
+            .expect(201);
         gate.permits.add_permits(1);
     }
     // A permit for a fourth decision, which must not happen.

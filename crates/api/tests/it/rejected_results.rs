@@ -1,10 +1,10 @@
 //! A rejected answer is absent from every route, table, log line and span.
 
 use crate::{
-    dispatch::execution_path,
-    openapi_routes::{Route, routes},
     captured_telemetry::{CapturedServer, CapturedTelemetry},
+    dispatch::execution_path,
     fixture::WORKSPACE,
+    openapi_routes::{Route, routes},
 };
 use fairway_testkit::{
     FaultyEndpoint, Script, TestDatabase,
@@ -90,7 +90,10 @@ impl ReviewedServer {
     }
 
     fn review_request(&self, id: &Value, outcome: &str) -> Request {
-        self.server.client.post(execution_path(id, "/review"), json!({ "outcome": outcome, "note": "No." })).as_actor(REVIEWER)
+        self.server
+            .client
+            .post(execution_path(id, "/review"), json!({ "outcome": outcome, "note": "No." }))
+            .as_actor(REVIEWER)
     }
 
     /// The responses of all routes about the run to every reader. With `everything`, the other read routes as well.
@@ -273,7 +276,8 @@ async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
     let desk = ReviewedServer::start().await;
     let client = &desk.server.client;
     let code = "said = 'CANARYqxz' + 'w7781'\nprint(said)\nresult = {'answer': said}";
-    let rejected = desk.script_request("starlark", code).idempotency_key("script").await.expect(202)["execution_id"].clone();
+    let rejected =
+        desk.script_request("starlark", code).idempotency_key("script").await.expect(202)["execution_id"].clone();
     let before = tables_with_canary(&desk.server.database).await;
     assert_eq!(before, ["evidence_payload", "execution_result"]);
     let shown = client.get(execution_path(&rejected, "/review")).as_actor(REVIEWER).await.expect(200);

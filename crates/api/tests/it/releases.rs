@@ -139,7 +139,8 @@ async fn lanes_list_their_holders_with_times() {
         ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
     assert_eq!(app.get(&path).await.expect(200), json!(empty));
 
-    let (one, two) = (given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await);
+    let (one, two) =
+        (given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await);
     transition_to(&app, &one, "active").await.expect(200);
     let body = json!({ "to_state": "active", "lane": "restricted" });
     app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
@@ -262,7 +263,8 @@ async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
-    let (most, one) = (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
+    let (most, one) =
+        (guardrails_with_patterns(&app, "most", MAX_PATTERNS).await, guardrails_with_patterns(&app, "one", 1).await);
     let release = given.draft(&workload, &[policy, most]).await;
     let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
@@ -318,7 +320,8 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let mut versions = vec![given.version("policy_bundle", "patterns", patterns).await];
     let hook = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "patterns" } } });
     let hook = given.version("hook_definition", "hook", hook).await;
-    let ready = async |versions: &[Version]| transition_to(&app, &given.draft(&workload, versions).await, "review_ready").await;
+    let ready =
+        async |versions: &[Version]| transition_to(&app, &given.draft(&workload, versions).await, "review_ready").await;
     ready(&[versions.clone(), vec![hook.clone()]].concat()).await.expect(200);
     versions.extend(vec![tool; 5]);
     ready(&versions).await.expect(200);

@@ -6,7 +6,7 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, FaultProxy, ProxyFault, Script, StubProvider, TestApp,
+    Behaviour, FaultProxy, FaultyEndpoint, ProxyFault, Script, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -151,7 +151,8 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
     assert_eq!((&contract["contract_id"], &contract["decision"]), (&json!("handbook"), &json!("allow")));
     let cited = &desk.evidence_documents(id, "citations").await[0]["content"];
     assert_eq!((&cited["retrieved"], &cited["cited"]), (&json!(["leave"]), &json!(["leave"])));
-    let lineage = desk.get_of_execution(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
+    let lineage =
+        desk.get_of_execution(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
     let items = lineage["items"].as_array().unwrap();
     assert!(items.iter().any(|item| item["ref"] == "handbook#leave/0" && item["trust"] == "untrusted"), "{lineage}");
 }
@@ -207,7 +208,10 @@ async fn withholds_answers_without_required_citations() {
     let mut content = knowledge_content("handbook");
     content["access_contract"]["citation_required"] = json!(true);
     // Required by the contract, and by the policy.
-    for desk in [RetrievalWorkload::start(content, &[]).await, RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await] {
+    for desk in [
+        RetrievalWorkload::start(content, &[]).await,
+        RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await,
+    ] {
         for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
             desk.provider.set_behaviour(Behaviour::Answers(answer.to_owned()));
             let answer = desk.execute("How many days of leave?").await.expect(200);
@@ -243,7 +247,8 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
     let line = FaultProxy::to_database(desk.app.database(), 1);
     let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
-    let server = TestApp::builder().sharing_storage_of(&desk.app).through_proxy(&line).provider(provider.clone()).start().await;
+    let server =
+        TestApp::builder().sharing_storage_of(&desk.app).through_proxy(&line).provider(provider.clone()).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
     let ask = || server.post(desk.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
@@ -283,8 +288,9 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
         let url = endpoint.url("/v1");
         format!("[[providers]]\naccount_slot = \"vectors\"\nkind = \"openai\"\nbase_url = \"{url}\"\n{residency}")
     };
-    let server =
-        |residency: &str| TestApp::builder().config_file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors");
+    let server = |residency: &str| {
+        TestApp::builder().config_file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors")
+    };
     let app = server("residency = \"us\"\n").start().await;
     let given = app.fixtures();
     let mut content = knowledge_content("handbook");

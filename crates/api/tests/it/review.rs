@@ -1,14 +1,14 @@
 //! Human review: a reviewer must approve an answer before its submitter sees it.
 
 use crate::{
-    dispatch::{execution_path, async_run},
-    events::{parse_event_stream, kinds_of},
-    execution::{wait_until_ended, run},
+    dispatch::{async_run, execution_path},
+    events::{kinds_of, parse_event_stream},
+    execution::{run, wait_until_ended},
     fixture::WORKSPACE,
 };
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Response, Fixtures, Request},
+    app::{ActiveWorkload, Fixtures, Request, Response},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -92,7 +92,8 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let asked = facts_of_kind(&app, "execution.review_asked").await;
     assert_eq!((asked.len(), &asked[0]["categories"]), (1, &json!(["approvals"])));
 
-    let approved = review_request(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
+    let approved =
+        review_request(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
     assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(approved["queued_result"], Value::Null, "the reviewer does not see the submitter's result");
     let own = app.get(execution_path(&id, "")).await.expect(200);
@@ -112,7 +113,11 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
         (&json!("approved"), &json!("team:tests"))
     );
     assert!(!review_facts[0].to_string().contains("Looks right"), "facts must not contain notes");
-    assert_eq!(facts_of_kind(&app, "execution.ended").await, Vec::<Value>::new(), "the review is the only end of the run");
+    assert_eq!(
+        facts_of_kind(&app, "execution.ended").await,
+        Vec::<Value>::new(),
+        "the review is the only end of the run"
+    );
 }
 
 #[tokio::test]
@@ -120,10 +125,14 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     let app = start_server().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
     let id = run(&app, &workload).idempotency_key("k").await.expect(202)["execution_id"].clone();
-    let refused = review_request(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
+    let refused =
+        review_request(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
     assert_eq!((&refused["status"], &refused["outcome"]), (&json!("denied"), &json!("denied")));
     assert_eq!(refused["error"]["code"], "review_rejected");
-    assert_eq!(run(&app, &workload).idempotency_key("k").await.expect_refusal(403, "review_rejected")["execution_id"], id);
+    assert_eq!(
+        run(&app, &workload).idempotency_key("k").await.expect_refusal(403, "review_rejected")["execution_id"],
+        id
+    );
     let own = app.get(execution_path(&id, "")).await.expect(200);
     assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution_result").await, 0, "the rejected result is erased");
@@ -191,7 +200,10 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
         json!({ "outcome": "changes_requested" }),
         json!({ "outcome": "approved", "note": "a".repeat(2_001) }),
     ] {
-        app.post(execution_path(&id, "/review"), body).as_actor("user:approver").await.expect_refusal(422, "validation_error");
+        app.post(execution_path(&id, "/review"), body)
+            .as_actor("user:approver")
+            .await
+            .expect_refusal(422, "validation_error");
     }
 }
 
@@ -264,7 +276,11 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
             let fresh = app.get(execution_path(id, "/events")).header("last-event-id", seen).await;
             assert_eq!(parse_event_stream(&fresh), all, "events keep their identifiers, {seen:?}");
         }
-        assert_eq!(parse_event_stream(&app.get(execution_path(id, "/events")).await), all, "events keep their identifiers");
+        assert_eq!(
+            parse_event_stream(&app.get(execution_path(id, "/events")).await),
+            all,
+            "events keep their identifiers"
+        );
     }
     // A new reader of a rejected run also reads its end.
     let (rejected, _) = run_until_review(&app, &workload).await;
@@ -303,7 +319,9 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
     // The verdict is refused also before the sweep ends the run.
-    review_request(&app, &switched_off, json!({ "outcome": "approved" })).await.expect_refusal(409, "review_not_pending");
+    review_request(&app, &switched_off, json!({ "outcome": "approved" }))
+        .await
+        .expect_refusal(409, "review_not_pending");
     let read = wait_until_ended(&app, &switched_off).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
 
@@ -328,7 +346,9 @@ async fn one_of_many_concurrent_verdicts_counts() {
     let (id, _) = run_until_review(&app, &workload).await;
     let verdicts = (0..12).map(|number| {
         let outcome = if number % 2 == 0 { "approved" } else { "rejected" };
-        app.post(execution_path(&id, "/review"), json!({ "outcome": outcome })).as_actor(&format!("user:r{number}")).into_future()
+        app.post(execution_path(&id, "/review"), json!({ "outcome": outcome }))
+            .as_actor(&format!("user:r{number}"))
+            .into_future()
     });
     let answers = join_all(verdicts).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);

@@ -1,6 +1,6 @@
 //! Rollback: the release that a lane returns to, the record of a rollback, and its recommendation.
 
-use crate::{pages::all_rows, fixture::WORKSPACE};
+use crate::{fixture::WORKSPACE, pages::all_rows};
 use fairway_testkit::{
     Behaviour, MovableClock, StubProvider, TestApp,
     app::{Response, Version},
@@ -64,7 +64,10 @@ async fn rollback_restores_the_previous_release() {
             "lanes": [back("standard"), back("guided"), back("restricted")],
         })
     );
-    assert_eq!((release_state(&app, one).await, release_state(&app, two).await), (json!("active"), json!("superseded")));
+    assert_eq!(
+        (release_state(&app, one).await, release_state(&app, two).await),
+        (json!("active"), json!("superseded"))
+    );
     assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
     let again = keyed(rollback_body()).await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));

@@ -151,7 +151,9 @@ async fn invalid_rollout_plans_change_no_lane() {
         activate(&app, &releases[0], body).await.expect_refusal(422, "validation_error");
     }
     let elsewhere = json!({ "to_state": "retired", "rollout_plan": rollout_plan(&["guided"], 0, false) });
-    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.expect_refusal(422, "validation_error");
+    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere)
+        .await
+        .expect_refusal(422, "validation_error");
     assert_eq!(lane_holders(&app, &workload).await, vec![Value::Null; 3]);
     // The request may name the first lane of its plan.
     let body = json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
@@ -185,7 +187,10 @@ async fn losing_the_current_lane_ends_a_rollout() {
     advance(&app, one).await.expect(200);
     // `two` takes a lane that `one` has already passed: the rollout of `one` continues and does not take the lane back.
     start_rollout(&app, two, rollout_plan(&["restricted", "standard"], 0, false)).await;
-    assert_eq!((rollout_status(&app, one).await, rollout_status(&app, two).await), (json!("in_progress"), json!("in_progress")));
+    assert_eq!(
+        (rollout_status(&app, one).await, rollout_status(&app, two).await),
+        (json!("in_progress"), json!("in_progress"))
+    );
     // `three` takes the current lane of `one`.
     activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
     assert_eq!(rollout_status(&app, one).await, "rolled_back");
@@ -248,7 +253,10 @@ async fn stale_if_match_refuses_lane_changes() {
     assert_ne!(first.header("etag"), Some(seen.as_str()));
     app.post(&advanced, json!({})).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
     let back = format!("/v1/releases/{}/rollback", releases[1]);
-    app.post(&back, json!({ "reason": "x" })).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");
+    app.post(&back, json!({ "reason": "x" }))
+        .header("If-Match", &seen)
+        .await
+        .expect_refusal(412, "precondition_failed");
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
     let approvals = format!("/v1/releases/{}/approvals", releases[1]);
     app.post(&approvals, verdict).header("If-Match", &seen).await.expect_refusal(412, "precondition_failed");

@@ -1,7 +1,7 @@
 //! Model routes: fallback order, and routes that a sovereignty profile excludes.
 
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::app::{ActiveWorkload, Response, TestApp, Version};
 use serde_json::{Value, json};
@@ -15,7 +15,11 @@ struct AccountProvider {
 
 #[async_trait::async_trait]
 impl Provider for AccountProvider {
-    async fn complete(&self, call: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        _: Option<&dyn DeltaListener>,
+    ) -> Result<Completion, ProviderFailure> {
         self.asked.lock().unwrap().push(call.route.route_id.clone());
         if call.route.account_slot != "good" {
             return Err(ProviderError::Unavailable.into());
@@ -152,7 +156,8 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     assert_eq!(warned(&gates), [(json!("warn"), json!("no_compliant_route"))]);
     given.transition(&release, "active").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let refused = app.post("/v1/workloads/by-slug/closed/execute", body).await.expect_refusal(422, "no_compliant_route");
+    let refused =
+        app.post("/v1/workloads/by-slug/closed/execute", body).await.expect_refusal(422, "no_compliant_route");
     assert!(provider.asked.lock().unwrap().is_empty());
     let refusals = evidence_documents(&app, &refused["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));

@@ -1,7 +1,7 @@
 //! A process executes a bounded number of runs that requests start directly. Further runs are queued, or refused
 //! without a queue.
 
-use crate::execution::{wait_until_ended, run};
+use crate::execution::{run, wait_until_ended};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 

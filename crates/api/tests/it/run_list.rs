@@ -2,8 +2,8 @@
 
 use crate::{
     execution::run,
+    fixture::{WORKSPACE, WorkspaceFixture},
     pages::all_rows,
-    fixture::{WorkspaceFixture, WORKSPACE},
 };
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
@@ -30,7 +30,8 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
     let three = given.in_workspace(&next_door).active_workload("three").await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
-    let (first, second, third) = (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
+    let (first, second, third) =
+        (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
 
     given.bind_role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
     given.bind_role("user:there", "viewer", ("workspace", Some(&next_door))).await;

@@ -36,8 +36,12 @@ async fn lists_workloads_with_an_interface_that_can_run() {
         }),
     )
     .await;
-    let helper =
-        create_workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat_interface("Answers questions.") })).await;
+    let helper = create_workload(
+        &app,
+        "helper",
+        json!({ "name": "Helper", "interface_config": chat_interface("Answers questions.") }),
+    )
+    .await;
     let block = json!({ "interface_config": { "presentation_mode": "block" } });
     let asleep = create_workload(&app, "asleep", block.clone()).await;
     let over = create_workload(&app, "over", block).await;
@@ -90,8 +94,12 @@ async fn lists_workloads_with_an_interface_that_can_run() {
 #[tokio::test]
 async fn searches_by_words_only() {
     let app = TestApp::start().await;
-    create_workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat_interface("Sorts e-mail & more, 100%.") }))
-        .await;
+    create_workload(
+        &app,
+        "one",
+        json!({ "name": "Ticket sorter", "interface_config": chat_interface("Sorts e-mail & more, 100%.") }),
+    )
+    .await;
     create_workload(&app, "two", json!({
         "name": "Café planner", "description": "Tickets for lunch.", "interface_config": chat_interface("Plans O'Brien's day."),
     }))
@@ -156,7 +164,9 @@ async fn callers_see_the_workloads_of_their_roles() {
     let here = create_workload(&app, "here", json!({ "interface_config": chat_interface("shared word") })).await;
     let elsewhere = app.fixtures().workspace("elsewhere", "elsewhere").await;
     let there = app.fixtures().in_workspace(&elsewhere).workload("there").await;
-    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat_interface("shared word") })).await.expect(200);
+    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat_interface("shared word") }))
+        .await
+        .expect(200);
     let tenant = app.fixtures().tenant("abroad").await;
     let given = app.fixtures().in_tenant(&tenant, crate::fixture::WORKSPACE);
     let foreign = given.workspace("foreign", "foreign").await;

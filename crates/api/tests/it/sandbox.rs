@@ -1,9 +1,9 @@
 //! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that end in a defined failure.
 
 use fairway_domain::execution::script::{
-    ScriptGateway as _, ScriptRequest, ScriptResult, GatewayFailure, MAX_DURATION, Language, MAX_OUTPUT_BYTES, Script,
+    GatewayFailure, Language, MAX_DURATION, MAX_OUTPUT_BYTES, Script,
     ScriptFailure::{self, Error, Memory, ResultNotJson, TimedOut, TooMuchOutput},
-    ScriptLimits,
+    ScriptGateway as _, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use fairway_sandbox::EmbeddedGateway;
 use fairway_testkit::TestApp;
@@ -50,7 +50,11 @@ async fn scripts_return_results_and_output() {
         (JS, "let x = 1;", Value::Null, ""),
         (JS, "", Value::Null, ""),
     ] {
-        assert_eq!(run_script(language, code).await, ScriptResult { result: Ok(result), stdout: stdout.to_owned() }, "{code}");
+        assert_eq!(
+            run_script(language, code).await,
+            ScriptResult { result: Ok(result), stdout: stdout.to_owned() },
+            "{code}"
+        );
     }
 }
 
@@ -202,7 +206,11 @@ async fn reports_thrown_values_that_are_not_errors() {
         ("throw Symbol('x')", "Uncaught Symbol(x)\n"),
         ("throw 7", "Uncaught 7\n"),
     ] {
-        assert_eq!(run_script(JS, code).await, ScriptResult { result: Err(Error), stdout: printed.to_owned() }, "{code}");
+        assert_eq!(
+            run_script(JS, code).await,
+            ScriptResult { result: Err(Error), stdout: printed.to_owned() },
+            "{code}"
+        );
     }
 }
 
@@ -341,7 +349,9 @@ async fn child_is_confined_and_ends_with_its_caller() {
 async fn distinguishes_unreachable_and_lost_children() {
     let script = Script { language: SL, code: String::new() };
     let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
-    let run = async |program: &str| EmbeddedGateway::with_program(program.into()).prepare(SL, ScriptLimits::MAXIMUM).run(request).await;
+    let run = async |program: &str| {
+        EmbeddedGateway::with_program(program.into()).prepare(SL, ScriptLimits::MAXIMUM).run(request).await
+    };
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
     assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "the program does not respond with JSON");
 }

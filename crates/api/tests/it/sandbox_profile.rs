@@ -1,8 +1,8 @@
 //! Scripts under a `sandbox_profile` that their release binds.
 
-use crate::{guardrail::evidence_documents, fixture::WORKSPACE};
+use crate::{fixture::WORKSPACE, guardrail::evidence_documents};
 use fairway_domain::execution::script::{
-    ScriptGateway, ScriptRequest, ScriptResult, Language, Script, ScriptFailure, ScriptLimits,
+    Language, Script, ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use fairway_sandbox::EmbeddedGateway;
 use fairway_testkit::{StubGateway, TestApp, app::Response};
@@ -104,8 +104,11 @@ async fn scripts_end_at_the_limits_of_their_profile() {
 /// Two minutes of wall time and 100 ms of CPU time.
 #[tokio::test]
 async fn cpu_limit_ends_a_script_before_the_wall_limit() {
-    let limits =
-        ScriptLimits { wall_time: Duration::from_secs(120), cpu_time: Duration::from_millis(100), ..ScriptLimits::MAXIMUM };
+    let limits = ScriptLimits {
+        wall_time: Duration::from_secs(120),
+        cpu_time: Duration::from_millis(100),
+        ..ScriptLimits::MAXIMUM
+    };
     for (language, code) in [
         (Language::JavaScript, "while (true) {}"),
         (Language::Starlark, "def f():\n  for x in range(1 << 30):\n    pass\nf()"),

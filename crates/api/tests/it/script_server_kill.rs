@@ -1,12 +1,12 @@
 //! A server that is killed after it committed a script and before it dispatched it.
 
 use crate::{
-    dispatch::{expire_leases, execution_path},
+    dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
     fixture::WORKSPACE,
 };
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
-use fairway_testkit::{FaultPoint, FaultyEndpoint, FaultProxy, ProxyFault, Script, StubGateway, TestApp, app::Client};
+use fairway_testkit::{FaultPoint, FaultProxy, FaultyEndpoint, ProxyFault, Script, StubGateway, TestApp, app::Client};
 use serde_json::{Value, json};
 use std::{
     env,

@@ -4,7 +4,7 @@ mod fields;
 mod unknown_outcome;
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, fixture::WORKSPACE};
-use fairway_domain::execution::script::{ScriptResult, Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure};
+use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure, ScriptResult};
 use fairway_testkit::{GatewayBehaviour, StubGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
@@ -79,7 +79,10 @@ async fn failed_script_returns_its_code_and_output() {
     let gateway = StubGateway::succeeding();
     let app = start_app(&gateway).await;
     for failure in ScriptFailure::ALL {
-        gateway.set_behaviour(GatewayBehaviour::Answers(Ok(ScriptResult { result: Err(failure), stdout: "so far\n".to_owned() })));
+        gateway.set_behaviour(GatewayBehaviour::Answers(Ok(ScriptResult {
+            result: Err(failure),
+            stdout: "so far\n".to_owned(),
+        })));
         let answer = run_script(&app).await.expect(200);
         assert_eq!((&answer["status"], &answer["result"]), (&json!("failed"), &Value::Null));
         assert_eq!((&answer["error"]["code"], &answer["stdout"]), (&json!(failure.code()), &json!("so far\n")));
@@ -130,7 +133,8 @@ async fn scripts_pass_the_same_checks_as_runs() {
 async fn limits_concurrent_scripts_per_tenant() {
     let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = start_app(&gateway).await;
-    let blocked: Vec<_> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
+    let blocked: Vec<_> =
+        (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
     let refused = run_script(&app).idempotency_key("k").await;
     refused.expect_refusal(429, "too_many_scripts");
@@ -156,8 +160,9 @@ async fn limits_concurrent_scripts_per_tenant() {
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
     let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = start_app(&gateway).await;
-    let mut duplicates: FuturesUnordered<_> =
-        (0..3 * MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future())).collect();
+    let mut duplicates: FuturesUnordered<_> = (0..3 * MAX_CONCURRENT_PER_TENANT)
+        .map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future()))
+        .collect();
     for _ in 1..duplicates.len() {
         duplicates.next().await.unwrap().unwrap().expect_refusal(409, "request_in_progress");
     }
@@ -199,7 +204,11 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
-    assert_eq!(app.get(execution_path(id, "")).await.expect(200)["queued_result"], Value::Null, "the run waits for review");
+    assert_eq!(
+        app.get(execution_path(id, "")).await.expect(200)["queued_result"],
+        Value::Null,
+        "the run waits for review"
+    );
     let review = app.get(execution_path(id, "/review")).as_actor("user:reviewer").await.expect(200);
     assert_eq!(review["metadata"]["stdout"], "grace@example.com\n");
     let verdict = app.post(execution_path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
@@ -246,7 +255,8 @@ async fn disconnected_clients_leave_no_unfinished_run() {
 #[tokio::test]
 async fn withholds_the_output_of_a_failed_script_under_review() {
     let failed = Err(ScriptFailure::Error);
-    let gateway = StubGateway::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: failed, stdout: "canary".to_owned() })));
+    let gateway =
+        StubGateway::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: failed, stdout: "canary".to_owned() })));
     let app = TestApp::builder().gateway(gateway.clone()).start().await;
     let rules = json!([{
         "id": "look", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",

@@ -2,12 +2,12 @@
 //! or create metric series.
 
 use crate::{
-    openapi_routes::{openapi_document, routes},
     captured_telemetry::{CapturedServer, CapturedTelemetry},
     fixture::{ECHO_FLOW, WorkspaceFixture},
+    openapi_routes::{openapi_document, routes},
 };
 use fairway_domain::execution::Status;
-use fairway_testkit::app::{Response, Client, Request};
+use fairway_testkit::app::{Client, Request, Response};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,8 +161,13 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         }
         let mut more = body.clone();
         more[CANARY] = json!(CANARY);
-        with_json_bytes(&request, more.to_string().into_bytes()).idempotency_key("unknown").await.expect_refusal(422, "validation_error");
-        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{SECRET_NUMBER}]")] {
+        with_json_bytes(&request, more.to_string().into_bytes())
+            .idempotency_key("unknown")
+            .await
+            .expect_refusal(422, "validation_error");
+        for broken in
+            [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{SECRET_NUMBER}]")]
+        {
             responses.push(with_json_bytes(&request, broken.into_bytes()).await);
         }
     }
@@ -271,9 +276,16 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     for header in
         ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
     {
-        for value in
-            [FORGED_LINE.as_bytes(), b"a\x1b[31mb", b"a\0b", b"a\rb", b"a\nforged: b", b"a\r\n b", b"\xff\xfe", b"\x9b31m"]
-        {
+        for value in [
+            FORGED_LINE.as_bytes(),
+            b"a\x1b[31mb",
+            b"a\0b",
+            b"a\rb",
+            b"a\nforged: b",
+            b"a\r\n b",
+            b"\xff\xfe",
+            b"\x9b31m",
+        ] {
             for target in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
                 let line = [header.as_bytes(), b": ", value].concat();
                 count(&client.raw(raw_request(client, target, &line)).await);
@@ -282,9 +294,11 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     }
     let path = stage.workload.execute_path();
     for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
-        for path in
-            [format!("{place}/{FORGED_PATH}"), format!("{place}?environment={FORGED_PATH}"), format!("{place}?{FORGED_PATH}=1")]
-        {
+        for path in [
+            format!("{place}/{FORGED_PATH}"),
+            format!("{place}?environment={FORGED_PATH}"),
+            format!("{place}?{FORGED_PATH}=1"),
+        ] {
             for method in ["GET", "POST", "BREW"] {
                 count(&client.raw(raw_request(client, (method, &path), b"Accept: */*")).await);
             }

@@ -1,6 +1,6 @@
 //! The service itself: health, readiness, metrics, logs and request identifiers.
 
-use crate::{openapi_routes::routes, fixture::WorkspaceFixture};
+use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{

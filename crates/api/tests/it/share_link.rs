@@ -3,7 +3,7 @@
 use crate::fixture::{ECHO_FLOW, TENANT};
 use fairway_testkit::{
     TestApp,
-    app::{ActiveWorkload, Response, Client, Request},
+    app::{ActiveWorkload, Client, Request, Response},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -268,7 +268,8 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     }
     // Requests continue during the revocation: no request is accepted after its response.
     let link = create_link(&app, &workload, json!({ "max_uses": 10_000 })).await;
-    let during = join_all((0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future()));
+    let during =
+        join_all((0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future()));
     let revoked = async {
         app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);
         let after = (0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future());

@@ -2,9 +2,12 @@
 
 use crate::{
     captured_telemetry::CapturedServer,
-    share_link::{active_echo_workload, links_path, create_link, query_number, set_access_mode, run_request, create_shared_workload, use_count},
-    fixture::{WorkspaceFixture, TENANT},
-    token_scan::{TokenScanner, dump_database, spellings},
+    fixture::{TENANT, WorkspaceFixture},
+    share_link::{
+        active_echo_workload, create_link, create_shared_workload, links_path, query_number, run_request,
+        set_access_mode, use_count,
+    },
+    token_scan::{TokenScanner, dump_database, token_spellings},
 };
 use fairway_testkit::{
     TestApp,
@@ -116,7 +119,9 @@ async fn token_gives_access_to_its_workload_only() {
         assert!([403, 404].contains(&named.status), "{named}");
     }
     tokened(app.get(links_path(&workload))).await.expect_refusal(401, "share_token_invalid");
-    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.expect_refusal(401, "share_token_invalid");
+    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id)))
+        .await
+        .expect_refusal(401, "share_token_invalid");
     tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.expect_refusal(404, "not_found");
     // Another spelling of the path.
     for respelled in ["%73hared", "share%64"] {
@@ -201,7 +206,10 @@ async fn rate_limits_guesses_of_tokens() {
             refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
         // A valid token of the same client is refused as well.
-        run_request(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.expect_refusal(429, "rate_limited");
+        run_request(server, &workload, &link.token)
+            .header("X-Forwarded-For", "192.0.2.1")
+            .await
+            .expect_refusal(429, "rate_limited");
     }
     guess(&app, "192.0.2.2").await.expect_refusal(401, "share_token_invalid");
     run_request(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
@@ -301,7 +309,7 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     let scanner = TokenScanner::new(&tokens);
     // Control: the scanner finds each spelling within other bytes.
     for token in [&tokens[0], &tokens[tokens.len() - 1]] {
-        for spelling in spellings(token) {
+        for spelling in token_spellings(token) {
             let hidden = [b"some bytes before it".as_slice(), &spelling, b"and behind it"].concat();
             assert_eq!(scanner.find(&hidden), Some(token.as_str()), "{}", String::from_utf8_lossy(&spelling));
         }

@@ -128,7 +128,8 @@ async fn rejects_invalid_environments_owners_labels_and_names() {
     let asset = app.fixtures().asset("prompt_template", "labelled").await;
     for label in ["", "v 1", "v/1", "\u{fc}", "v\u{202e}1", &"v".repeat(65), "v1\n"] {
         let body = json!({ "content": { "system_prompt": "x" }, "version_label": label });
-        let refused = app.post(format!("/v1/assets/{asset}/versions"), body).await.expect_refusal(422, "validation_error");
+        let refused =
+            app.post(format!("/v1/assets/{asset}/versions"), body).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "version_label", "{label:?}");
     }
     for name in ["", " ", "\u{7}", "a\u{202e}b", "a\u{200b}b", "\u{feff}a", "a\nb", &"n".repeat(201)] {

@@ -1,12 +1,12 @@
 //! Streaming: events with partial model output while the model still writes.
 
 use crate::{
-    dispatch::{execution_path, async_run},
+    dispatch::{async_run, execution_path},
     events::{EventStream, parse_event_stream},
     execution::wait_until_ended,
 };
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::app::{ActiveWorkload, TestApp};
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ impl ScriptedProvider {
 
 #[async_trait::async_trait]
 impl Provider for ScriptedProvider {
-    async fn complete(&self, _: &ProviderCall, listener: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(
+        &self,
+        _: &ProviderCall,
+        listener: Option<&dyn DeltaListener>,
+    ) -> Result<Completion, ProviderFailure> {
         let (mut text, mut script) = (String::new(), self.script.lock().await);
         loop {
             match script.recv().await {
@@ -150,7 +154,10 @@ async fn sends_no_delta_before_the_end_if_output_may_be_withheld() {
         let app = TestApp::builder().provider(provider).start().await;
         let workload = workload(&app, streams, obligations).await;
         let (id, mut stream) = open_event_stream(&app, &workload).await;
-        assert_eq!(next_events(&mut stream, 2).await, [event_of_kind("execution.started"), event_of_kind("step.started")]);
+        assert_eq!(
+            next_events(&mut stream, 2).await,
+            [event_of_kind("execution.started"), event_of_kind("step.started")]
+        );
         actions.send(ProviderAction::Says("mail ada@example.com")).unwrap();
         actions.send(ProviderAction::Ends).unwrap();
         wait_until_ended(&app, &id).await;

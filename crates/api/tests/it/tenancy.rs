@@ -1,12 +1,12 @@
 //! Tenants and workspaces: ownership and isolation.
 
 use crate::{
+    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
     openapi_routes::routes,
-    fixture::{WorkspaceFixture, TENANT, WORKSPACE},
 };
 use fairway_testkit::{
     TestApp,
-    app::{Response, Request},
+    app::{Request, Response},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -292,7 +292,13 @@ async fn foreign_identifiers_look_like_unknown_ones() {
                 };
                 let (there, nowhere) = (ask(there).await, ask(nowhere).await);
                 there.expect_refusal(404, "not_found");
-                assert_eq!(comparable_response(&there), comparable_response(&nowhere), "{} {} as {actor}", route.method, route.path);
+                assert_eq!(
+                    comparable_response(&there),
+                    comparable_response(&nowhere),
+                    "{} {} as {actor}",
+                    route.method,
+                    route.path
+                );
                 compared += 1;
             }
         }

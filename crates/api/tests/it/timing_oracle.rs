@@ -2,9 +2,9 @@
 //! same response, from the same SQL statements, in the same time.
 
 use crate::{
-    openapi_routes::{Route, routes},
     captured_telemetry::CapturedServer,
     fixture::WorkspaceFixture,
+    openapi_routes::{Route, routes},
     tenancy::comparable_response,
 };
 use fairway_testkit::{
@@ -117,10 +117,15 @@ impl CallerView<'_> {
                 && self.is_hidden(last)
             {
                 let own = self.own.successful_request(route.operation_id()).await;
-                let (mine, theirs) = (Self::path_parameter(&route, &own, last), Self::path_parameter(&route, &request, last));
+                let (mine, theirs) =
+                    (Self::path_parameter(&route, &own, last), Self::path_parameter(&route, &request, last));
                 let (mine, theirs) = (mine.unwrap(), theirs.unwrap());
                 let path = own.path().replacen(&mine, &theirs, 1);
-                pairs.push(self.request_pair(format!("{} {{{last}}} below one's own", route.operation_id()), own.to_path(path), &theirs));
+                pairs.push(self.request_pair(
+                    format!("{} {{{last}}} below one's own", route.operation_id()),
+                    own.to_path(path),
+                    &theirs,
+                ));
             }
         }
         pairs
@@ -202,7 +207,8 @@ async fn all_pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
     if actor == OTHER_WORKSPACE_ADMIN {
         home.fixtures.bind_role(actor, "workspace_admin", ("workspace", Some(&other.workspace))).await;
     }
-    let pairs: Vec<RequestPair> = [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();
+    let pairs: Vec<RequestPair> =
+        [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();
     assert!(pairs.len() > 75, "only {} pairs", pairs.len());
     pairs
 }
@@ -246,7 +252,8 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
         let unknown = send(pair.unknown_request(), traced(2 * number + 1)).await;
         let is_list = pair.what.contains("listed");
         let expected = if is_list { foreign.body == b"[]" } else { [403, 404].contains(&foreign.status) };
-        if !expected || comparable_response(&foreign) != comparable_response(&unknown) || first.status != foreign.status {
+        if !expected || comparable_response(&foreign) != comparable_response(&unknown) || first.status != foreign.status
+        {
             wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.what));
         }
     }

@@ -38,7 +38,7 @@ impl<'t> TokenScanner<'t> {
     pub(crate) fn new(tokens: &'t [String]) -> Self {
         let (mut prefixes, mut spellings) = (vec![false; PREFIX_COUNT], HashMap::<_, Vec<_>>::new());
         for token in tokens {
-            for spelling in spellings(token) {
+            for spelling in token_spellings(token) {
                 prefixes[prefix_index(&spelling).unwrap()] = true;
                 spellings.entry(*spelling.first_chunk().unwrap()).or_default().push((spelling, token.as_str()));
             }
@@ -61,7 +61,7 @@ impl<'t> TokenScanner<'t> {
 
 /// The spellings in which a token might be stored: as text, as decoded bytes, and both in hexadecimal, in base64 of
 /// both alphabets and percent-encoded.
-pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
+pub(crate) fn token_spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
     let decoded = decode_base64url(secret);
     let mut all = vec![secret.as_bytes().to_vec(), decoded.clone(), to_standard_base64(secret).into_bytes()];

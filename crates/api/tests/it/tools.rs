@@ -2,8 +2,8 @@
 
 use crate::{
     execution::wait_until_ended,
-    share_link::query_number,
     fixture::{WORKSPACE, knowledge_content},
+    share_link::query_number,
 };
 use fairway_testkit::{Behaviour, FaultPoint, FaultProxy, ProxyFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};
@@ -32,7 +32,11 @@ async fn execute_flow_starts_an_ordinary_run() {
     // A replay whose stored result is unreadable starts no second run.
     let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
     connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
-    let lost = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await.expect_refusal(502, "tool_response_malformed");
+    let lost = app
+        .post(EXECUTE_FLOW_PATH, execute_flow_body("main"))
+        .idempotency_key("once")
+        .await
+        .expect_refusal(502, "tool_response_malformed");
     assert_eq!(lost["execution_id"], result["execution_id"]);
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
 }
@@ -42,11 +46,17 @@ async fn execute_flow_starts_an_ordinary_run() {
 async fn lost_response_is_reported_without_a_second_run() {
     let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
     let line = FaultProxy::to_database(calm.database(), 1);
-    let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").sharing_storage_of(&calm).through_proxy(&line).start().await;
+    let shaky = TestApp::builder()
+        .setting("FAIRWAY_WORKER_LEASE", "2s")
+        .sharing_storage_of(&calm)
+        .through_proxy(&line)
+        .start()
+        .await;
     calm.active_workload("main").await;
     for (cut, runs) in [(FaultPoint::Before, 0), (FaultPoint::Late, 1)] {
         line.set_fault(ProxyFault::Once("INTO execution (", cut));
-        let lost = shaky.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect_refusal(503, "tool_response_lost");
+        let lost =
+            shaky.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).await.expect_refusal(503, "tool_response_lost");
         line.wait_until_idle().await;
         assert_eq!(query_number(&calm, "SELECT count(*) FROM execution").await, runs, "{cut:?}");
         let id = lost["execution_id"].clone();

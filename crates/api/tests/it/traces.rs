@@ -1,6 +1,9 @@
 //! Distributed traces from the caller's span to each statement.
 
-use crate::{guardrail::evidence_documents, mcp_server::AGENT_FLOW, captured_telemetry::CapturedServer, fixture::WorkspaceFixture};
+use crate::{
+    captured_telemetry::CapturedServer, fixture::WorkspaceFixture, guardrail::evidence_documents,
+    mcp_server::AGENT_FLOW,
+};
 use fairway_testkit::{FaultyEndpoint, Script};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
@@ -105,7 +108,11 @@ async fn exports_no_messages_of_a_tool_server() {
     endpoint.respond_in_sequence([answer(0, begun), Script::status(202, ""), answer(1, tools), answer(2, gives)]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let ran = server.client.post(workload.execute_path(), body).await.expect(200);
-    assert_eq!(evidence_documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"], "answered", "{ran}");
+    assert_eq!(
+        evidence_documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"],
+        "answered",
+        "{ran}"
+    );
     let (telemetry, _) = server.shut_down().await;
     assert!(telemetry.spans.contains("chat"), "the run was traced");
     let logged = telemetry.log.lines().find(|line| line.contains(CANARY));

@@ -46,10 +46,12 @@ async fn refusals_drain_short_bodies_and_close_on_long_ones() {
         (format!("PUT /v1/assets HTTP/1.1\r\n{json}"), "405"),
     ];
     for (head, status) in &heads {
-        let (text, second) = send_two_requests(&app, &format!("{head}\r\nContent-Length: {length}"), short.as_bytes()).await;
+        let (text, second) =
+            send_two_requests(&app, &format!("{head}\r\nContent-Length: {length}"), short.as_bytes()).await;
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
-        let (text, second) = send_two_requests(&app, &format!("{head}\r\nTransfer-Encoding: chunked"), chunked.as_bytes()).await;
+        let (text, second) =
+            send_two_requests(&app, &format!("{head}\r\nTransfer-Encoding: chunked"), chunked.as_bytes()).await;
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
     }

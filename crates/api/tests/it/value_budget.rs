@@ -1,8 +1,8 @@
 //! The byte budget for the values of a run.
 
 use crate::{
+    execution::{model_call_flow, run, wait_until_ended},
     resource_usage::assert_bounded,
-    execution::{model_call_flow, wait_until_ended, run},
 };
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Versions of assets: labels, notes and diffs.
 
 use crate::{
-    resource_usage::measure_polls,
     fixture::{ECHO_FLOW, WORKSPACE},
+    resource_usage::measure_polls,
 };
 use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
 use fairway_operations::{
@@ -47,15 +47,21 @@ async fn versions_carry_labels_and_notes() {
     let notes: Vec<&Value> = listed.as_array().unwrap().iter().map(|version| &version["change_note"]).collect();
     assert_eq!(notes, [&json!(null), &json!(""), &json!("for autumn"), &json!(null)]);
     assert_eq!(app.get(&path).await.expect_refusal(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    let twice = create_version(&app, &asset, json!({ "content": prompt_content("x"), "version_label": "2026.11" })).await;
+    let twice =
+        create_version(&app, &asset, json!({ "content": prompt_content("x"), "version_label": "2026.11" })).await;
     twice.expect_refusal(409, "duplicate_version_label");
-    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "ä".repeat(2_000) })).await.expect(201);
+    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "ä".repeat(2_000) }))
+        .await
+        .expect(201);
     for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
         let answer = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": note })).await;
         assert!([400, 422].contains(&answer.status), "{answer}");
     }
-    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "two\n\tlines" })).await.expect(201);
-    let hidden = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "x\u{202e}" })).await;
+    create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "two\n\tlines" }))
+        .await
+        .expect(201);
+    let hidden =
+        create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "x\u{202e}" })).await;
     assert_eq!(field_errors(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
 }
 
@@ -174,10 +180,12 @@ async fn error_paths_truncate_long_member_names() {
     let path = refused["fields"][0]["path"].as_str().unwrap();
     assert!(path.starts_with("content.") && path.ends_with('…'), "{path}");
     let answer =
-        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } })).await;
+        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } }))
+            .await;
     assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());
     let answer =
-        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } })).await;
+        create_version(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } }))
+            .await;
     assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
 }
 
@@ -186,7 +194,9 @@ async fn error_paths_truncate_long_member_names() {
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
     let asset = app.fixtures().asset("prompt_template", "prompt").await;
-    let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" })).await.expect(201);
+    let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" }))
+        .await
+        .expect(201);
     let owner = app.database().owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
@@ -280,7 +290,8 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     });
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
-    let (made, longest, took) = measure_polls(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
+    let (made, longest, took) =
+        measure_polls(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 
@@ -299,7 +310,9 @@ async fn location_of_a_created_version_is_readable() {
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
     let more = json!({ "content_yaml": ECHO_FLOW });
     let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
-    for made in [create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await, app.post(path, more).await] {
+    for made in
+        [create_version(&app, &prompt, json!({ "content": prompt_content("x") })).await, app.post(path, more).await]
+    {
         assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::accounting::StatementCounts;
-use crate::openai_provider::ProviderBenchmark;
-use crate::thresholds::TargetResult;
+use crate::environment::FirstResponseTimes;
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
-use crate::run::{Findings, ScenarioMeasurement, Measurement};
-use crate::environment::FirstResponseTimes;
+use crate::openai_provider::ProviderBenchmark;
+use crate::run::{Findings, Measurement, ScenarioMeasurement};
+use crate::thresholds::TargetResult;
 
 /// Durations are in milliseconds, memory and log in bytes, rates per second.
 pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
@@ -78,9 +78,10 @@ fn scenario(one: &ScenarioMeasurement) -> Value {
 }
 
 fn interleaved(one: &InterleavedScenario) -> Value {
-    let rounds = one.rounds.iter().map(|(young, grown)| json!({"young": measurement(young), "grown": measurement(grown)}));
+    let rounds =
+        one.rounds.iter().map(|(young, grown)| json!({"young": measurement(young), "grown": measurement(grown)}));
     json!({
-        "row": one.row.name(), "clients": one.clients, "times": one.median_slowdown(), "rounds": rounds.collect::<Vec<_>>(),
+        "row": one.scenario.name(), "clients": one.clients, "times": one.median_slowdown(), "rounds": rounds.collect::<Vec<_>>(),
     })
 }
 

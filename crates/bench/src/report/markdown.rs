@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::openai_provider::ProviderBenchmark;
-use crate::thresholds::{TargetResult, mean, mebibytes};
-use crate::interleaved::ROUNDS;
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
-use crate::meter::LogContents;
+use crate::interleaved::ROUNDS;
 use crate::large_corpus::RetrievalLatency;
+use crate::meter::LogContents;
+use crate::openai_provider::ProviderBenchmark;
 use crate::overload::Overload;
 use crate::queued::QueuedRuns;
+use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::BaselineOperation;
-use crate::run::{Findings, ScenarioMeasurement, Measurement};
+use crate::thresholds::{TargetResult, mean, mebibytes};
 
 /// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
 pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
@@ -31,7 +31,8 @@ pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
 
 fn machine(out: &mut String, findings: &Findings) {
     let machine = &findings.machine;
-    let strangers = mean(findings.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
+    let strangers =
+        mean(findings.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
     let _ = writeln!(
         out,
         "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s for each scenario. Load before: {}; \
@@ -88,7 +89,7 @@ fn growth(out: &mut String, findings: &Findings) {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {least:.2} | {most:.2} |",
-            one.row.name(),
+            one.scenario.name(),
             one.clients,
             cell(rates.0, 0),
             cell(rates.1, 0),
@@ -112,8 +113,11 @@ fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
         clients.sort_unstable();
         clients.dedup();
         for clients in clients {
-            let stretches: Vec<&Measurement> =
-                measured.iter().filter(|one| one.clients == clients).flat_map(|one| one.baseline_measurements(floor)).collect();
+            let stretches: Vec<&Measurement> = measured
+                .iter()
+                .filter(|one| one.clients == clients)
+                .flat_map(|one| one.baseline_measurements(floor))
+                .collect();
             let of = |value: &dyn Fn(&Measurement) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
             let Some(rate) = of(&Measurement::rate) else { continue };
             let _ = writeln!(
@@ -246,19 +250,19 @@ fn per_second(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::accounting::{StatementCounts, Statement};
-    use crate::thresholds::judge;
-    use crate::interleaved::InterleavedScenario;
+    use crate::accounting::{Statement, StatementCounts};
     use crate::cold_start::ColdStart;
-    use crate::timing_oracle::{ResourceKind, tests::compared};
+    use crate::environment::FirstResponseTimes;
+    use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
     use crate::meter::Cost;
     use crate::report::Machine;
     use crate::revocation::RevocationResult;
-    use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::run::Idle;
-    use crate::environment::FirstResponseTimes;
+    use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
+    use crate::thresholds::judge;
+    use crate::timing_oracle::{ResourceKind, tests::compared};
 
     /// Findings with constant measurements.
     pub(in crate::report) fn findings() -> Findings {
@@ -277,7 +281,7 @@ pub(super) mod tests {
                 ..Cost::default()
             },
         };
-        let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
+        let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let first = FirstResponseTimes { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
         Findings {
@@ -289,10 +293,17 @@ pub(super) mod tests {
                 scenario,
                 clients: 32,
                 fairway: stretch(500),
-                baselines: vec![(BaselineOperation::Commit, stretch(1_000)), (BaselineOperation::Commit, stretch(1_000))],
+                baselines: vec![
+                    (BaselineOperation::Commit, stretch(1_000)),
+                    (BaselineOperation::Commit, stretch(1_000)),
+                ],
             }],
-            interleaved: vec![InterleavedScenario { row, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
-            accounts: vec![(row, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
+            interleaved: vec![InterleavedScenario {
+                scenario,
+                clients: 32,
+                rounds: vec![(stretch(600), stretch(500))],
+            }],
+            accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
             revocation: Some(RevocationResult { rounds: 50, late: 0 }),
             timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
             overload: None,

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::{Failure, Finding},
-    file::{MAX_FILE_BYTES, LocatedValue, Source},
-    output::{print, eprint},
+    file::{LocatedValue, MAX_FILE_BYTES, Source},
+    output::{eprint, print},
     session::Session,
 };
 use clap::Subcommand;
@@ -121,7 +121,9 @@ fn kind_from_file_name(path: &Path) -> Option<AssetKind> {
 pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let at = |inner: &str, code: &str, message: String| {
-        located.finding(&format!("{pointer}{inner}"), code, message).with_path(field_path::from_pointer("content", inner))
+        located
+            .finding(&format!("{pointer}{inner}"), code, message)
+            .with_path(field_path::from_pointer("content", inner))
     };
     if !content.is_object() {
         return vec![at("", "validation_error", "content must be a mapping".to_owned())];

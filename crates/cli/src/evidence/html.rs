@@ -1,7 +1,7 @@
 //! Renders evidence as one HTML page with a diagram. The page loads and executes nothing, which its
 //! Content-Security-Policy enforces. maud escapes every text.
 
-use super::{Graph, EdgeStyle, Node};
+use super::{EdgeStyle, Graph, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Dimensions of the diagram in SVG user units.
@@ -12,7 +12,8 @@ const ROW_STEP: usize = 66;
 const MARGIN: usize = 20;
 
 /// Blocks every fetch, script and form submission; allows the page's inline styles.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
     border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}.dashed{stroke-dasharray:4 3}\
@@ -56,7 +57,8 @@ fn diagram(title: &str, graph: &Graph) -> Markup {
     let places = layout(graph);
     let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
     let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
-    let (width, height) = (2 * MARGIN + columns.saturating_sub(1) * COLUMN_STEP + BOX_WIDTH, 2 * MARGIN + rows * ROW_STEP);
+    let (width, height) =
+        (2 * MARGIN + columns.saturating_sub(1) * COLUMN_STEP + BOX_WIDTH, 2 * MARGIN + rows * ROW_STEP);
     let corner = |(column, row): (usize, usize)| (MARGIN + column * COLUMN_STEP, MARGIN + row * ROW_STEP);
     html! {
         svg role="img" aria-label=(title) xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) {

@@ -1,6 +1,6 @@
 //! Renders evidence as a Mermaid flowchart.
 
-use super::{Graph, EdgeStyle};
+use super::{EdgeStyle, Graph};
 use std::fmt::Write as _;
 
 /// The source of a diagram. Writing to a string cannot fail.

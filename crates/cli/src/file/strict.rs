@@ -62,7 +62,11 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
     read.map(|strict| strict.0).map_err(|error| Fault {
         position: Some((number(error.line().max(1)), number(error.column().max(1)))),
         code: "malformed_json",
-        message: if error.to_string().starts_with(DUPLICATE_KEY) { DUPLICATE_KEY } else { "the text is not valid JSON" },
+        message: if error.to_string().starts_with(DUPLICATE_KEY) {
+            DUPLICATE_KEY
+        } else {
+            "the text is not valid JSON"
+        },
     })
 }
 

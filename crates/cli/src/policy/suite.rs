@@ -154,7 +154,13 @@ fn compile_bundle(
         };
         problems.iter().map(located_problem).collect::<Vec<_>>()
     })?;
-    Ok(PolicyFile::Bundle(Box::new(CompiledBundle { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
+    Ok(PolicyFile::Bundle(Box::new(CompiledBundle {
+        slug: slug.to_owned(),
+        located,
+        pointer,
+        policy,
+        met: BTreeMap::new(),
+    })))
 }
 
 /// The slug of the bundle that a scenario file tests.

@@ -3,7 +3,7 @@
 use super::ReleaseArgument;
 use crate::{
     failure::Failure,
-    output::{Output, is_stdout_open, print, eprint},
+    output::{Output, eprint, is_stdout_open, print},
     server::Server,
     text::sanitize,
 };

@@ -4,10 +4,10 @@
 use super::WaitOptions;
 use crate::{
     failure::Failure,
-    output::{self, Output, is_stderr_terminal, print, eprint},
+    output::{self, Output, eprint, is_stderr_terminal, print},
     server::{
         Server,
-        events::{EventResponse, Event, Events, StreamItem, EventStream},
+        events::{Event, EventResponse, EventStream, Events, StreamItem},
         required_string, string_or_empty,
     },
     text::{sanitize, sanitize_lines},
@@ -95,7 +95,11 @@ enum RunPoll {
 
 impl RunWait {
     pub(super) fn new(patience: &WaitOptions) -> Self {
-        Self { until: Instant::now() + patience.wait.unwrap_or(DEFAULT_WAIT), streams: patience.stream, run: Arc::default() }
+        Self {
+            until: Instant::now() + patience.wait.unwrap_or(DEFAULT_WAIT),
+            streams: patience.stream,
+            run: Arc::default(),
+        }
     }
 
     /// Installs a handler that ends the wait on Ctrl-C. The run continues.
@@ -193,7 +197,8 @@ impl RunWait {
     /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
     /// of the wait.
     fn read_events(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
-        let events = events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
+        let events =
+            events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
         seen.listens = true;
         loop {
             let silence = if seen.over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
@@ -313,7 +318,9 @@ impl RunProgress {
                 self.wrote = true;
             }
             "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
-            "step.started" if is_stderr_terminal() || self.streams => eprint(&format!("step {} ...", sanitize(word("step_id")))),
+            "step.started" if is_stderr_terminal() || self.streams => {
+                eprint(&format!("step {} ...", sanitize(word("step_id"))))
+            }
             "step.completed" => {
                 let step = sanitize(word("step_id"));
                 match word("error_code") {

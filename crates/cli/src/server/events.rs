@@ -85,7 +85,10 @@ impl Server {
     pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<EventResponse, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
-        self.open_stream(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD_CONNECTION_TIMEOUT)
+        self.open_stream(
+            self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()),
+            DEAD_CONNECTION_TIMEOUT,
+        )
     }
 
     /// Submits a queued run, with retries as in [`Server::post_with_key`].
@@ -135,7 +138,11 @@ impl Server {
     }
 
     /// Opens an event stream without a total timeout; the consumer bounds the wait.
-    fn open_stream<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<EventResponse, Failure> {
+    fn open_stream<B: ureq::AsSendBody>(
+        &self,
+        request: Request<B>,
+        patience: Duration,
+    ) -> Result<EventResponse, Failure> {
         let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(None);
         let request = request.timeout_connect(silence).timeout_per_read(silence).build();
@@ -155,7 +162,11 @@ impl Server {
         let token = header_text(RESULT_TOKEN_HEADER).map(str::to_owned);
         let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_id).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
-        Ok(EventResponse::Events(EventStream { events: Events { lines, server: self.address().to_owned() }, run, token }))
+        Ok(EventResponse::Events(EventStream {
+            events: Events { lines, server: self.address().to_owned() },
+            run,
+            token,
+        }))
     }
 }
 

@@ -5,9 +5,9 @@ mod release;
 
 use super::{
     directory::Directory,
-    remote_state::RemoteState,
     manifest::WorkloadManifest,
-    plan::{Plan, UnmanagedAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
+    plan::{Plan, Unmanaged, UnmanagedAction, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
+    remote_state::RemoteState,
 };
 use crate::{
     failure::Failure,
@@ -115,8 +115,14 @@ fn apply_workload(
             let Some(interface) = interface else { return accept_if_equal((wanted, step), &made) };
             // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
             // it missing.
-            let step = WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
-            change_workload(server, (wanted, &step), required_string(&made, "workload_id")?, &Map::from_iter([interface]))?;
+            let step =
+                WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
+            change_workload(
+                server,
+                (wanted, &step),
+                required_string(&made, "workload_id")?,
+                &Map::from_iter([interface]),
+            )?;
         }
     }
     eprint(&format!("changed workload {}", step.slug));

@@ -141,7 +141,12 @@ impl Directory {
 
     /// Reads a directory, and collects all findings.
     fn read_all(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
-        let mut reading = DirectoryReader { root, findings: Vec::new(), invalid_slugs: BTreeSet::new(), remaining_text_bytes: MAX_DIRECTORY_BYTES };
+        let mut reading = DirectoryReader {
+            root,
+            findings: Vec::new(),
+            invalid_slugs: BTreeSet::new(),
+            remaining_text_bytes: MAX_DIRECTORY_BYTES,
+        };
         let mut assets: Vec<WantedAsset> = Vec::new();
         for path in files.in_folder("assets") {
             let asset = reading.read_asset(path);
@@ -151,7 +156,8 @@ impl Directory {
             assets.extend(asset);
         }
         assets.extend(reading.read_flows(files.in_folder("flows")));
-        let workloads: Vec<_> = files.in_folder("workloads").iter().filter_map(|path| reading.read_workload(path)).collect();
+        let workloads: Vec<_> =
+            files.in_folder("workloads").iter().filter_map(|path| reading.read_workload(path)).collect();
         reading.check_unique_assets(&assets);
         reading.check_unique_workloads(&workloads);
         let releases: Vec<_> =

@@ -10,7 +10,7 @@ pub(super) use asset::asset_step;
 pub(super) use release::{bound_versions, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
-use super::{UnmanagedPolicy, directory::Directory, remote_state::RemoteState, manifest::BindingManifest};
+use super::{UnmanagedPolicy, directory::Directory, manifest::BindingManifest, remote_state::RemoteState};
 use crate::{failure::Failure, server::Server};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
@@ -196,7 +196,12 @@ pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
 ///
 /// # Errors
 /// All parts of the directory that conflict with the server's state.
-pub(super) fn build_plan(server: &Server, wanted: &Directory, estate: &RemoteState, rest: UnmanagedPolicy) -> Result<Plan, Failure> {
+pub(super) fn build_plan(
+    server: &Server,
+    wanted: &Directory,
+    estate: &RemoteState,
+    rest: UnmanagedPolicy,
+) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
     let mut looking = reference::ReferenceValidator::new(wanted, estate);

@@ -1,29 +1,29 @@
 //! Writes the server's state into files. Equal states produce equal bytes, and files with equivalent content keep
 //! their comments and order.
 
-mod removed;
-mod output_file;
 mod local_state;
+mod output_file;
+mod removed;
 
 use super::{
-    remote_state::{RemoteState, map_concurrently, string_or_empty},
     manifest::{AssetManifest, BindingManifest, FlowMetadata, ReleaseManifest, WorkloadManifest},
+    remote_state::{RemoteState, map_concurrently, string_or_empty},
 };
 use crate::{
     failure::Failure,
-    output::{Output, print, eprint},
+    output::{Output, eprint, print},
     server::{Server, required_string},
     text::sanitize,
 };
 use fairway_domain::{asset::kind::AssetKind, slug::Slug};
-use removed::RemovedFiles;
+use local_state::LocalState;
 use output_file::OutputFile;
+use removed::RemovedFiles;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
-use local_state::LocalState;
 
 pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
     let mut there = LocalState::read(directory)?;
@@ -42,7 +42,10 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     for (asset, version) in assets.iter().zip(newest) {
         // An asset without a version has no content to write.
         let Some(version) = version else { continue };
-        labels.insert(string_or_empty(&version, "asset_version_id").to_owned(), string_or_empty(asset, "slug").to_owned());
+        labels.insert(
+            string_or_empty(&version, "asset_version_id").to_owned(),
+            string_or_empty(asset, "slug").to_owned(),
+        );
         pages.extend(asset_files(&there, asset, &version)?);
     }
     for workload in estate.workloads.values() {
@@ -123,7 +126,10 @@ fn asset_files(there: &LocalState<'_>, asset: &Value, version: &Value) -> Result
         Some(text) if !output_file::is_json(&path) => OutputFile { path, text },
         Some(_) | None => OutputFile::serialize(path, &content)?,
     };
-    Ok(vec![flow, OutputFile::serialize(there.manifest_path("flows", &format!("{slug}.meta")), &FlowMetadata { owner_ref })?])
+    Ok(vec![
+        flow,
+        OutputFile::serialize(there.manifest_path("flows", &format!("{slug}.meta")), &FlowMetadata { owner_ref })?,
+    ])
 }
 
 fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile, Failure> {
@@ -149,7 +155,8 @@ fn release_files(
 ) -> Result<Vec<OutputFile>, Failure> {
     let workload_id = required_string(workload, "workload_id")?;
     let listed = server.list(&["releases"], &[("workload_id", workload_id), ("state", "active")])?;
-    let environments = listed.iter().map(|listed| slug_member(listed, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
+    let environments =
+        listed.iter().map(|listed| slug_member(listed, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
     let mut pages = Vec::new();
     for environment in environments {
         let active = server.find(&["workloads", workload_id, "active-release"], &[("environment", environment)])?;
@@ -179,14 +186,23 @@ fn release_files(
 }
 
 /// The binding of a version that is not its asset's newest.
-fn older_binding(server: &Server, estate: &RemoteState, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
+fn older_binding(
+    server: &Server,
+    estate: &RemoteState,
+    role: AssetKind,
+    version: &str,
+) -> Result<BindingManifest, Failure> {
     let of_kind = estate.assets.values().filter(|asset| string_or_empty(asset, "asset_kind") == role.as_str());
     for asset in of_kind {
         let path = ["assets", required_string(asset, "asset_id")?, "versions"];
         let versions = server.list(&path, &[("workspace_id", server.workspace_id()?)])?;
         if let Some(found) = versions.iter().find(|listed| string_or_empty(listed, "asset_version_id") == version) {
             let label = required_string(found, "version_label")?.to_owned();
-            return Ok(BindingManifest { role, asset: required_string(asset, "slug")?.to_owned(), version: Some(label) });
+            return Ok(BindingManifest {
+                role,
+                asset: required_string(asset, "slug")?.to_owned(),
+                version: Some(label),
+            });
         }
     }
     Err(Failure::Failed("a release binds a version that is not visible from this workspace".to_owned()))

@@ -24,7 +24,8 @@ impl ReachableAssets {
     /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
     /// the directory are those of the server.
     pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
-        let mut walk = ReferenceWalk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
+        let mut walk =
+            ReferenceWalk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
             named.for_each(|(slug, label)| walk.visit(slug, Some(label)));

@@ -67,7 +67,9 @@ impl RemoteState {
     pub(super) fn reusable_version(&self, slug: &str, checksum: &str) -> Option<&Value> {
         let newest = self.version_labelled(slug, None);
         let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
-        self.versions_with_checksum(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
+        self.versions_with_checksum(slug, checksum)
+            .next()
+            .filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
     /// The version of an asset with this label, or the newest without one.

@@ -39,7 +39,9 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
         let fields: Vec<&str> = step.fields.keys().map(String::as_str).collect();
         match step.action {
             WorkloadAction::Create => print(&format!("+ workload {} is created", sanitize(&step.slug)))?,
-            WorkloadAction::Change => print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?,
+            WorkloadAction::Change => {
+                print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?
+            }
             WorkloadAction::Keep => kept += 1,
         }
     }
@@ -59,7 +61,9 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     }
     for rest in &plan.unmanaged {
         match rest.action {
-            UnmanagedAction::Leave => print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?,
+            UnmanagedAction::Leave => {
+                print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?
+            }
             UnmanagedAction::Archive => print(&format!("- asset {} is archived", sanitize(&rest.slug)))?,
             UnmanagedAction::InUse => print(&format!(
                 "! asset {} cannot be archived: a remaining release or content depends on it",

@@ -1,8 +1,9 @@
 //! Runs every command against a real server. The test fails for a command known to clap that no scenario runs.
 
 use crate::{
-    CommandOutput, Terminal, make_directory, path_text,
+    CommandOutput, Terminal,
     commands::{create_contents, create_workload},
+    make_directory, path_text,
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -7,7 +7,8 @@ const SKILL: &str = "kind: skill\nslug: s\nowner_ref: team:x\ncontent: {}\n";
 
 #[test]
 fn reports_all_files_despite_an_unknown_kind() {
-    let files = make_directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
+    let files =
+        make_directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
     let names = ["notes.yaml", "other.yaml", "s.yaml"].map(|name| files.path().join(name));
     let [notes, other, skill] = names.each_ref().map(path_text);
     let output = Terminal::offline().run(&["asset", "check", notes, other, skill]);
@@ -57,7 +58,8 @@ fn reads_standard_input_as_dash_and_only_once() {
     }
     let output = run_with_stdin(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
     assert!(output.code == 1 && output.err.starts_with("-:1:1: "), "{}", output.err);
-    let output = run_with_stdin(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
+    let output =
+        run_with_stdin(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
     assert_eq!(output.code, 0, "{}", output.err);
     let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
     // A pipe path is refused with a hint to `-`, and never opened.

@@ -16,7 +16,8 @@ const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\"
 
 /// Creates a prompt, a model policy and a policy by commands.
 pub(crate) fn create_contents(app: &TestApp) -> (Terminal, Terminal) {
-    let (ada, grace) = (Terminal::connected(app).acting_as("user:ada"), Terminal::connected(app).acting_as("user:grace"));
+    let (ada, grace) =
+        (Terminal::connected(app).acting_as("user:ada"), Terminal::connected(app).acting_as("user:grace"));
     let files = make_directory(&[("prompt.json", PROMPT), ("model.json", MODEL), ("policy.yaml", POLICY)]);
     for (slug, kind, file) in [
         ("sort-prompt", "prompt_template", "prompt.json"),

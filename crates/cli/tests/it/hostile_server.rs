@@ -64,7 +64,10 @@ async fn refuses_redirects_and_foreign_next_links() {
     assert_eq!((home.count(), other.count()), (2, 0), "no request goes to another origin");
     // A link to the same origin is followed.
     let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
-    home.respond_in_sequence([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
+    home.respond_in_sequence([
+        page("</v1/audit/events?cursor=y>; rel=\"next\""),
+        Script::json(&json!([{ "index": 2 }])),
+    ]);
     let output = Terminal::offline().run(&list);
     assert_eq!((output.code, home.count()), (0, 4), "{}", output.err);
     assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
@@ -208,7 +211,10 @@ async fn output_contains_no_terminal_controls() {
     );
     let failed = json!({ "execution_id": TERMINAL_CONTROLS, "status": "failed", "error": { "code": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS } });
     for (words, scripts) in [
-        (vec!["audit", "list"], vec![Script::json(&json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]))]),
+        (
+            vec!["audit", "list"],
+            vec![Script::json(&json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]))],
+        ),
         (vec!["executions", "show", "x"], vec![Script::json(&item)]),
         (vec!["executions", "show", "x", "-o", "json"], vec![Script::json(&item)]),
         (vec!["executions", "show", "x", "-o", "yaml"], vec![Script::json(&item)]),
@@ -217,7 +223,10 @@ async fn output_contains_no_terminal_controls() {
         (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![Script::json(&graph)]),
         (vec!["evidence", "graph", "x", "--format", "graph"], vec![Script::json(&graph)]),
         (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))]),
-        (vec!["releases", "watch", "x"], vec![Script::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))]),
+        (
+            vec!["releases", "watch", "x"],
+            vec![Script::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))],
+        ),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::json(&item)]),
         (
             vec!["run", "w", "--env", "dev", "--stream"],

@@ -7,18 +7,18 @@
     reason = "a test ends at the first surprise, helpers included"
 )]
 
-mod submit;
-mod server_loss;
+mod all_commands;
 mod check;
 mod codes;
-mod server_parity;
-mod demo;
-mod all_commands;
-mod guide;
-mod policy;
-mod hostile_server;
-mod sync;
 mod commands;
+mod demo;
+mod guide;
+mod hostile_server;
+mod policy;
+mod server_loss;
+mod server_parity;
+mod submit;
+mod sync;
 mod wait;
 
 use fairway_testkit::TestApp;

@@ -18,7 +18,8 @@ fn examples_pass_with_full_rule_coverage() {
 #[test]
 fn reports_failures_and_unreachable_rules_with_position() {
     let scenarios = "bundle: b\nscenarios:\n  - name: big is refused\n    input: {environment: dev, inputs: {n: 6}}\n    expect: {outcome: allow, obligations: []}\n  - name: right\n    input: {environment: prod, inputs: {n: 1}}\n    expect: {outcome: deny, reason_code: no_matching_rule, matched_rules: []}\n";
-    let files = make_directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
+    let files =
+        make_directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
     let report = files.path().join("report.xml");
     let terminal = Terminal::offline();
     let output = terminal.run(&["policy", "test", path_text(files.path()), "--junit", path_text(&report)]);
@@ -94,8 +95,10 @@ fn reports_invalid_files_in_one_line_with_position() {
     }
     let others = [("b.yaml", BUNDLE), ("skill.yaml", "kind: skill\ncontent: {}\n"), ("k8s.yaml", "kind: ConfigMap\n")];
     Terminal::offline().run_ok(&["policy", "test", path_text(make_directory(&others).path())]);
-    let files =
-        make_directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
+    let files = make_directory(&[
+        ("b.yaml", BUNDLE),
+        ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n"),
+    ]);
     let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("s.yaml:2:13: invalid_scenario"), "{}", output.err);
     std::os::unix::fs::symlink("/etc/passwd", files.path().join("out.yaml")).unwrap();
@@ -136,7 +139,8 @@ fn reads_sidecar_texts_of_bundles() {
         )
     };
     let terminal = Terminal::offline();
-    let files = make_directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
+    let files =
+        make_directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
     let printed = terminal.run_ok(&["policy", "test", path_text(files.path()), "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 1 tests, 0 failed; 1 of 1 rules matched\n");
     std::fs::write(files.path().join("assets/dev.cel"), "environment == \"prod\"").unwrap();

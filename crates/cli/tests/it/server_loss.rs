@@ -2,7 +2,7 @@
 
 use crate::{
     CommandOutput,
-    hostile_server::{RUN, execute_events, delta, event, run, connected_to},
+    hostile_server::{RUN, connected_to, delta, event, execute_events, run},
 };
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::json;
@@ -135,7 +135,13 @@ async fn output_is_independent_of_poll_and_event_order() {
 
     // The stream is dead, and the remaining events are requested again.
     let taken_up = Script::events([rest.clone()]);
-    endpoint.respond_in_sequence([execute_events([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
+    endpoint.respond_in_sequence([
+        execute_events([first.clone()]).hanging(),
+        ended.clone(),
+        ended.clone(),
+        taken_up,
+        ended.clone(),
+    ]);
     let dead = terminal.run(&words);
     assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, "Hello\n", step_lines(&behind)), "{}", dead.err);
 

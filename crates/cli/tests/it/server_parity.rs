@@ -1,6 +1,6 @@
 //! Checks that offline commands and the server report the same findings for one corpus.
 
-use crate::{Terminal, make_directory, root, path_text};
+use crate::{Terminal, make_directory, path_text, root};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Version};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -41,20 +41,30 @@ fn problem_fields(problems: &Value, names: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn flow_findings_equal_the_server_s() {
     let app = TestApp::start().await;
-    let flow =
-        app.fixtures().flow("any-flow", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n").await;
+    let flow = app
+        .fixtures()
+        .flow("any-flow", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n")
+        .await;
     let workspace = "00000000-0000-7000-8000-000000000003";
     let path = format!("/v1/flows/{}/validate?workspace_id={workspace}", flow.asset_id);
     let mut refused = 0;
-    for file in
-        [list_files("examples/flows"), list_files("examples/flows/refused"), vec![root().join("demo/flows/ticket-flow.yaml")]]
-            .concat()
+    for file in [
+        list_files("examples/flows"),
+        list_files("examples/flows/refused"),
+        vec![root().join("demo/flows/ticket-flow.yaml")],
+    ]
+    .concat()
     {
         let text = std::fs::read_to_string(&file).unwrap();
         let remote = app.post(path.as_str(), json!({ "content_yaml": text })).await.expect(200);
         let local = check_offline(&["flow", "validate"], &file);
         let names = ["line", "column", "code", "message"];
-        assert_eq!(problem_fields(&local["errors"], &names), problem_fields(&remote["errors"], &names), "{}", file.display());
+        assert_eq!(
+            problem_fields(&local["errors"], &names),
+            problem_fields(&remote["errors"], &names),
+            "{}",
+            file.display()
+        );
         assert_eq!(local["valid"], remote["valid"]);
         refused += usize::from(remote["valid"] == false);
     }
@@ -65,7 +75,9 @@ async fn flow_findings_equal_the_server_s() {
 async fn content_findings_equal_the_server_s() {
     let app = TestApp::start().await;
     let mut refused = 0;
-    for (place, file) in [list_files("examples/assets"), list_files("examples/assets/refused")].concat().iter().enumerate() {
+    for (place, file) in
+        [list_files("examples/assets"), list_files("examples/assets/refused")].concat().iter().enumerate()
+    {
         let document: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let named_after = file.file_stem().unwrap().to_str().unwrap().split('-').next().unwrap();
         let (kind, content) = match (&document["asset_kind"], document.get("content")) {
@@ -116,8 +128,15 @@ fn renders_prompts_from_files() {
     let args = path("args.yaml");
     let rendered = terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--args", path_text(&args)]);
     assert_eq!(rendered, "Be brief.\nCount 3 of boats.\n");
-    let one =
-        terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--arg", "count=4", "--arg", "word=$arg:count"]);
+    let one = terminal.run_ok(&[
+        "prompt",
+        "render",
+        path_text(&path("main.yaml")),
+        "--arg",
+        "count=4",
+        "--arg",
+        "word=$arg:count",
+    ]);
     assert_eq!(one, "Be brief.\nCount 4 of $arg:count.\n", "a value is never rendered as a template");
     for (file, words, code) in [
         ("main.yaml", &["--arg", "word=x"][..], "prompt_argument_missing"),
@@ -126,7 +145,8 @@ fn renders_prompts_from_files() {
         ("bad.yaml", &[], "prompt_malformed_token"),
     ] {
         let file = path(file);
-        let words: Vec<&str> = ["prompt", "render", path_text(&file)].into_iter().chain(words.iter().copied()).collect();
+        let words: Vec<&str> =
+            ["prompt", "render", path_text(&file)].into_iter().chain(words.iter().copied()).collect();
         let output = terminal.run(&words);
         assert_eq!(output.code, 1);
         assert!(output.err.starts_with(path_text(&file)) && output.err.contains(code), "{}", output.err);

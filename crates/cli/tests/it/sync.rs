@@ -1,15 +1,15 @@
 //! `sync`: synchronizes a server with a directory.
 
 mod bad_input;
-mod transitive_references;
+mod concurrent_apply;
 mod concurrent_changes;
 mod prune;
 mod pull;
-mod unusable_references;
 mod release;
-mod concurrent_apply;
+mod transitive_references;
+mod unusable_references;
 
-use crate::{Terminal, make_directory, root, path_text};
+use crate::{Terminal, make_directory, path_text, root};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{

@@ -170,7 +170,12 @@ pub trait PrincipalBindingStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Removes a binding if it is unchanged since it was read, and raises the access revision.
-    async fn commit_removal(&self, scope: TenantScope, expected: &PrincipalBinding, fact: Fact) -> Result<(), CommitError>;
+    async fn commit_removal(
+        &self,
+        scope: TenantScope,
+        expected: &PrincipalBinding,
+        fact: Fact,
+    ) -> Result<(), CommitError>;
 }
 
 #[cfg(test)]

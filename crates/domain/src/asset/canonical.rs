@@ -8,8 +8,8 @@ mod serializer;
 use crate::number::LARGEST_EXACT;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
-use std::fmt;
 use serializer::{InvalidPath, PathStep};
+use std::fmt;
 
 /// Prefix of every checksum.
 const PREFIX: &str = "blake3:";

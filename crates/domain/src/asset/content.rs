@@ -4,16 +4,16 @@
 
 pub mod embedded;
 mod enforcement;
+mod fail_closed;
 mod legacy;
 pub mod mcp_server;
 pub mod model_policy;
 pub(crate) mod pattern;
-pub(super) mod schema_walk;
 mod problem;
-mod fail_closed;
 mod published;
 mod rule;
 mod schema;
+pub(super) mod schema_walk;
 mod sovereignty;
 pub mod tool;
 mod warning;
@@ -28,9 +28,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub use enforcement::{RecordedField, recorded_fields};
+pub use fail_closed::{Reach, unenforced_controls};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub use fail_closed::{Reach, unenforced_controls};
 pub(crate) use published::PublishedSchema;
 pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, compile_linear};
 

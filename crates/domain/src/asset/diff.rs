@@ -62,9 +62,11 @@ fn estimate_bytes(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => VALUE_BYTES,
         Value::String(text) => VALUE_BYTES.saturating_add(text.len()),
         Value::Array(items) => items.iter().fold(VALUE_BYTES, |sum, item| sum.saturating_add(estimate_bytes(item))),
-        Value::Object(members) => members.iter().fold(VALUE_BYTES.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
-            sum.saturating_add(VALUE_BYTES).saturating_add(key.len()).saturating_add(estimate_bytes(member))
-        }),
+        Value::Object(members) => {
+            members.iter().fold(VALUE_BYTES.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
+                sum.saturating_add(VALUE_BYTES).saturating_add(key.len()).saturating_add(estimate_bytes(member))
+            })
+        }
     }
 }
 
@@ -103,7 +105,9 @@ impl DiffWriter {
                 }
             }
             _ if from == to => {}
-            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.write_text_changes(old, new, to),
+            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => {
+                self.write_text_changes(old, new, to)
+            }
             _ => self.write_change('~', Some(to), || format!("{} -> {}", render_value(from), render_value(to))),
         }
     }
@@ -161,7 +165,9 @@ fn has_lines(text: &str) -> bool {
 /// Renders a value in one line, truncated to the maximum width before it is written.
 fn render_value(value: &Value) -> String {
     match value {
-        Value::String(text) => excerpt(&Value::String(text.chars().take(MAX_VALUE_CHARS).collect()).to_string()).to_owned(),
+        Value::String(text) => {
+            excerpt(&Value::String(text.chars().take(MAX_VALUE_CHARS).collect()).to_string()).to_owned()
+        }
         Value::Array(items) if items.len() > MAX_VALUE_CHARS => format!("[… {} items]", items.len()),
         Value::Object(members) if members.len() > MAX_VALUE_CHARS => format!("{{… {} members}}", members.len()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {

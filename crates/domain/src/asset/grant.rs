@@ -51,7 +51,9 @@ impl AssetGrant {
         if let Grantee::Principal(principal) = &grantee {
             match principal.kind() {
                 ActorKind::User | ActorKind::Group | ActorKind::Service => {}
-                ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => return Err(AssetRefusal::InvalidPrincipal),
+                ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => {
+                    return Err(AssetRefusal::InvalidPrincipal);
+                }
             }
         }
         let next =
@@ -86,7 +88,8 @@ pub trait AssetGrantStore: Send + Sync {
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError>;
     /// Lists an asset's grants, newest first.
-    async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest) -> Result<Page<AssetGrant>, StoreError>;
+    async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest)
+    -> Result<Page<AssetGrant>, StoreError>;
     /// Whether the asset is granted to one of the principals, or to a workspace in the given scopes.
     async fn is_granted(
         &self,

@@ -185,7 +185,12 @@ pub trait AssetStore: Send + Sync {
     /// Finds one asset.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
     /// Lists assets, newest first.
-    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: PageRequest) -> Result<Page<Asset>, StoreError>;
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &AssetFilter,
+        page: PageRequest,
+    ) -> Result<Page<Asset>, StoreError>;
     /// Creates an asset.
     async fn commit_new(
         &self,
@@ -195,7 +200,7 @@ pub trait AssetStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while a live release binds one
     /// of its versions; the statement also sees bindings committed concurrently.
-    async fn commit_transition(
+    async fn commit_lifecycle(
         &self,
         scope: TenantScope,
         change: Change<Asset>,

@@ -6,8 +6,8 @@
 use super::{
     VersionLabel,
     content::{
-        schema_walk::{self, VisitFlow},
         schema_value,
+        schema_walk::{self, VisitFlow},
     },
     kind::AssetKind,
 };
@@ -92,7 +92,10 @@ fn prompt_references(content: &Value) -> Vec<AssetReference> {
             let pointer = "/system_prompt".to_owned();
             Some(AssetReference { slug: reference.slug, version, pointer, kinds: PROMPT_KINDS.to_vec() })
         }
-        TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Argument { .. } | TemplateSegment::Placeholder { .. } => None,
+        TemplateSegment::Literal(_)
+        | TemplateSegment::Command { .. }
+        | TemplateSegment::Argument { .. }
+        | TemplateSegment::Placeholder { .. } => None,
     };
     grammar::scan(text).unwrap_or_default().into_iter().filter_map(token).collect()
 }

@@ -1,8 +1,8 @@
 //! Evidence as a graph: the same record, with its relationships (spec: Evidence graph).
 
 use super::{
-    ArtifactRow, GovernanceChain, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-    OwedObligation, RetrievalRow,
+    ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
+    GovernanceChain, OwedObligation, RetrievalRow,
 };
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};

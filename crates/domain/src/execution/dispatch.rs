@@ -64,7 +64,9 @@ impl DispatchPolicy {
         match (self, wanted) {
             (Self::Inline, DispatchMode::Queued) => None,
             (Self::Inline | Self::Hybrid, DispatchMode::Synchronous) => Some(false),
-            (Self::Queued, DispatchMode::Synchronous | DispatchMode::Queued) | (Self::Hybrid, DispatchMode::Queued) => Some(true),
+            (Self::Queued, DispatchMode::Synchronous | DispatchMode::Queued) | (Self::Hybrid, DispatchMode::Queued) => {
+                Some(true)
+            }
         }
     }
 }
@@ -247,7 +249,9 @@ mod tests {
 
     #[test]
     fn only_policies_with_workers_queue_runs() {
-        let all = DispatchPolicy::ALL.map(|dispatch| (dispatch.should_queue(DispatchMode::Synchronous), dispatch.should_queue(DispatchMode::Queued)));
+        let all = DispatchPolicy::ALL.map(|dispatch| {
+            (dispatch.should_queue(DispatchMode::Synchronous), dispatch.should_queue(DispatchMode::Queued))
+        });
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
         for dispatch in DispatchPolicy::ALL {
             assert_eq!(DispatchPolicy::parse(dispatch.as_str()), Some(dispatch));

@@ -6,7 +6,7 @@ use crate::{
         content::{ModelPolicy, SovereigntyProfile, Tool, mcp_server::McpServer},
         kind::AssetKind,
     },
-    execution::{script::SandboxProfile, retrieval::BoundKnowledgeBase, routing::Routing},
+    execution::{retrieval::BoundKnowledgeBase, routing::Routing, script::SandboxProfile},
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
@@ -139,7 +139,8 @@ impl RunPlan {
     /// Whether the plan is executable: it has a flow, or the prompt and model policy of the implicit step.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
-        self.bound_asset(AssetKind::OrchestrationFlow).is_some() || (self.prompt.is_some() && self.model_policy.is_some())
+        self.bound_asset(AssetKind::OrchestrationFlow).is_some()
+            || (self.prompt.is_some() && self.model_policy.is_some())
     }
 
     /// Whether any policy of the run may impose the obligation.

@@ -1,8 +1,8 @@
 //! The execution store port.
 
 use super::{
-    Acceptance, FinishRecord, Execution, Payload, Status, StepRow,
-    dispatch::{Claim, ClaimedRun, LeaseRef, Start, StartOutcome, CancelOutcome, CancelLease},
+    Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
+    dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, Start, StartOutcome},
     progress::ProgressRecord,
 };
 use crate::{
@@ -191,7 +191,12 @@ pub trait ExecutionStore: Send + Sync {
     /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
     async fn start(&self, scope: TenantScope, start: &Start) -> Result<StartOutcome, CommitError>;
     /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
-    async fn record_progress(&self, scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<(), CommitError>;
+    async fn record_progress(
+        &self,
+        scope: TenantScope,
+        held: LeaseRef,
+        progress: &ProgressRecord,
+    ) -> Result<(), CommitError>;
     /// Requests cancellation of a run. A queued run is claimed under the given token.
     async fn request_cancel(
         &self,

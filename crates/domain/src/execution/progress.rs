@@ -3,7 +3,7 @@
 use super::{
     Execution, StepRecord, StepRow,
     provider::{Completion, ProviderError, ToolCall},
-    routing::{ModelResponse, Attempt},
+    routing::{Attempt, ModelResponse},
     tool::{ToolFailure, ToolResult},
 };
 use crate::{asset::content::mcp_server::ToolPin, id::ExecutionId, time::Timestamp};
@@ -213,15 +213,17 @@ impl StoredAnswer {
     #[must_use]
     pub fn of(step_id: &str, answer: &ModelResponse) -> Self {
         let said = match &answer.completion {
-            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => StoredResponse::Answer {
-                text: text.clone(),
-                tool_calls: tool_calls.clone(),
-                vector: vector.clone(),
-                tokens_in: *tokens_in,
-                tokens_out: *tokens_out,
-                cost_micros: *cost_micros,
-                metadata: metadata.clone(),
-            },
+            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => {
+                StoredResponse::Answer {
+                    text: text.clone(),
+                    tool_calls: tool_calls.clone(),
+                    vector: vector.clone(),
+                    tokens_in: *tokens_in,
+                    tokens_out: *tokens_out,
+                    cost_micros: *cost_micros,
+                    metadata: metadata.clone(),
+                }
+            }
             Err(error) => StoredResponse::Failure { error: error.code().to_owned() },
         };
         let kept = |attempt: &Attempt| StoredAttempt {

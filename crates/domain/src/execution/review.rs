@@ -181,7 +181,8 @@ impl<'r> PendingReview<'r> {
             "error_code": error.as_ref().map(|error| &error.code),
             "output_digest": self.0.output_digest.as_ref().map(digest_text),
         });
-        let fact = self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
+        let fact =
+            self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
         let artifact = Some(self.verdict_artifact(verdict, note, stamp, ids));
         let mut end = self.end((status, outcome, error), fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
@@ -261,7 +262,13 @@ impl<'r> PendingReview<'r> {
         }
     }
 
-    fn verdict_artifact(self, verdict: AnswerVerdict, note: Option<&str>, stamp: &Stamp, ids: &dyn IdSource) -> EvidenceArtifact {
+    fn verdict_artifact(
+        self,
+        verdict: AnswerVerdict,
+        note: Option<&str>,
+        stamp: &Stamp,
+        ids: &dyn IdSource,
+    ) -> EvidenceArtifact {
         let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),

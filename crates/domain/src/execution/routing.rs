@@ -235,7 +235,8 @@ impl ModelRequest {
             let failed = attempts_of(route).next_back()?;
             let passes = failed.result.is_err_and(ProviderError::is_transient);
             let wait = failed.retry_after.unwrap_or_default();
-            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE).then_some((route, wait))
+            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE)
+                .then_some((route, wait))
         });
         again.map(|(route, wait)| NextAttempt { route, delay: wait.max(BACKOFF) })
     }
@@ -310,7 +311,9 @@ mod tests {
     #[test]
     fn empty_list_refuses_all_and_missing_list_allows_all() {
         let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
-        let closed = |content: Value| open_and_refused(&Routing::for_policy(&policy, Some(&profile(&content)), |_| None)).1.len();
+        let closed = |content: Value| {
+            open_and_refused(&Routing::for_policy(&policy, Some(&profile(&content)), |_| None)).1.len()
+        };
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
@@ -341,7 +344,11 @@ mod tests {
         assert!(embedding_refusal_codes(&providers, "acme", Some("DE")).is_empty());
         assert_eq!(embedding_refusal_codes(&providers, "other", Some("DE")), ["provider_not_allowed"]);
         let regions = json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": ["eu-central"] });
-        assert_eq!(embedding_refusal_codes(&regions, "acme", Some("DE")), ["region_not_allowed"], "the region is unknown");
+        assert_eq!(
+            embedding_refusal_codes(&regions, "acme", Some("DE")),
+            ["region_not_allowed"],
+            "the region is unknown"
+        );
         assert!(embedding_refusal_codes(&regions, LOCAL_ACCOUNT, None).is_empty(), "the data stays in this process");
     }
 
@@ -361,7 +368,10 @@ mod tests {
     }
 
     /// The attempted routes when each call fails in the given way, with the delay in milliseconds.
-    fn attempted_routes(routes: usize, failure: impl Fn(usize) -> (ProviderError, Option<Duration>)) -> Vec<(usize, u128)> {
+    fn attempted_routes(
+        routes: usize,
+        failure: impl Fn(usize) -> (ProviderError, Option<Duration>),
+    ) -> Vec<(usize, u128)> {
         let (question, mut attempts, mut asked) = (model_request(routes), Vec::new(), Vec::new());
         while let Some(next) = question.next(&attempts) {
             asked.push((next.route, next.delay.as_millis()));

@@ -4,19 +4,19 @@
 //! effect and maintains time and leases. It can stop at any effect; the run then holds its state so far.
 
 mod agent;
-mod model_call;
-mod schema_check;
-mod interruption;
+mod documents;
+mod effects;
 mod failure;
+mod hook_payload;
+mod interceptors;
+mod interruption;
 mod lineage;
 mod memory;
+mod model_call;
 mod obligation;
-mod interceptors;
 mod reservation;
-mod hook_payload;
-mod documents;
+mod schema_check;
 mod scope;
-mod effects;
 
 #[cfg(test)]
 mod tests;
@@ -24,27 +24,29 @@ mod tests;
 use super::{
     Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{RetrievalResult, RetrievalError},
+    retrieval::{RetrievalError, RetrievalResult},
     routing::ModelResponse,
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
-    flow::{Action, NextStep, StepOutput, Step, StepKind, budget::ValueBudget, reference::Template},
+    flow::{Action, NextStep, Step, StepKind, StepOutput, budget::ValueBudget, reference::Template},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
 };
 use agent::Agent;
-pub use schema_check::SchemaCheck;
-use schema_check::{ResumePoint, SchemaResult};
-pub use interruption::Interruption;
+use effects::{AwaitedResponse, PendingStep, StepProgress};
+pub use effects::{Env, FinishedRun, RunEffect, RunInput, RunOutcome};
 use failure::StepFailure;
+use interceptors::{ActiveStep, Continuation, Interception};
+pub use interruption::Interruption;
 use memory::ConversationState;
 pub use memory::{History, all_allow};
-use interceptors::{Interception, Continuation, ActiveStep};
 use reservation::PausePoint;
 pub use reservation::SMALL_RUN_BYTES;
+pub use schema_check::SchemaCheck;
+use schema_check::{ResumePoint, SchemaResult};
 use scope::RunScope;
 use serde_json::{Map, Value, json};
 use std::{
@@ -52,8 +54,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use effects::{AwaitedResponse, StepProgress, PendingStep};
-pub use effects::{FinishedRun, RunOutcome, Env, RunInput, RunEffect};
 
 /// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a
 /// cycle.
@@ -62,7 +62,8 @@ pub const MAX_STEPS: usize = 1_000;
 pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// Obligations that withhold answers until the run's end.
-const WITHHOLDING_OBLIGATIONS: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
+const WITHHOLDING_OBLIGATIONS: [Obligation; 3] =
+    [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
 /// A run in progress.
 pub struct Run<'a> {
@@ -210,7 +211,9 @@ impl<'a> Run<'a> {
 
     /// Resumes with the response to the last request. A response without a request has no effect.
     pub fn on_model(&mut self, answer: ModelResponse) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) = self.pending_step.take() else {
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) =
+            self.pending_step.take()
+        else {
             return RunEffect::Ended;
         };
         let verdict = self.schema_result.take();
@@ -238,7 +241,9 @@ impl<'a> Run<'a> {
 
     /// Resumes with retrieved documents. Documents without a query have no effect.
     pub fn on_documents(&mut self, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) = self.pending_step.take() else {
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) =
+            self.pending_step.take()
+        else {
             return RunEffect::Ended;
         };
         match self.accept_documents(step, &lookup, found) {
@@ -255,7 +260,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn end_step_and_continue(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> RunEffect {
+    fn end_step_and_continue(
+        &mut self,
+        step: &'a Step,
+        began: Timestamp,
+        produced: Result<Value, StepFailure>,
+    ) -> RunEffect {
         match self.end_step(step, began, produced) {
             Ok(next) => self.run_steps(next),
             Err(turn) => turn,
@@ -304,7 +314,11 @@ impl<'a> Run<'a> {
                 }
                 (step, began)
             }
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool }) => (step, began),
+            Some(PendingStep {
+                step,
+                started_at: began,
+                awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool,
+            }) => (step, began),
             None => match (self.take_intercepted_step(), self.pause_point.take()) {
                 (Some(left), _) => left,
                 (None, Some(PausePoint::Output(ActiveStep { step, began }, _))) => (step, began),
@@ -351,7 +365,12 @@ impl<'a> Run<'a> {
     }
 
     /// Records the result of a step, and finds the next step.
-    fn end_step(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, RunEffect> {
+    fn end_step(
+        &mut self,
+        step: &Step,
+        began: Timestamp,
+        done: Result<Value, StepFailure>,
+    ) -> Result<&'a Step, RunEffect> {
         self.agent = None;
         let plan = self.run_input.plan;
         let failure = done.as_ref().err().map(StepFailure::code);
@@ -446,7 +465,8 @@ impl<'a> Run<'a> {
     }
 
     fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
-        let scope = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
+        let scope =
+            RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
         Ok(template.resolve(&scope, &mut self.budget)?)
     }
 

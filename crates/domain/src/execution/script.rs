@@ -11,7 +11,7 @@ pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits
 
 use super::{
     Outcome, RunError, RunRef, Status, StepRecord,
-    run::{FinishedRun, Interruption, RunOutcome, Env},
+    run::{Env, FinishedRun, Interruption, RunOutcome},
 };
 use crate::{
     asset::ports::ArtifactPath,
@@ -323,7 +323,12 @@ impl ScriptRun<'_> {
                 outcome,
                 error,
                 output,
-                steps: vec![StepRecord { step_id: STEP_NAME.to_owned(), step_type: STEP_NAME, failure: failed, duration }],
+                steps: vec![StepRecord {
+                    step_id: STEP_NAME.to_owned(),
+                    step_type: STEP_NAME,
+                    failure: failed,
+                    duration,
+                }],
                 decisions: Vec::new(),
                 artifacts: vec![artifact],
                 lineage: Vec::new(),

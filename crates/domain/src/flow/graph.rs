@@ -5,8 +5,8 @@
 
 use super::{
     MAX_STEPS,
-    problems::{ProblemList, Path},
     parser::StepType,
+    problems::{Path, ProblemList},
     reference::{Reference, TextTemplate},
 };
 use serde_json::{Map, Value};
@@ -169,7 +169,11 @@ impl ControlFlow {
                     if form.is_some() { &mut sure } else { &mut perhaps }.push(index + 1);
                 }
                 (false, false) if form.is_some() => {
-                    findings.report(&step_path(index), "path_without_return", "this step is the last one but does not return");
+                    findings.report(
+                        &step_path(index),
+                        "path_without_return",
+                        "this step is the last one but does not return",
+                    );
                 }
                 (false, false) => {}
             }
@@ -281,7 +285,9 @@ impl ReferenceCheck<'_> {
                 }
             }
             Reference::Step { step, .. } => match self.steps.find(step) {
-                StepLookup::Nothing => findings.report(path, "unknown_step", "a reference names a step that does not exist"),
+                StepLookup::Nothing => {
+                    findings.report(path, "unknown_step", "a reference names a step that does not exist")
+                }
                 StepLookup::Step(position) => {
                     let own = position == self.index;
                     if (own && !sees_own) || (!own && self.chart.cannot_precede(position, self.index)) {

@@ -1,9 +1,8 @@
 //! Parses content into a flow, and reports all problems of all steps at once.
 
 use super::{
-    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, StepOutput, Step, StepKind, Successor, ToolChoice, Trigger,
-    problems::{LocatedProblem, ProblemList, Path},
-    graph,
+    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Step, StepKind, StepOutput, Successor, ToolChoice, Trigger, graph,
+    problems::{LocatedProblem, Path, ProblemList},
     reference::{Reference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
 };
 use crate::number;

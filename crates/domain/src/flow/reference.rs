@@ -4,7 +4,7 @@
 
 mod measure;
 
-use super::budget::{ValueBudget, BudgetExhausted};
+use super::budget::{BudgetExhausted, ValueBudget};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};
 use std::{
@@ -400,7 +400,12 @@ mod tests {
             (keyed("k"), keyed(&"k".repeat(50_000))),
         ] {
             assert!(resolve_within(&short, 10_000).is_ok(), "{short:?}");
-            assert_eq!(resolve_within(&long, 10_000), Err(ResolveError::TooLarge(BudgetExhausted)), "{:?}", long.source());
+            assert_eq!(
+                resolve_within(&long, 10_000),
+                Err(ResolveError::TooLarge(BudgetExhausted)),
+                "{:?}",
+                long.source()
+            );
         }
         let deep = |levels: usize| (1..levels).fold(Template::Scalar(json!(1)), |inner, _| Template::List(vec![inner]));
         assert!(resolve_within(&deep(MAX_NESTING), 1 << 20).is_ok());

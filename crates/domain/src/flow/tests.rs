@@ -100,28 +100,52 @@ fn reports_code_and_line_of_each_rule() {
     assert_eq!(problems_with_replacement("entry_step: check", "entry_step: start"), one("unknown_step", 8));
     assert_eq!(problems_with_replacement("    on_failure: refuse", "    on_failure: gone"), one("unknown_step", 16));
     assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: done"), one("unreachable_step", 30));
-    assert_eq!(problems_with_replacement("id: done", "id: answer"), vec![("duplicate_step_id", Some(33)), ("unknown_step", Some(29))]);
-    assert_eq!(problems_with_replacement("on_failure: refuse", "on_failure: refuse\n    next: search"), one("next_and_on_success", 17));
+    assert_eq!(
+        problems_with_replacement("id: done", "id: answer"),
+        vec![("duplicate_step_id", Some(33)), ("unknown_step", Some(29))]
+    );
+    assert_eq!(
+        problems_with_replacement("on_failure: refuse", "on_failure: refuse\n    next: search"),
+        one("next_and_on_success", 17)
+    );
     assert_eq!(problems_with_replacement("evaluate_policy", "launch"), one("unknown_action", 12));
     assert_eq!(problems_with_replacement("type: llm_call", "type: magic"), one("unknown_step_type", 23));
     assert_eq!(problems_with_replacement("question: string", "question: uuid"), one("invalid_value", 7));
-    assert_eq!(problems_with_replacement("question: string", "question: string\n    __proto__: string"), one("invalid_value", 8));
+    assert_eq!(
+        problems_with_replacement("question: string", "question: string\n    __proto__: string"),
+        one("invalid_value", 8)
+    );
     assert_eq!(problems_with_replacement("{{trigger.question}}", "{{trigger.__proto__}}"), one("unknown_input", 14));
     assert_eq!(problems_with_replacement("{{release.prompt_template}}", "{{release.prompt}}"), one("unknown_role", 25));
-    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.gone.output}}"), one("unknown_step", 26));
-    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.done.output}}"), one("step_not_earlier", 26));
-    assert_eq!(problems_with_replacement("{{steps.search.output.documents}}", "{{steps.answer.output}}"), one("step_not_earlier", 26));
+    assert_eq!(
+        problems_with_replacement("{{steps.search.output.documents}}", "{{steps.gone.output}}"),
+        one("unknown_step", 26)
+    );
+    assert_eq!(
+        problems_with_replacement("{{steps.search.output.documents}}", "{{steps.done.output}}"),
+        one("step_not_earlier", 26)
+    );
+    assert_eq!(
+        problems_with_replacement("{{steps.search.output.documents}}", "{{steps.answer.output}}"),
+        one("step_not_earlier", 26)
+    );
     assert_eq!(problems_with_replacement("not allowed", "{{steps.answer.output}}"), one("step_not_earlier", 32));
     assert_eq!(problems_with_replacement("not allowed", "{{oops"), one("reference_malformed", 32));
     assert_eq!(problems_with_replacement("{{release.model_policy}}", "{{trigger.question}}"), one("invalid_value", 27));
-    assert_eq!(problems_with_replacement("      prompt: \"{{release.prompt_template}}\"\n", ""), one("missing_key", 25));
+    assert_eq!(
+        problems_with_replacement("      prompt: \"{{release.prompt_template}}\"\n", ""),
+        one("missing_key", 25)
+    );
     assert_eq!(problems_with_replacement("output: documents", "output: 7"), one("invalid_value", 21));
     assert_eq!(problems_with_replacement("    output: \"not allowed\"\n", ""), one("missing_key", 30));
 }
 
 #[test]
 fn refuses_cycles_and_missing_returns() {
-    assert_eq!(problems_with_replacement("next: done", "next: search").first().map(|found| found.0), Some("unreachable_step"));
+    assert_eq!(
+        problems_with_replacement("next: done", "next: search").first().map(|found| found.0),
+        Some("unreachable_step")
+    );
     let cycle = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: b}\n  \
                  - {id: b, type: task, action: evaluate_policy, next: a, on_failure: c}\n  - {id: c, type: return, output: x}\n";
     assert_eq!(codes(cycle), [("cycle", Some(3)), ("cycle", Some(4))]);

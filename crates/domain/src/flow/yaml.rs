@@ -7,8 +7,8 @@ mod scalar;
 
 use super::{
     FlowProblem,
-    problems::{MAX_PROBLEMS, Segment},
     parser::MAX_VALUES,
+    problems::{MAX_PROBLEMS, Segment},
 };
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;
@@ -344,7 +344,14 @@ impl<'t> Composer<'t> {
             self.report(fault, place);
             Value::Null
         });
-        Ok(Node { position: place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, is_broken: broken })
+        Ok(Node {
+            position: place,
+            kind: NodeKind::Scalar(value),
+            values: 1,
+            bytes: text.len(),
+            height: 1,
+            is_broken: broken,
+        })
     }
 
     fn alias(&mut self, anchor: usize, place: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
@@ -359,8 +366,14 @@ impl<'t> Composer<'t> {
 
     fn list(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
         self.charge(1, 0, place)?;
-        let mut whole =
-            Node { position: place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
+        let mut whole = Node {
+            position: place,
+            kind: NodeKind::Scalar(Value::Null),
+            values: 1,
+            bytes: 0,
+            height: 1,
+            is_broken: false,
+        };
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -378,8 +391,14 @@ impl<'t> Composer<'t> {
 
     fn mapping(&mut self, place: TextPosition, depth: usize) -> Result<Node, YamlFailure> {
         self.charge(1, 0, place)?;
-        let mut whole =
-            Node { position: place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: false };
+        let mut whole = Node {
+            position: place,
+            kind: NodeKind::Scalar(Value::Null),
+            values: 1,
+            bytes: 0,
+            height: 1,
+            is_broken: false,
+        };
         let mut members = BTreeMap::new();
         loop {
             let key = match self.next()? {
@@ -412,7 +431,12 @@ impl<'t> Composer<'t> {
 
     /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
     /// `None` for an invalid key, which is reported.
-    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, TextPosition)>, YamlFailure> {
+    fn key(
+        &mut self,
+        event: Event<'t>,
+        span: Span,
+        depth: usize,
+    ) -> Result<Option<(String, TextPosition)>, YamlFailure> {
         let place = TextPosition::from_span(span);
         if let Event::Alias(_) = event {
             self.report(YamlFault::KeyNoText, place);

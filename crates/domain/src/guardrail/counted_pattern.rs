@@ -4,7 +4,7 @@
 //! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
 //! steps of each search are therefore subtracted from a budget.
 
-use super::detector::{DetectorError, Budget};
+use super::detector::{Budget, DetectorError};
 use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern};
 use regex::Regex;
 use regex_automata::{
@@ -39,7 +39,9 @@ impl CountedPattern {
         let regex = compile_linear(text)?;
         let reads = match pattern::max_match_len(text) {
             Some(longest) => Lookahead::Bounded(longest),
-            None => build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Counted(Box::new(automaton))),
+            None => {
+                build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Counted(Box::new(automaton)))
+            }
         };
         Some(Self { regex, weight: pattern::weight(text), lookahead: reads })
     }

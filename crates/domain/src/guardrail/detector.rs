@@ -150,8 +150,8 @@ impl Detector {
             }
             Self::MaxLength(limit) => {
                 let count = u64::from(text_nodes::count_chars(value) > *limit);
-                let masked =
-                    (action == Action::Mask && count > 0).then(|| (text_nodes::truncate(value, *limit), context.clone()));
+                let masked = (action == Action::Mask && count > 0)
+                    .then(|| (text_nodes::truncate(value, *limit), context.clone()));
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
@@ -163,9 +163,14 @@ impl Detector {
     }
 }
 
-fn find_personal_data((value, context): (&Value, &Value), actions: &BTreeMap<PersonalDataClass, Action>, redactor: &Redactor) -> DetectorResult {
+fn find_personal_data(
+    (value, context): (&Value, &Value),
+    actions: &BTreeMap<PersonalDataClass, Action>,
+    redactor: &Redactor,
+) -> DetectorResult {
     let is_masked = |class: &PersonalDataClass| actions.get(class) == Some(&Action::Mask);
-    let unmasked: Vec<PersonalDataClass> = PersonalDataClass::ALL.into_iter().filter(|class| !is_masked(class)).collect();
+    let unmasked: Vec<PersonalDataClass> =
+        PersonalDataClass::ALL.into_iter().filter(|class| !is_masked(class)).collect();
     let (redactor, mut masked) = (redactor.without_masking(&unmasked), (value.clone(), context.clone()));
     let mut counts = redactor.redact(&mut masked.0);
     counts.add(&redactor.redact(&mut masked.1));

@@ -1,8 +1,8 @@
 //! Evaluation of all guardrails of a stage: pure and self-contained, so it can run on another thread.
 
 use super::{
-    Action, Enforcement, Guardrails, OnError, Guardrail, Stage,
-    detector::{DetectorError, Budget, DetectorResult},
+    Action, Enforcement, Guardrail, Guardrails, OnError, Stage,
+    detector::{Budget, DetectorError, DetectorResult},
     text_nodes,
 };
 use crate::{
@@ -144,7 +144,13 @@ impl GuardrailFinding {
 impl GuardrailCheck {
     /// Prepares a check. The run may inspect `left` more bytes; the masked value has at most `room` bytes.
     #[must_use]
-    pub const fn new(guardrails: Arc<Guardrails>, stage: Stage, value: Value, remaining_bytes: usize, max_masked_bytes: usize) -> Self {
+    pub const fn new(
+        guardrails: Arc<Guardrails>,
+        stage: Stage,
+        value: Value,
+        remaining_bytes: usize,
+        max_masked_bytes: usize,
+    ) -> Self {
         Self { guardrails, stage, value, context: Value::Null, remaining_bytes, max_masked_bytes }
     }
 
@@ -173,7 +179,8 @@ impl GuardrailCheck {
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
         let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);
-        let is_cut_short = |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::CouldNotLook { error_code: Some(_), .. });
+        let is_cut_short =
+            |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::CouldNotLook { error_code: Some(_), .. });
         (!result.findings.iter().any(is_cut_short)).then_some(result)
     }
 

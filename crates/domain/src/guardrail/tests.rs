@@ -155,8 +155,9 @@ fn reports_unsupported_parts_and_fails_closed() {
 #[test]
 fn brief_checks_depend_on_evaluations_not_bytes() {
     let redactor = Redactor::default();
-    let looking =
-        |rails: Value, value: Value| GuardrailCheck::new(guardrails(json!([rails])), Stage::Output, value, MAX_INSPECTED_BYTES, 1 << 20);
+    let looking = |rails: Value, value: Value| {
+        GuardrailCheck::new(guardrails(json!([rails])), Stage::Output, value, MAX_INSPECTED_BYTES, 1 << 20)
+    };
     let backwards = || rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]" }));
     let (short, long) = ("A".repeat(300), "A".repeat(1_000));
     let brief = looking(backwards(), json!(short)).run_briefly(&redactor).unwrap();

@@ -99,7 +99,8 @@ impl HookResponse {
     /// Returns [`HookError::Malformed`] when the body has no valid decision, its reason is not a code, or `modified`
     /// and the decision disagree.
     pub fn parse(body: Value) -> Result<Self, HookError> {
-        let WireResponse { decision, reason_code, modified } = WireResponse::deserialize(body).map_err(|_| HookError::Malformed)?;
+        let WireResponse { decision, reason_code, modified } =
+            WireResponse::deserialize(body).map_err(|_| HookError::Malformed)?;
         if reason_code.as_deref().is_some_and(|code| !is_code(code))
             || (decision == Decision::Modify) != modified.is_some()
         {

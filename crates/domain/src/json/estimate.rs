@@ -3,7 +3,7 @@
 //! A body reader reserves memory before it parses. One pass over the bytes counts the parser's allocations, so the
 //! bound costs a fraction of the parsing and allocates nothing.
 
-use super::{MAX_HEAP_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, ALLOCATION_BYTES, VALUE_BYTES};
+use super::{ALLOCATION_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, MAX_HEAP_BYTES, VALUE_BYTES};
 
 /// Maximum memory that [`read_measured`](super::read_measured) takes for these bytes, in bytes.
 ///

@@ -400,7 +400,8 @@ pub fn validate_text(text: &str) -> Result<(), DocumentFault> {
 
 fn is_valid_metadata(metadata: &Map<String, Value>) -> bool {
     let canonical = || Canonical::of(&Value::Object(metadata.clone()));
-    metadata.len() <= MAX_METADATA_MEMBERS && canonical().is_ok_and(|canonical| canonical.bytes().len() <= MAX_METADATA_BYTES)
+    metadata.len() <= MAX_METADATA_MEMBERS
+        && canonical().is_ok_and(|canonical| canonical.bytes().len() <= MAX_METADATA_BYTES)
 }
 
 /// Hashes of the metadata members: 32 hexadecimal digits each, equal for equal names and values in any spelling. A

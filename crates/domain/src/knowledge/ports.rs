@@ -4,8 +4,8 @@ use super::{
     Chunking, IndexRevision,
     contract::ContractState,
     document::{Document, Ingest, IngestResult},
-    reembedding::{ReembeddingResult, Reembedding, StaleChunk},
-    retrieval::{EmbeddingModel, SearchResults, IndexEmbedding, RetrievedChunk, VectorCoverage},
+    reembedding::{Reembedding, ReembeddingResult, StaleChunk},
+    retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
     revocation::ContractRevocation,
 };
 use crate::{
@@ -87,7 +87,7 @@ pub trait KnowledgeStore: Send + Sync {
         contracts: &[(AssetId, String)],
     ) -> Result<Vec<ContractState>, StoreError>;
     /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
-    async fn commit_revocation(
+    async fn commit_contract_revocation(
         &self,
         scope: TenantScope,
         change: Change<ContractRevocation>,
@@ -101,7 +101,12 @@ pub trait KnowledgeStore: Send + Sync {
         contract_id: &str,
     ) -> Result<Option<ContractRevocation>, StoreError>;
     /// Chunks that contain words of a query.
-    async fn by_words(&self, scope: TenantScope, within: &SearchScope, words: &Words) -> Result<SearchResults, StoreError>;
+    async fn by_words(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        words: &Words,
+    ) -> Result<SearchResults, StoreError>;
     /// Embedding model of the chunks of a revision.
     async fn embedding_of(
         &self,
@@ -145,7 +150,12 @@ pub trait KnowledgeStore: Send + Sync {
     ) -> Result<Option<ReembeddingResult>, StoreError>;
     /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
     /// compares the oldest.
-    async fn vector_search(&self, scope: TenantScope, within: &SearchScope, vector: &[f32]) -> Result<SearchResults, StoreError>;
+    async fn vector_search(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        vector: &[f32],
+    ) -> Result<SearchResults, StoreError>;
     /// Texts of chunks in any order, with score zero; erased chunks are omitted.
     async fn find_chunks(
         &self,

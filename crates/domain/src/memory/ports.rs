@@ -1,6 +1,6 @@
 //! Storage port of chat memory.
 
-use super::{Erasure, StoredTurn, ConversationKey, PersonalDataPolicy, RecalledTurns, MemoryScope};
+use super::{ConversationKey, Erasure, MemoryScope, PersonalDataPolicy, RecalledTurns, StoredTurn};
 use crate::{
     id::AssetId,
     store::{CommitError, StoreError},
@@ -27,7 +27,12 @@ pub struct RecallQuery {
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
     /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.
-    async fn recall(&self, scope: TenantScope, place: &ConversationKey, wanted: &RecallQuery) -> Result<RecalledTurns, StoreError>;
+    async fn recall(
+        &self,
+        scope: TenantScope,
+        place: &ConversationKey,
+        wanted: &RecallQuery,
+    ) -> Result<RecalledTurns, StoreError>;
     /// Every unexpired turn of a conversation, oldest first.
     async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError>;
     /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns

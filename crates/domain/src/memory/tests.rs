@@ -25,7 +25,11 @@ fn anonymous_callers_own_no_conversation() {
         assert_eq!(ConversationKey::for_caller(workload, &owner, session()).unwrap().owner, owner);
     }
     for nobody in ["anonymous", "share_link:0190"] {
-        assert_eq!(ConversationKey::for_caller(workload, &ActorRef::parse(nobody).unwrap(), session()), None, "{nobody}");
+        assert_eq!(
+            ConversationKey::for_caller(workload, &ActorRef::parse(nobody).unwrap(), session()),
+            None,
+            "{nobody}"
+        );
     }
 }
 

@@ -407,8 +407,11 @@ impl<'e> ExpressionWalk<'e> {
     }
 
     fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {
-        let is_known =
-            if member { MEMBER_FUNCTIONS.contains(&name) } else { GLOBAL_FUNCTIONS.contains(&name) || OPERATORS.contains(&name) };
+        let is_known = if member {
+            MEMBER_FUNCTIONS.contains(&name)
+        } else {
+            GLOBAL_FUNCTIONS.contains(&name) || OPERATORS.contains(&name)
+        };
         if is_known {
             return Ok(());
         }

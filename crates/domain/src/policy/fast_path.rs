@@ -126,8 +126,12 @@ impl FastPath {
 
     fn compile_call(call: &CallExpr) -> Option<Self> {
         match (call.func_name.as_str(), call.args.as_slice()) {
-            ("_&&_", [left, right]) => Some(Self::And(Box::new(Self::compile_node(left)?), Box::new(Self::compile_node(right)?))),
-            ("_||_", [left, right]) => Some(Self::Or(Box::new(Self::compile_node(left)?), Box::new(Self::compile_node(right)?))),
+            ("_&&_", [left, right]) => {
+                Some(Self::And(Box::new(Self::compile_node(left)?), Box::new(Self::compile_node(right)?)))
+            }
+            ("_||_", [left, right]) => {
+                Some(Self::Or(Box::new(Self::compile_node(left)?), Box::new(Self::compile_node(right)?)))
+            }
             ("!_", [inner]) => Some(Self::Not(Box::new(Self::compile_node(inner)?))),
             ("@in", [item, list]) => {
                 let Expr::List(list) = &list.expr else { return None };
@@ -187,7 +191,9 @@ impl FastPath {
             Self::Not(inner) => inner.always_answers(),
             Self::IsTrue(_) => false,
             Self::Compare(Operand::Builtin(_), _, literal) => matches!(literal, Literal::Text(_)),
-            Self::In(Operand::Builtin(_), literals) => literals.iter().all(|literal| matches!(literal, Literal::Text(_))),
+            Self::In(Operand::Builtin(_), literals) => {
+                literals.iter().all(|literal| matches!(literal, Literal::Text(_)))
+            }
             Self::Compare(Operand::Input(_), _, _) | Self::In(Operand::Input(_), _) => false,
         }
     }
@@ -307,7 +313,10 @@ impl OperandValue<'_> {
             (OperandValue::Whole(found), Literal::Int(literal)) => Some(found.cmp(literal)),
             (OperandValue::Fraction(found), Literal::Double(literal)) => found.partial_cmp(literal),
             (OperandValue::Truth(found), Literal::Bool(literal)) => Some(found.cmp(literal)),
-            (OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) | OperandValue::Truth(_), _) => None,
+            (
+                OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) | OperandValue::Truth(_),
+                _,
+            ) => None,
         }
     }
 }

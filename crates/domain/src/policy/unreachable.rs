@@ -140,9 +140,15 @@ mod tests {
             (vec![("always", "allow", &[]), (here, "allow", &[])], vec!["", "r0"]),
             (vec![("true", "allow", &[]), ("false", "deny", &[])], vec!["", "unreachable"]),
             (vec![("never", "allow", &[]), (here, "allow", &[])], vec!["unreachable", ""]),
-            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, WITH_OBLIGATIONS, &["human_review"])], vec!["", ""]),
             (
-                vec![(here, WITH_OBLIGATIONS, &["notify_owner", "human_review"]), ("lane==\"guided\" ", WITH_OBLIGATIONS, &["human_review"])],
+                vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, WITH_OBLIGATIONS, &["human_review"])],
+                vec!["", ""],
+            ),
+            (
+                vec![
+                    (here, WITH_OBLIGATIONS, &["notify_owner", "human_review"]),
+                    ("lane==\"guided\" ", WITH_OBLIGATIONS, &["human_review"]),
+                ],
                 vec!["", "r0"],
             ),
             (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
@@ -158,7 +164,10 @@ mod tests {
         let nothing = Map::new();
         assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
         assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);
-        assert_eq!(idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]), ["", ""]);
+        assert_eq!(
+            idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]),
+            ["", ""]
+        );
         assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
     }
 

@@ -100,7 +100,8 @@ impl Evaluation {
 
     /// Whether the expression holds; `None` when it fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn evaluate(&mut self, expression: &IdedExpr) -> Option<bool> {
-        let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns)) else {
+        let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
+        else {
             self.is_exhausted = true;
             return None;
         };

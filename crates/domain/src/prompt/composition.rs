@@ -149,7 +149,10 @@ impl PromptTemplate {
     ///
     /// # Errors
     /// Returns a refusal when a body is missing or the total length exceeds the limit.
-    pub fn compose(self, body: impl Fn(&IncludedAsset) -> Option<IncludedBody>) -> Result<ComposedPrompt, PromptRefusal> {
+    pub fn compose(
+        self,
+        body: impl Fn(&IncludedAsset) -> Option<IncludedBody>,
+    ) -> Result<ComposedPrompt, PromptRefusal> {
         let mut bodies = Vec::new();
         let mut indexes: BTreeMap<IncludedAsset, usize> = BTreeMap::new();
         let mut bytes = self.text_bytes;
@@ -172,7 +175,11 @@ impl PromptTemplate {
 
 /// Converts segments to parts and merges adjacent literals. Commands stay in the text, because they are instructions
 /// for the model.
-fn build_parts(pieces: Vec<TemplateSegment>, variables: &[Variable], index_of: impl Fn(&IncludedAsset) -> Option<usize>) -> Vec<Part> {
+fn build_parts(
+    pieces: Vec<TemplateSegment>,
+    variables: &[Variable],
+    index_of: impl Fn(&IncludedAsset) -> Option<usize>,
+) -> Vec<Part> {
     let kinds: BTreeMap<&str, VariableKind> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
     let mut parts = Vec::with_capacity(pieces.len());
@@ -215,7 +222,9 @@ impl ComposedPrompt {
                         written.write_part(part, Some(*offset))?;
                     }
                 }
-                Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => written.write_part(part, None)?,
+                Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => {
+                    written.write_part(part, None)?
+                }
             }
         }
         Ok(written.text)

@@ -25,7 +25,9 @@ fn body(reference: &IncludedAsset) -> Option<IncludedBody> {
     match reference.slug.as_str() {
         "tone" => text(&format!("be kind{}", reference.label.as_deref().unwrap_or_default())),
         "raw" => text("{{topic}} $arg:topic !command:rm"),
-        "header" => IncludedBody::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok(),
+        "header" => {
+            IncludedBody::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok()
+        }
         "long" => text(&"x".repeat(MAX_RENDERED_BYTES)),
         _ => None,
     }

@@ -43,8 +43,9 @@ fn ascii(code: u32) -> Option<char> {
 }
 
 fn ascii_digit(character: char) -> Option<char> {
-    let value =
-        SCRIPT_ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
+    let value = SCRIPT_ZEROS
+        .iter()
+        .find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
     char::from_digit(value, 10)
 }
 

@@ -58,7 +58,9 @@ pub(super) fn is_bare_number(text: &str) -> bool {
 }
 
 fn match_international(place: Position<'_>, from: usize) -> Option<usize> {
-    longest_match(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len()))
+    longest_match(place, from, |number| {
+        !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len())
+    })
 }
 
 fn match_national(place: Position<'_>, from: usize) -> Option<usize> {

@@ -128,7 +128,11 @@ fn masks_national_ids() {
         let redactor = Redactor::new(&[scheme]);
         for id in valid {
             assert_eq!(redactor.redact_text(&format!("id {id}.")).text, "id [national_id].", "{id}");
-            assert_eq!(redactor.redact_text(&format!("x{id} {id}x")).found.of(PersonalDataClass::NationalId), 0, "{id}");
+            assert_eq!(
+                redactor.redact_text(&format!("x{id} {id}x")).found.of(PersonalDataClass::NationalId),
+                0,
+                "{id}"
+            );
             assert_eq!(Redactor::new(&[]).redact_text(id).found.of(PersonalDataClass::NationalId), 0, "{id}");
         }
         for id in refused {
@@ -207,7 +211,14 @@ fn normalizes_dots_hidden_characters_and_digits() {
     let spared = Redactor::default()
         .without_masking(&[PersonalDataClass::Card, PersonalDataClass::Email])
         .redact_text("4111111111111111 ４111111111111111 a＠b.com a@b.com");
-    assert_eq!((spared.text.contains('['), spared.found.of(PersonalDataClass::Card), spared.found.of(PersonalDataClass::Email)), (false, 2, 2));
+    assert_eq!(
+        (
+            spared.text.contains('['),
+            spared.found.of(PersonalDataClass::Card),
+            spared.found.of(PersonalDataClass::Email)
+        ),
+        (false, 2, 2)
+    );
 }
 
 #[test]
@@ -483,7 +494,11 @@ fn redaction_lookahead_is_bounded() {
 
 #[test]
 fn counts_classes_without_masking_them() {
-    let redactor = Redactor::default().without_masking(&[PersonalDataClass::Email, PersonalDataClass::Card, PersonalDataClass::Phone]);
+    let redactor = Redactor::default().without_masking(&[
+        PersonalDataClass::Email,
+        PersonalDataClass::Card,
+        PersonalDataClass::Phone,
+    ]);
     let mut value = serde_json::json!({
         "a@b.com": "a@b.com, 10.0.0.1, 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
     });
@@ -492,6 +507,7 @@ fn counts_classes_without_masking_them() {
         "a@b.com": "a@b.com, [ip], 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
     });
     assert_eq!(value, expected);
-    let counts = [PersonalDataClass::Email, PersonalDataClass::Ip, PersonalDataClass::Card, PersonalDataClass::Phone].map(|class| found.of(class));
+    let counts = [PersonalDataClass::Email, PersonalDataClass::Ip, PersonalDataClass::Card, PersonalDataClass::Phone]
+        .map(|class| found.of(class));
     assert_eq!(counts, [2, 1, 2, 1]);
 }

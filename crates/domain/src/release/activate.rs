@@ -222,11 +222,7 @@ impl Release {
                     gaps.push(unmet("references", "reference_unresolved", message));
                 }
                 for name in unavailable {
-                    gaps.push(unmet(
-                        "flow",
-                        "step_type_unavailable",
-                        format!("this server cannot run `{name}` steps"),
-                    ));
+                    gaps.push(unmet("flow", "step_type_unavailable", format!("this server cannot run `{name}` steps")));
                 }
                 gaps.extend(tool::unmet_tool_requirements(agents, &standing.tools));
                 *provider_routed
@@ -257,10 +253,22 @@ impl Release {
                 format!("this server does not support the bound memory: {wish}"),
             ));
         }
-        gaps.extend(standing.unsupported_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unsupported_requirement));
+        gaps.extend(
+            standing
+                .unsupported_controls
+                .iter()
+                .take(MAX_LISTED_CONTROLS)
+                .map(UnenforcedControl::unsupported_requirement),
+        );
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
-            gaps.extend(standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unenforced_requirement));
+            gaps.extend(
+                standing
+                    .unenforced_controls
+                    .iter()
+                    .take(MAX_LISTED_CONTROLS)
+                    .map(UnenforcedControl::unenforced_requirement),
+            );
         }
         gaps
     }
@@ -305,7 +313,8 @@ impl Release {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let left = deployment.untaken_lanes(self);
-        let taken: Vec<Lane> = left.into_iter().filter(|left| taking.single_lane().is_none_or(|lane| lane == *left)).collect();
+        let taken: Vec<Lane> =
+            left.into_iter().filter(|left| taking.single_lane().is_none_or(|lane| lane == *left)).collect();
         if taken.is_empty() {
             return Err(self.invalid_transition(deployment));
         }
@@ -332,7 +341,8 @@ impl Release {
             only_soaked: false,
         };
         let fact = self.transition_fact(&release.state, stamp);
-        let fact = planned.into_iter().fold(fact, |fact, plan| fact.with_detail(json!({ "rollout_plan": plan.to_json() })));
+        let fact =
+            planned.into_iter().fold(fact, |fact, plan| fact.with_detail(json!({ "rollout_plan": plan.to_json() })));
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 

@@ -2,13 +2,13 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    activate::{LaneReassignment, ActivationReport},
+    activate::{ActivationReport, LaneReassignment},
     lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
     review::ApprovalRule,
 };
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    rollout::{HoldReason, SoakStatus, NextLaneGates, Rollout},
+    rollout::{HoldReason, NextLaneGates, Rollout, SoakStatus},
     store::Change,
 };
 use serde_json::json;
@@ -72,7 +72,9 @@ impl Release {
     pub fn check_next_lane(&self, standing: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
         match (next, self.state.digest()) {
-            (Some(_), Some(digest)) if self.check_requirements(digest, standing, rule).is_err() => NextLaneGates::Blocked,
+            (Some(_), Some(digest)) if self.check_requirements(digest, standing, rule).is_err() => {
+                NextLaneGates::Blocked
+            }
             (Some(_) | None, _) => NextLaneGates::Open,
         }
     }
@@ -82,7 +84,10 @@ impl Release {
     /// unchanged.
     #[must_use]
     pub fn record_hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
-        let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress() && !rollout.hold_reasons.contains(&hold))?;
+        let rollout = self
+            .rollout
+            .as_ref()
+            .filter(|rollout| rollout.is_in_progress() && !rollout.hold_reasons.contains(&hold))?;
         let mut updated = rollout.clone();
         updated.hold_reasons.push(hold);
         let next = Self { rollout: Some(updated), ..self.clone() };

@@ -2,7 +2,7 @@
 
 use super::{
     Release, ReleaseRefusal, StateName,
-    activate::{UnmetRequirement, ActivationReport},
+    activate::{ActivationReport, UnmetRequirement},
     lane::{Deployment, Lane, TargetLane},
     reference::UnresolvedReference,
     review::ApprovalRule,
@@ -112,9 +112,12 @@ impl Release {
                 let refusal = ReleaseRefusal::LaneNotTargeted;
                 blocked(StateName::Active, "lane", refusal.code(), refusal.to_string())
             }
-            TargetLane::All | TargetLane::One(_) if deployment.holder(lane) == Some(self.release_id) => {
-                blocked(StateName::Active, "lane", "invalid_transition", "the release holds this lane already".to_owned())
-            }
+            TargetLane::All | TargetLane::One(_) if deployment.holder(lane) == Some(self.release_id) => blocked(
+                StateName::Active,
+                "lane",
+                "invalid_transition",
+                "the release holds this lane already".to_owned(),
+            ),
             TargetLane::All | TargetLane::One(_) => passed(StateName::Active, "lane", "the release may take this lane"),
         };
         Gate { lane: Some(lane), ..gate }

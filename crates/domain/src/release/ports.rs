@@ -75,7 +75,11 @@ pub trait ReleaseStore: Send + Sync {
     /// Finds a release with its bindings, verdicts (without notes) and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError>;
     /// The workspace and workload of a release.
-    async fn location(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
+    async fn location(
+        &self,
+        scope: TenantScope,
+        id: ReleaseId,
+    ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
     /// A page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,

@@ -187,8 +187,7 @@ impl Release {
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
-        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor)
-        {
+        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor) {
             return Err(ReleaseRefusal::SelfApproval);
         }
         let subject_digest = self.bindings_digest();
@@ -205,14 +204,26 @@ impl Release {
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
         let fact = fact.with_categories([Category::Approvals]);
-        let approval =
-            Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest, age_seconds: 0 };
+        let approval = Approval {
+            approval_id,
+            verdict,
+            by: stamp.actor.clone(),
+            at: stamp.at,
+            note,
+            subject_digest,
+            age_seconds: 0,
+        };
         let mut release = self.with_state(state, stamp);
         release.approvals.push(approval.clone());
         Ok(Change::replace(ReviewedRelease { release, approval }, self.revision, fact))
     }
 
-    fn check_verdict_limits(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
+    fn check_verdict_limits(
+        &self,
+        verdict: Verdict,
+        digest: &BindingsDigest,
+        by: &ActorRef,
+    ) -> Result<(), ReleaseRefusal> {
         let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *by);
         let is_within_limits = own_verdicts().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
         let is_new_objection = || {

@@ -2,7 +2,7 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneHistoryEntry, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, LaneMove, MoveReason, Soak},
 };
 use crate::{
     access::ActorRef,
@@ -148,7 +148,9 @@ impl Release {
             | State::Retired => return Err(self.invalid_transition(deployment)),
         };
         let possible = |(lane, to): &LaneRollback<'_>| {
-            deployment.holder(*lane) == Some(self.release_id) && to.is_rollback_target() && to.release_id != self.release_id
+            deployment.holder(*lane) == Some(self.release_id)
+                && to.is_rollback_target()
+                && to.release_id != self.release_id
         };
         if ways.is_empty() || !ways.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
@@ -171,7 +173,8 @@ impl Release {
         let mut release = self.with_state(state, stamp);
         release.rollout = self.rollout.as_ref().map(Rollout::stop);
         let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
-        let evidence = self.rollback_artifact(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::InvalidReason)?;
+        let evidence =
+            self.rollback_artifact(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::InvalidReason)?;
         let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),

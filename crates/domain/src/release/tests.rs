@@ -2,9 +2,9 @@ mod bindings;
 mod verdicts;
 
 use super::{
-    activate::{FlowStatus, RouteStatus, ActivationReport, LaneSelection, UnenforcedControl},
+    activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
     advance::Advance,
-    gate::{GateVerdict, GateContext},
+    gate::{GateContext, GateVerdict},
     lane::{DeploymentChange, Lane},
     recommendation::EndedRuns,
     reference::REFERENCE_UNRESOLVED,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     id::RequestId,
-    rollout::{SoakStatus, AdvanceMode, RolloutPlan},
+    rollout::{AdvanceMode, RolloutPlan, SoakStatus},
 };
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
@@ -102,7 +102,9 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         .unwrap()
         .submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada"))
         .unwrap();
-    let activation = approved(1).activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let activation = approved(1)
+        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .unwrap();
     match name {
         StateName::Draft => (draft(1), empty_deployment()),
         StateName::ReviewReady => (ready.next, empty_deployment()),
@@ -110,7 +112,12 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         StateName::Active => (activation.release, activation.deployment),
         StateName::Superseded => {
             let later = approved(2)
-                .activate(&LaneSelection::All, &activation.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+                .activate(
+                    &LaneSelection::All,
+                    &activation.deployment,
+                    (&met_requirements(), APPROVAL_RULE),
+                    &stamp("user:ops"),
+                )
                 .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
@@ -145,11 +152,19 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
         (StateName::ReviewReady, "review_ready", release.submit(Ok(Vec::new()), &deployment, &by).map(plain)),
         (StateName::Draft, "draft", release.reopen(&deployment, &by).map(plain)),
         (StateName::Approved, "approved", approvable.approve(APPROVAL_RULE, &deployment, &by).map(plain)),
-        (StateName::Active, "active", release.activate(&LaneSelection::All, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes)),
+        (
+            StateName::Active,
+            "active",
+            release.activate(&LaneSelection::All, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes),
+        ),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
         (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, reason, &by).map(lanes)),
         // The release with a rollout, in any state.
-        (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes)),
+        (
+            StateName::Active,
+            "rollout/advance",
+            rolling.advance(seen, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes),
+        ),
     ]
 }
 
@@ -205,9 +220,15 @@ fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = release_in_state(from);
         let approvable = review(&release, "user:bob", Verdict::Approved);
-        let around = GateContext { deployment: &deployment, rule: APPROVAL_RULE, standing: &met_requirements(), unresolved: &[] };
+        let around = GateContext {
+            deployment: &deployment,
+            rule: APPROVAL_RULE,
+            standing: &met_requirements(),
+            unresolved: &[],
+        };
         let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
-        for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some()) {
+        for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
+        {
             let of_move = || gates.iter().filter(|gate| gate.to == to);
             let shut = of_move().any(|gate| gate.lane.is_none() && gate.verdict == GateVerdict::Blocked);
             let lanes_shut = of_move().any(|gate| gate.lane.is_some())
@@ -220,8 +241,14 @@ fn gates_agree_with_transitions() {
 #[test]
 fn active_release_takes_remaining_lanes() {
     let release = approved(1);
-    let change =
-        release.activate(&LaneSelection::One(Lane::Restricted), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let change = release
+        .activate(
+            &LaneSelection::One(Lane::Restricted),
+            &empty_deployment(),
+            (&met_requirements(), APPROVAL_RULE),
+            &stamp("user:ops"),
+        )
+        .unwrap();
     assert_eq!(change.deployment.serving_release(Lane::Standard), None);
     assert_eq!(change.deployment.representative_release(), Some((Lane::Restricted, release.release_id)));
     let promised = change.release.valid_transitions(&change.deployment);
@@ -233,26 +260,48 @@ fn active_release_takes_remaining_lanes() {
         &stamp("user:ops"),
     );
     assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
-    let rest = change.release.activate(&LaneSelection::All, &change.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let rest = change
+        .release
+        .activate(&LaneSelection::All, &change.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .unwrap();
     assert_eq!(rest.moves.len(), 2);
     assert_eq!(rest.deployment.serving_release(Lane::Guided), Some((Lane::Guided, release.release_id)));
 }
 
 #[test]
 fn lanes_fall_back_to_more_general_lanes_only() {
-    let standard =
-        approved(1).activate(&LaneSelection::One(Lane::Standard), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let standard = approved(1)
+        .activate(
+            &LaneSelection::One(Lane::Standard),
+            &empty_deployment(),
+            (&met_requirements(), APPROVAL_RULE),
+            &stamp("user:ops"),
+        )
+        .unwrap();
     assert_eq!(standard.deployment.serving_release(Lane::Restricted).unwrap().0, Lane::Standard);
-    let restricted =
-        approved(1).activate(&LaneSelection::One(Lane::Restricted), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let restricted = approved(1)
+        .activate(
+            &LaneSelection::One(Lane::Restricted),
+            &empty_deployment(),
+            (&met_requirements(), APPROVAL_RULE),
+            &stamp("user:ops"),
+        )
+        .unwrap();
     assert_eq!(restricted.deployment.serving_release(Lane::Guided), None);
 }
 
 #[test]
 fn holder_of_another_lane_is_not_superseded() {
-    let first = approved(1).activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let first = approved(1)
+        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .unwrap();
     let second = approved(2)
-        .activate(&LaneSelection::One(Lane::Guided), &first.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .activate(
+            &LaneSelection::One(Lane::Guided),
+            &first.deployment,
+            (&met_requirements(), APPROVAL_RULE),
+            &stamp("user:ops"),
+        )
         .unwrap();
     assert!(second.superseded.is_empty());
     assert_eq!(second.release.supersedes_release_id, Some(first.release.release_id));
@@ -319,7 +368,10 @@ fn refuses_approval_by_authors() {
     let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
     assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
     let lax = review(&ready, "user:ada", Verdict::Approved);
-    assert!(lax.approve(strict, &empty_deployment(), &stamp("user:ops")).is_err(), "an earlier own approval does not count");
+    assert!(
+        lax.approve(strict, &empty_deployment(), &stamp("user:ops")).is_err(),
+        "an earlier own approval does not count"
+    );
 }
 
 #[test]
@@ -405,9 +457,16 @@ fn refuses_untargeted_lane() {
     let digest = release.bindings_digest();
     release.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
-    let other = release.activate(&LaneSelection::One(Lane::Standard), &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"));
+    let other = release.activate(
+        &LaneSelection::One(Lane::Standard),
+        &empty_deployment(),
+        (&met_requirements(), APPROVAL_RULE),
+        &stamp("user:ops"),
+    );
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
-    let own = release.activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops")).unwrap();
+    let own = release
+        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .unwrap();
     assert_eq!(own.moves.len(), 1);
 }
 
@@ -434,13 +493,19 @@ fn approval_covers_resolved_references() {
     let other = submit(vec![frozen_reference(20, 41)]);
     assert_ne!(ready.bindings_digest(), other.bindings_digest());
     assert_ne!(ready.bindings_digest(), submit(Vec::new()).bindings_digest());
-    assert_eq!(submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]), submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)]));
+    assert_eq!(
+        submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]),
+        submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)])
+    );
     // Approvals do not carry over to other resolved references.
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next;
     assert_eq!(back.references, [], "references are unresolved in drafts");
     let again = back.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
-    assert_eq!(again.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
+    assert_eq!(
+        again.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
+        "approval_required"
+    );
     let same = back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
     assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
@@ -483,7 +548,8 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     for _ in 0..review::MAX_VERDICTS {
         full = review(&full, "user:bob", Verdict::Approved);
     }
-    let more = |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ());
+    let more =
+        |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ());
     assert_eq!(more("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
     assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

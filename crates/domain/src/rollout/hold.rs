@@ -142,7 +142,8 @@ mod tests {
     }
 
     fn lane_metrics(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
-        let recommendation = Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
+        let recommendation =
+            Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_left, runs: EndedRuns { ended, failed } };
         LaneMetrics { lane, recommendation, next: NextLaneGates::Open, workload: Status::Registered, needed: 5 }
     }
@@ -162,7 +163,11 @@ mod tests {
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
-            (LaneMetrics { next: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) }, false, Some(HoldReason::GateBlocked)),
+            (
+                LaneMetrics { next: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) },
+                false,
+                Some(HoldReason::GateBlocked),
+            ),
         ];
         for (observed, due, hold) in cases {
             let automatic = rollout(AdvanceMode::Automatic);

@@ -64,7 +64,10 @@ impl ShareToken {
     /// Creates a token of a tenant from 32 unpredictable bytes.
     #[must_use]
     pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
-        Self { tenant, text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
+        Self {
+            tenant,
+            text: format!("{SHARE_TOKEN_PREFIX}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)),
+        }
     }
 
     /// Parses a token; `None` for invalid or non-canonical text.

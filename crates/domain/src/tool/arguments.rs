@@ -90,7 +90,11 @@ impl ToolCall {
             }),
             BuiltinTool::InspectEvidence => Ok(Self::InspectEvidence {
                 execution: parse_id(&arguments, "execution_id")?.into(),
-                format: if text_argument(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
+                format: if text_argument(&arguments, "format") == "graph" {
+                    EvidenceFormat::Graph
+                } else {
+                    EvidenceFormat::Flat
+                },
             }),
         }
     }

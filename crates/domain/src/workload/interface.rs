@@ -4,13 +4,13 @@
 //! at once.
 
 mod field;
-mod problem;
 mod inputs;
+mod problem;
 mod schema;
 mod theme;
 
 pub use field::{FieldType, InputField};
-pub use problem::{ProblemKind, InterfaceProblem, MAX_PROBLEMS};
+pub use problem::{InterfaceProblem, MAX_PROBLEMS, ProblemKind};
 pub use theme::Theme;
 
 use crate::text::is_prose;
@@ -248,8 +248,9 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
         .optional(members, "output_display")
         .and_then(|value| findings.parse_wire("output_display", value, OutputDisplay::parse));
     let theme = findings.optional(members, "theme").and_then(|value| theme::parse(value, "theme", findings));
-    let rollout_config =
-        findings.optional(members, "rollout_config").and_then(|value| parse_rollout_config(value, "rollout_config", findings));
+    let rollout_config = findings
+        .optional(members, "rollout_config")
+        .and_then(|value| parse_rollout_config(value, "rollout_config", findings));
     let access_mode = findings
         .optional(members, "access_mode")
         .and_then(|value| findings.parse_wire("access_mode", value, AccessMode::parse));

@@ -4,9 +4,12 @@
 //! Verdicts are not explored here; random histories cover them.
 
 use crate::{
-    is_long,
     in_memory_store::{Fixtures, InMemoryStore, StaleDecision},
-    model::{Model, ReleaseIndex, Operation, LANES, LaneIndex, ReleaseRecord, RolloutRecord, LaneSelection, check_conformance, check_invariants},
+    is_long,
+    model::{
+        LANES, LaneIndex, LaneSelection, Model, Operation, ReleaseIndex, ReleaseRecord, RolloutRecord,
+        check_conformance, check_invariants,
+    },
 };
 use fairway_domain::release::{StateName, review::Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,8 +36,9 @@ impl StateKey {
         let renamed = |number: Option<ReleaseIndex>| number.map(|number| names[number]);
         let release = |(number, record): (ReleaseIndex, &ReleaseRecord)| {
             // Completed lanes have no effect, nor does the plan of a finished rollout.
-            let remaining =
-                |it: &RolloutRecord| if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec();
+            let remaining = |it: &RolloutRecord| {
+                if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec()
+            };
             let rolling = record.rolling.as_ref().map(|it| (it.status, remaining(it)));
             (names[number], (record.state.as_str(), rolling, renamed(record.supersedes), model.is_approved(number)))
         };
@@ -131,9 +135,11 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
             }
             let mut next_store = memory.clone();
             let decided = memory.decide(operation, &given).map_err(|refused| format!("refused: {refused:?}"));
-            let compared = decided.and_then(|decision| next_store.commit(decision).map_err(|StaleDecision| "stale".to_owned()));
+            let compared =
+                decided.and_then(|decision| next_store.commit(decision).map_err(|StaleDecision| "stale".to_owned()));
             let compared = compared.and_then(|()| check_conformance(&next, &next_store.state));
-            let compared = compared.and_then(|()| check_invariants(&memory.state.release_statuses(), &next_store.state));
+            let compared =
+                compared.and_then(|()| check_invariants(&memory.state.release_statuses(), &next_store.state));
             assert_eq!(compared, Ok(()), "{operation:?} after {path:?}");
             explored.moves += 1;
             if visited.insert(StateKey::canonical(&next)) {

@@ -1,9 +1,13 @@
 //! Random histories from seeds: 20,000 by default, a million in the long form.
 
 use crate::{
-    env_variable, is_long,
+    env_variable,
     in_memory_store::{Fixtures, InMemoryStore, StaleDecision},
-    model::{ReleaseStatuses, RequestOutcome, History, Model, Operation, Step, LaneSelection, check_conformance, history_seed, first_seed, check_invariants},
+    is_long,
+    model::{
+        History, LaneSelection, Model, Operation, ReleaseStatuses, RequestOutcome, Step, check_conformance,
+        check_invariants, first_seed, history_seed,
+    },
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},

@@ -1,6 +1,6 @@
 //! An in-memory store. Like the real store, it rejects a stale decision at commit.
 
-use crate::model::{Decision, DecisionInput, Model, Operation, LaneIndex, Refusal, StoredState, decide};
+use crate::model::{Decision, DecisionInput, LaneIndex, Model, Operation, Refusal, StoredState, decide};
 use fairway_domain::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
@@ -53,7 +53,11 @@ impl Fixtures {
             kind,
             lifecycle: Lifecycle::Active,
         };
-        Self { stamp, policy_version: version(AssetKind::PolicyBundle, 10), knowledge_base_version: version(AssetKind::KnowledgeBase, 20) }
+        Self {
+            stamp,
+            policy_version: version(AssetKind::PolicyBundle, 10),
+            knowledge_base_version: version(AssetKind::KnowledgeBase, 20),
+        }
     }
 
     fn decision_input(&self) -> DecisionInput<'_> {
@@ -73,7 +77,10 @@ impl Fixtures {
                 policy_bundle_id: None,
             };
             let draft = Release::draft(new, &self.stamp).next;
-            draft.bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy_version, &self.stamp).unwrap().next
+            draft
+                .bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy_version, &self.stamp)
+                .unwrap()
+                .next
         };
         let releases = (100..).zip(targets).map(draft).collect();
         let deployment = Deployment {

@@ -6,10 +6,10 @@ mod exhaustive;
 #[cfg(test)]
 mod histories;
 #[cfg(test)]
+mod in_memory_store;
+#[cfg(test)]
 #[path = "../../../testkit/src/long_form.rs"]
 mod long_form;
-#[cfg(test)]
-mod in_memory_store;
 #[cfg(test)]
 #[path = "model.rs"]
 mod model;

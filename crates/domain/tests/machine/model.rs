@@ -6,14 +6,16 @@
 
 #[path = "model/history.rs"]
 mod history;
-#[path = "model/product.rs"]
+#[path = "model/system_under_test.rs"]
 mod system_under_test;
 
 use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
 use fairway_domain::rollout::RolloutStatus;
-pub(crate) use history::{RequestOutcome, History, Operation, Step, LaneSelection, history_seed, first_seed};
-pub(crate) use system_under_test::{ReleaseStatuses, Decision, DecisionInput, StoredState, decide, check_conformance, check_invariants};
+pub(crate) use history::{History, LaneSelection, Operation, RequestOutcome, Step, first_seed, history_seed};
 use std::collections::BTreeSet;
+pub(crate) use system_under_test::{
+    Decision, DecisionInput, ReleaseStatuses, StoredState, check_conformance, check_invariants, decide,
+};
 
 /// Index of a release in its history.
 pub(crate) type ReleaseIndex = usize;
@@ -114,7 +116,12 @@ impl Model {
             // Creation and one binding.
             changes: 2,
         };
-        Self { releases: targets.iter().map(draft).collect(), holders: [None; 3], lane_moves: Vec::new(), deployment_revision: 1 }
+        Self {
+            releases: targets.iter().map(draft).collect(),
+            holders: [None; 3],
+            lane_moves: Vec::new(),
+            deployment_revision: 1,
+        }
     }
 
     /// Applies an operation.
@@ -154,7 +161,11 @@ impl Model {
             Operation::RollBack(release, lane) => (*release, true, self.lane_rollbacks(*release, *lane)),
         };
         let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
-        DecisionBasis { release: self.releases[release].changes, lanes: lanes.then_some(self.deployment_revision), returned }
+        DecisionBasis {
+            release: self.releases[release].changes,
+            lanes: lanes.then_some(self.deployment_revision),
+            returned,
+        }
     }
 
     /// The current lanes of the rollouts in progress.

@@ -3,8 +3,8 @@
 mod transcript;
 
 use crate::{
-    scenario_file::Scenario,
     policy::{self, RunRequest},
+    scenario_file::Scenario,
 };
 use fairway_domain::{
     access::ActorRef,
@@ -21,19 +21,19 @@ use fairway_domain::{
         http_call::HttpCallError,
         plan::{BoundAsset, BoundServer, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
         provider::{Completion, ProviderError, ToolCall},
-        routing::{ModelResponse as RouteAnswer, Attempt, ModelRequest, Routing},
-        run::{Interruption, Env, History, Run, RunInput, RunEffect},
+        routing::{Attempt, ModelRequest, ModelResponse as RouteAnswer, Routing},
+        run::{Env, History, Interruption, Run, RunEffect, RunInput},
         tool::ToolFailure,
     },
     flow::{Flow, parse_yaml},
     guardrail::Guardrails,
-    hook::{Hook, HookResponse, HookError, Hooks},
+    hook::{Hook, HookError, HookResponse, Hooks},
     id::{ExecutionId, IdSource, WorkloadId},
-    memory::{BoundMemory, StoredTurn, ConversationKey, RecalledTurns, MemoryConfig, SessionId, turn_digest},
+    memory::{BoundMemory, ConversationKey, MemoryConfig, RecalledTurns, SessionId, StoredTurn, turn_digest},
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
-        composition::{IncludedBody, ComposedPrompt},
+        composition::{ComposedPrompt, IncludedBody},
     },
     redaction::Redactor,
     release::lane::Lane,
@@ -50,7 +50,7 @@ use std::{
     },
     time::Duration,
 };
-use transcript::{write_model_call, write_outcome, write_hook_call, write_problem, write_text, write_tool_call};
+use transcript::{write_hook_call, write_model_call, write_outcome, write_problem, write_text, write_tool_call};
 use uuid::Uuid;
 
 /// Longer texts appear in the transcript only by their length in bytes.
@@ -290,7 +290,8 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
 fn compose_prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
     let bodies: BTreeMap<String, Value> = scenario.json("included.json").unwrap_or_default();
     let composed = PromptTemplate::parse(content).and_then(|template| {
-        template.compose(|reference| IncludedBody::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
+        template
+            .compose(|reference| IncludedBody::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
     });
     let refusal = |refusal: fairway_domain::prompt::PromptRefusal| {
         let offset = refusal.offset().unwrap_or_default();
@@ -372,7 +373,9 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                 run.on_tool(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
             }
             RunEffect::Reserve => run.on_reservation(),
-            RunEffect::CheckContracts | RunEffect::RetrieveDocuments(_) => panic!("a scenario cannot bind a knowledge base"),
+            RunEffect::CheckContracts | RunEffect::RetrieveDocuments(_) => {
+                panic!("a scenario cannot bind a knowledge base")
+            }
             RunEffect::Ended => break,
         };
     }
@@ -399,7 +402,11 @@ enum CallOutcome {
 }
 
 /// Sends a model request to its routes in order, as the engine does.
-fn call_model(question: &ModelRequest, answers: &mut impl Iterator<Item = ScriptedResponse>, out: &mut String) -> CallOutcome {
+fn call_model(
+    question: &ModelRequest,
+    answers: &mut impl Iterator<Item = ScriptedResponse>,
+    out: &mut String,
+) -> CallOutcome {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
     while let Some(next) = question.next(&attempts) {
@@ -424,7 +431,11 @@ fn call_model(question: &ModelRequest, answers: &mut impl Iterator<Item = Script
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
                 write_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
-                return CallOutcome::Answered(RouteAnswer { attempts, was_streamed: false, completion: Ok(completion) });
+                return CallOutcome::Answered(RouteAnswer {
+                    attempts,
+                    was_streamed: false,
+                    completion: Ok(completion),
+                });
             }
             Err(error) => {
                 writeln!(out, "answered: {}", error.code()).unwrap();

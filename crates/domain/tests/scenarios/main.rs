@@ -4,15 +4,15 @@
 //! transcripts; a person reviews the difference.
 
 #[cfg(test)]
-mod scenario_file;
-#[cfg(test)]
 mod flow;
 #[cfg(test)]
 mod policy;
+#[cfg(test)]
+mod scenario_file;
 
 #[cfg(test)]
 mod tests {
-    use super::{scenario_file::Scenario, flow, policy};
+    use super::{flow, policy, scenario_file::Scenario};
     use std::collections::BTreeSet;
 
     const MIN_SCENARIOS: usize = 40;
@@ -38,7 +38,8 @@ mod tests {
         if is_accepting_transcripts() {
             Scenario::load_all().iter().for_each(|scenario| scenario.accept_transcript(&actual_transcript(scenario)));
         }
-        let wrong: Vec<String> = Scenario::load_all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
+        let wrong: Vec<String> =
+            Scenario::load_all().iter().filter_map(|scenario| compare_transcript(scenario).err()).collect();
         assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", wrong.join("\n\n"));
     }
 
@@ -50,8 +51,16 @@ mod tests {
         let all = Scenario::load_all();
         assert!(all.len() >= MIN_SCENARIOS, "only {} scenarios", all.len());
         for scenario in &all {
-            assert!(scenario.expected_transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
-            assert!(scenario.description().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
+            assert!(
+                scenario.expected_transcript().lines().any(|line| !line.trim().is_empty()),
+                "{}",
+                scenario.path.display()
+            );
+            assert!(
+                scenario.description().ends_with('.'),
+                "{} does not begin with a sentence",
+                scenario.path.display()
+            );
         }
         let sentences: BTreeSet<&str> = all.iter().map(Scenario::description).collect();
         assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");
@@ -70,7 +79,11 @@ mod tests {
             let with_more = scenario.expected_transcript().to_owned() + "and more\n";
             let changed = scenario.expected_transcript().replacen(':', ";", 1);
             for damaged in [without_first, without_last, with_more, changed, String::new()] {
-                assert!(compare_transcript(&scenario.with_transcript(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
+                assert!(
+                    compare_transcript(&scenario.with_transcript(&damaged)).is_err(),
+                    "{}:\n{damaged}",
+                    scenario.path.display()
+                );
             }
         }
     }

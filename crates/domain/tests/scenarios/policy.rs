@@ -56,7 +56,12 @@ impl RunRequest {
 
     fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
         policy.decide(&PolicyInput {
-            actor: PolicyActor { reference: &self.actor, kind: self.actor_kind(), groups: &self.groups, roles: &self.roles },
+            actor: PolicyActor {
+                reference: &self.actor,
+                kind: self.actor_kind(),
+                groups: &self.groups,
+                roles: &self.roles,
+            },
             workload: PolicyWorkload { slug: &self.workload, owner_ref: &self.owner, workload_id: "w-1" },
             release: PolicyRelease { release_id: "r-1", state: "active", environment: &self.environment },
             inputs: &self.inputs,

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its listeners included")]
 
-mod responses;
+mod address_notations;
 mod listener;
 mod names;
 mod proxies;
-mod address_notations;
+mod responses;
 mod trust;

@@ -2,7 +2,7 @@
 
 use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
-use fairway_egress::{Allowance, EgressRequest, EgressError, EgressRefusal, Endpoint, Guard, Limits, Reach, Resolver};
+use fairway_egress::{Allowance, EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Reach, Resolver};
 use std::{
     future::pending,
     io,

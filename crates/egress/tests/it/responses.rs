@@ -1,7 +1,7 @@
 //! T37: responses that redirect, never end, or exceed their limits.
 
 use crate::listener::{CountingListener, Reply, get};
-use fairway_egress::{EgressRequest, EgressError, Endpoint, Guard, Limits, Method, Reach, Url};
+use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, Reach, Url};
 use std::time::Duration;
 
 fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {

@@ -1,6 +1,6 @@
 //! Authorization. An operation gets its tenant scope only here.
 
-use super::{Requirement, Operation};
+use super::{Operation, Requirement};
 use crate::{Failure, Services};
 use fairway_domain::{
     access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::Reach},
@@ -25,9 +25,11 @@ pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Fai
 pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceScope) -> Result<TenantScope, Failure> {
     let scope = TenantScope::for_caller(caller);
     let holds = |permission| caller.rights.allow(permission, place);
-    match operation.demand() {
+    match operation.requirement() {
         Requirement::Nothing => Ok(scope),
-        Requirement::Membership if caller.rights.is_empty() => Err(missing_permission(caller, Permission::WorkloadView)),
+        Requirement::Membership if caller.rights.is_empty() => {
+            Err(missing_permission(caller, Permission::WorkloadView))
+        }
         Requirement::Membership => Ok(scope),
         Requirement::Platform(needs) if caller.rights.allow(needs, &ResourceScope::PLATFORM) => Ok(scope),
         Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourceScope::tenant(caller.tenant)) => Ok(scope),
@@ -41,15 +43,23 @@ pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceS
             Err(missing_permission(caller, sees))
         }
         Requirement::BelowWorkload { sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } if holds(needs) => Ok(scope),
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } => Err(missing_permission(caller, needs)),
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } if holds(needs) => {
+            Ok(scope)
+        }
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } => {
+            Err(missing_permission(caller, needs))
+        }
     }
 }
 
 /// Authorizes an operation on a resource that the caller sees for any reason. Permissions beyond visibility count in
 /// the resource's home scope.
-pub(crate) fn authorize_visible(caller: &Caller, operation: Operation, home: &ResourceScope) -> Result<TenantScope, Failure> {
-    let Requirement::Resource { view: sees, action: needs } = operation.demand() else {
+pub(crate) fn authorize_visible(
+    caller: &Caller,
+    operation: Operation,
+    home: &ResourceScope,
+) -> Result<TenantScope, Failure> {
+    let Requirement::Resource { view: sees, action: needs } = operation.requirement() else {
         return Err(Failure::Inconsistent("an operation on a scoped resource requires a permission in its scope"));
     };
     if sees == needs || caller.rights.allow(needs, home) {
@@ -61,7 +71,8 @@ pub(crate) fn authorize_visible(caller: &Caller, operation: Operation, home: &Re
 
 /// Authorizes a list, and returns the scopes that the caller sees.
 pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
-    let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.demand() else {
+    let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.requirement()
+    else {
         return Err(Failure::Inconsistent("a list requires a permission in a scope"));
     };
     match caller.rights.reach(needs) {
@@ -95,7 +106,9 @@ impl Services {
     ) -> Result<ResourceScope, Failure> {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
         let home = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
-        let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.demand() else {
+        let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) =
+            operation.requirement()
+        else {
             return Err(Failure::Inconsistent("creating a resource requires a permission in its workspace"));
         };
         if caller.rights.is_empty() {

@@ -168,7 +168,9 @@ mod tests {
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
         assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM));
         assert!(local_rights(&ada, &known(true)).is_empty());
-        assert!(local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM));
+        assert!(
+            local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM)
+        );
         assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Operation;
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{

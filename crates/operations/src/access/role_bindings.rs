@@ -1,7 +1,7 @@
 //! Role bindings: granting and revoking roles.
 
 use super::{Operation, authorize};
-use crate::{Idempotent, Failure, Services, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Services, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{ActorRef, Caller, GrantScope, Permission, ResourceScope, Role, RoleBinding},
     audit::FactKind,

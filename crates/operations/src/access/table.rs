@@ -35,7 +35,7 @@ pub enum Requirement {
 }
 
 macro_rules! operations {
-    ($($name:ident = $id:literal => $demand:expr;)*) => {
+    ($($name:ident = $id:literal => $requirement:expr;)*) => {
         /// Every operation of the HTTP API.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[expect(missing_docs, reason = "each variant is the operation's name in the OpenAPI document")]
@@ -57,11 +57,11 @@ macro_rules! operations {
 
             /// The permissions that the operation requires.
             #[must_use]
-            pub const fn demand(self) -> Demand {
-                use Demand::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
+            pub const fn requirement(self) -> Requirement {
+                use Requirement::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
                 use Permission as P;
                 match self {
-                    $(Self::$name => $demand,)*
+                    $(Self::$name => $requirement,)*
                 }
             }
         }

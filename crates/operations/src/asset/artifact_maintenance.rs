@@ -9,9 +9,9 @@ use fairway_domain::{
     access::Caller,
     asset::{
         AssetVersion, NewVersion,
+        artifact_index::{VersionKey, VersionRow},
         canonical::Checksum,
         integrity::{ArtifactOwner, IntegrityMismatch},
-        artifact_index::{VersionKey, VersionRow},
         ports::{ArtifactError, ArtifactPath, StoredObject},
     },
     id::{TenantId, WorkspaceId},
@@ -188,7 +188,9 @@ impl Services {
             for booked in page {
                 let scope = TenantScope::for_background_task(booked.tenant_id);
                 // Versions are never deleted, but the whole database may be restored concurrently.
-                let Some(row) = self.stores.artifact_index.find_row(scope, booked.asset_version_id).await? else { continue };
+                let Some(row) = self.stores.artifact_index.find_row(scope, booked.asset_version_id).await? else {
+                    continue;
+                };
                 let wrong = self.discrepancies(booked, &row).await?;
                 verified.versions = verified.versions.saturating_add(1);
                 if !wrong.is_empty() {

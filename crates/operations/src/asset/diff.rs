@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Operation,
-    blocking::{WorkDeadline, Processor, busy},
+    blocking::{Processor, WorkDeadline, busy},
 };
 use fairway_domain::{
     access::Caller,

@@ -1,6 +1,6 @@
 //! Asset grants: granting and revoking access to assets.
 
-use crate::{Idempotent, Failure, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{Caller, GrantScope},
     asset::grant::{AssetGrant, Grantee},

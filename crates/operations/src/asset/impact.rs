@@ -8,7 +8,7 @@ use fairway_domain::{
     access::{Caller, Permission, ResourceScope},
     asset::{
         Asset, VersionLabel,
-        impact::{BindingTarget, BoundRelease, ImpactStore, Referrer, ReferenceTarget},
+        impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
     release::reference::MAX_REFERENCES,
@@ -108,7 +108,8 @@ impl Services {
         let mut bound = self.stores.impact.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;
         truncated |= is_full(&bound, MAX_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
-        let further = self.stores.impact.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
+        let further =
+            self.stores.impact.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
         truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
         let seen = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;

@@ -1,7 +1,7 @@
 //! The lifecycle of assets: activate, retire, archive.
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     access::Operation,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
@@ -80,7 +80,7 @@ impl Services {
                     let change = asset.transition_to(to, &self.stamp(caller))?;
                     let next = change.next.clone();
                     let outcome = keyed_outcome(key, 200, id.uuid());
-                    match self.stores.assets.commit_transition(scope, change, outcome.as_ref()).await {
+                    match self.stores.assets.commit_lifecycle(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => {
                             if let Some(failure) = expected.stale_failure() {
                                 return Err(failure);

@@ -226,7 +226,12 @@ impl Services {
     }
 
     /// Whether an asset is visible in a workspace for any caller: the releases of its workloads may bind it.
-    pub(crate) async fn is_visible_in(&self, caller: &Caller, asset: &Asset, place: &ResourceScope) -> Result<bool, Failure> {
+    pub(crate) async fn is_visible_in(
+        &self,
+        caller: &Caller,
+        asset: &Asset,
+        place: &ResourceScope,
+    ) -> Result<bool, Failure> {
         if asset.is_visible_from(place.namespace) {
             return Ok(true);
         }

@@ -2,7 +2,7 @@
 
 use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
-    Idempotent, Failure, RunRefusal, Services,
+    Failure, Idempotent, RunRefusal, Services,
     access::{Operation, authorize},
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
@@ -11,17 +11,17 @@ use fairway_domain::{
     audit::Stamp,
     evidence::RecordedDecision,
     execution::{
-        FinishRecord, Execution, Outcome, RunError, RunRef, Status,
-        dispatch::{LeaseRef, CancelOutcome, CancelLease},
+        Execution, FinishRecord, Outcome, RunError, RunRef, Status,
+        dispatch::{CancelLease, CancelOutcome, LeaseRef},
         ports::RunState,
     },
     id::{ExecutionId, RequestId},
     idempotency::{KeyedOutcome, RequestKey},
     policy::Obligation,
     share_link::TokenHash,
-    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
+    wakeup::Wakeup,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,9 +61,9 @@ impl Services {
                 Err(failure) => Err(failure),
             },
         );
-        let ((), replayed) = done.await?.apart();
+        let ((), replayed) = done.await?.into_parts();
         let ended = self.execution_detail(caller, id, token).await?;
-        Ok(replayed.with(ended))
+        Ok(replayed.with_value(ended))
     }
 
     async fn cancel_run(
@@ -75,8 +75,11 @@ impl Services {
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
         let held = LeaseRef { execution_id: id, lease: self.ids.fresh() };
-        let cancel_lease =
-            CancelLease { lease_ref: held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
+        let cancel_lease = CancelLease {
+            lease_ref: held,
+            lease_for: self.settings.lease,
+            deadline_in: self.settings.execution_deadline,
+        };
         let (mut current, mut key) = (execution.clone(), key);
         for _ in 0..MAX_ATTEMPTS {
             if current.outcome.is_some() {

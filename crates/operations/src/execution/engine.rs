@@ -2,24 +2,24 @@
 
 mod stream_sink;
 
-use super::{retrieval::RetrievalContext, large_runs::Reservation};
+use super::{large_runs::Reservation, retrieval::RetrievalContext};
 use crate::{Services, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::RepeatSafety,
     execution::{
         StepRecord,
         dispatch::LeaseRef,
-        progress::{StoredAnswer, ProgressRecord, RunEvent, events_of_step_records},
-        provider::{Completion, EmbeddingCall, DeltaListener, ProviderError, ProviderFailure, RouteTarget},
-        routing::{ModelResponse, Attempt, ModelRequest, RequestKind},
-        run::{Interruption, History, Run, RunEffect},
-        tool::{McpError, ToolTarget, ToolFailure, ToolRequest, ToolResult},
+        progress::{ProgressRecord, RunEvent, StoredAnswer, events_of_step_records},
+        provider::{Completion, DeltaListener, EmbeddingCall, ProviderError, ProviderFailure, RouteTarget},
+        routing::{Attempt, ModelRequest, ModelResponse, RequestKind},
+        run::{History, Interruption, Run, RunEffect},
+        tool::{McpError, ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::Step,
     knowledge::contract::AccessMode,
-    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
+    wakeup::Wakeup,
 };
 use std::{
     collections::VecDeque,
@@ -27,7 +27,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
-use stream_sink::{StreamSink, StreamPart};
+use stream_sink::{StreamPart, StreamSink};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -75,7 +75,8 @@ impl Replay {
         for piece in progress {
             replay.last_position = replay.last_position.max(piece.position);
             replay.answers.extend(piece.answer);
-            replay.is_answer_partial = piece.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
+            replay.is_answer_partial =
+                piece.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
             replay.events.extend(piece.events.into_iter().filter(|event| !event.kind.is_model_output()));
         }
         replay
@@ -116,7 +117,8 @@ impl<'s> ProgressRecorder<'s> {
     /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
     async fn reserve(&mut self) -> Result<(), Interruption> {
         self.store_pending_answer().await?;
-        let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;
+        let reserved =
+            self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;
         if let Some(reservation) = self.reservation {
             reservation.get_or_init(|| Arc::new(reserved));
         }
@@ -208,9 +210,7 @@ impl<'s> ProgressRecorder<'s> {
             // happened.
             self.checkpoint(run).await?;
             match &request.target {
-                ToolTarget::Address(call) => {
-                    self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call)
-                }
+                ToolTarget::Address(call) => self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call),
                 ToolTarget::Server(call) => match self.services.call_mcp_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
                         self.services.record_drift(call, found.as_ref(), (self.held.execution_id, reader)).await?;
@@ -231,9 +231,7 @@ impl<'s> ProgressRecorder<'s> {
             History::Read(decisions, recalled) if !self.came.answers.is_empty() => {
                 History::ReadAgain(decisions, recalled)
             }
-            recollection @ (History::Read(..) | History::ReadAgain(..) | History::Unavailable) => {
-                recollection
-            }
+            recollection @ (History::Read(..) | History::ReadAgain(..) | History::Unavailable) => recollection,
         }
     }
 
@@ -244,7 +242,8 @@ impl<'s> ProgressRecorder<'s> {
         let completion = async move { services.call_routes(question, Some(&StreamSink::new(sender))).await };
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
-        let mut events: Vec<RunEvent> = mem::take(&mut self.came.is_answer_partial).then(restarted_event).into_iter().collect();
+        let mut events: Vec<RunEvent> =
+            mem::take(&mut self.came.is_answer_partial).then(restarted_event).into_iter().collect();
         let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
         loop {
             let received = tokio::select! {
@@ -349,7 +348,9 @@ pub(super) async fn run_to_end(
         let question = match turn {
             RunEffect::CallModel(question) => question,
             RunEffect::CheckContracts => {
-                turn = run.on_contract_decisions(recorder.services.contract_decisions_for(reader, AccessMode::Retrieve).await);
+                turn = run.on_contract_decisions(
+                    recorder.services.contract_decisions_for(reader, AccessMode::Retrieve).await,
+                );
                 continue;
             }
             RunEffect::LoadHistory => {
@@ -412,7 +413,8 @@ pub(super) async fn run_to_end(
                 if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                let streamed_step = step.filter(|_| question.is_streamable && recorder.keeping == CheckpointPolicy::Telling);
+                let streamed_step =
+                    step.filter(|_| question.is_streamable && recorder.keeping == CheckpointPolicy::Telling);
                 let answer = match streamed_step {
                     Some(step) => match recorder.call_streaming(&question, step).await {
                         Ok(answer) => answer,
@@ -442,7 +444,9 @@ impl Services {
             }
             let began = Instant::now();
             let answer = match &question.kind {
-                RequestKind::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await,
+                RequestKind::Words => {
+                    self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await
+                }
                 RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
             };
             let attempt =

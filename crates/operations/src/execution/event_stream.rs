@@ -10,9 +10,9 @@ use fairway_domain::{
         progress::{RunEvent, events_of_stored_steps},
     },
     id::ExecutionId,
+    rate_limit::ClientAddress,
     share_link::{TokenHash, is_guest},
     tenant::TenantScope,
-    rate_limit::ClientAddress,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

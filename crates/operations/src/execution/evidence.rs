@@ -106,7 +106,8 @@ impl Services {
         operation: Operation,
     ) -> Result<(Execution, Ownership), Failure> {
         // A large output waits for memory, so the server reads it only for callers who may see it.
-        let (RunState { execution, is_output_omitted: is_output_left_out }, own) = self.state_as(caller, id, token, operation).await?;
+        let (RunState { execution, is_output_omitted: is_output_left_out }, own) =
+            self.state_as(caller, id, token, operation).await?;
         match own {
             Ownership::Own if is_output_left_out => {
                 let found = self.stores.executions.find(TenantScope::for_caller(caller), id).await?;
@@ -125,7 +126,8 @@ impl Services {
         token: Option<&TokenHash>,
         operation: Operation,
     ) -> Result<(RunState, Ownership), Failure> {
-        let state = self.stores.executions.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+        let state =
+            self.stores.executions.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let own = self.authorize_run_access(caller, &state.execution, token, operation).await?;
         Ok((state, own))
     }
@@ -260,13 +262,23 @@ impl Services {
 
     /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, and its
     /// response time would reveal that the run exists. The operation decides on a submitter's own run.
-    async fn authorize_run_lookup(&self, caller: &Caller, operation: Operation, id: ExecutionId) -> Result<(), Failure> {
+    async fn authorize_run_lookup(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: ExecutionId,
+    ) -> Result<(), Failure> {
         if caller.rights.reach(Permission::ExecutionView).is_none() {
             return Ok(());
         }
-        let home = self.stores.executions.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+        let home =
+            self.stores.executions.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let place = self.scope_of_workload(caller, home.workspace, home.workload).await?;
-        if home.submitter == caller.actor { Ok(()) } else { authorize::authorize(caller, operation, &place).map(|_| ()) }
+        if home.submitter == caller.actor {
+            Ok(())
+        } else {
+            authorize::authorize(caller, operation, &place).map(|_| ())
+        }
     }
 
     pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<ResourceScope, Failure> {

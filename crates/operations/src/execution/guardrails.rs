@@ -8,8 +8,8 @@ use crate::{
 use fairway_domain::{
     asset::content::embedded::SchemaRejection,
     execution::{http_call::HttpCall, run::SchemaCheck},
-    guardrail::{GuardrailResult, GuardrailCheck},
-    hook::{HookResponse, HookError},
+    guardrail::{GuardrailCheck, GuardrailResult},
+    hook::{HookError, HookResponse},
     tenant::TenantScope,
 };
 use std::sync::Arc;
@@ -35,7 +35,11 @@ impl Services {
     }
 
     /// Evaluates guardrails on the blocking pool; `None` if the evaluation failed.
-    pub(super) async fn check_guardrails(&self, scope: TenantScope, looking: GuardrailCheck) -> Option<GuardrailResult> {
+    pub(super) async fn check_guardrails(
+        &self,
+        scope: TenantScope,
+        looking: GuardrailCheck,
+    ) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
         let looked = run_blocking((scope, WorkDeadline::Run), move || looking.run(&redactor)).await;
         looked

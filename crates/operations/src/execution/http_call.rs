@@ -1,8 +1,8 @@
 //! HTTP and MCP calls of tools and hooks, with the secrets of the tenant.
 
 use super::{
+    engine::{MAX_RETRY_DELAY, MIN_RETRY_DELAY},
     retrieval::RetrievalContext,
-    engine::{MIN_RETRY_DELAY, MAX_RETRY_DELAY},
 };
 use crate::Services;
 use fairway_domain::{

@@ -7,7 +7,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     execution::{
         Payload,
-        dispatch::{ClaimedRun, ClaimedInputs, LeaseRef},
+        dispatch::{ClaimedInputs, ClaimedRun, LeaseRef},
         run::{Interruption, SMALL_RUN_BYTES},
     },
     id::TenantId,
@@ -270,7 +270,10 @@ mod tests {
         for _ in 0..MAX_PER_TENANT {
             held.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
-        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
+        assert_eq!(
+            runs.allowed_claims(),
+            LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
+        );
         let own = Arc::clone(&runs);
         let waiting = tokio::spawn(async move { own.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
         while runs.permits.waiting(&tenant(1).tenant()) == 0 {
@@ -281,7 +284,10 @@ mod tests {
         // A cancelled run no longer waits.
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
+        assert_eq!(
+            runs.allowed_claims(),
+            LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
+        );
         drop(held);
     }
 
@@ -302,13 +308,20 @@ mod tests {
             let own = vec![tenant(1).tenant()];
             let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
             // Another tenant's large runs are claimed regardless of this tenant's paused runs.
-            assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: own, saturated }, "{count} paused runs");
+            assert_eq!(
+                runs.allowed_claims(),
+                LargeClaims { is_allowed: true, excluded: own, saturated },
+                "{count} paused runs"
+            );
         }
         for run in paused {
             run.abort();
             assert!(run.await.unwrap_err().is_cancelled());
         }
-        assert_eq!(runs.allowed_claims(), LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() });
+        assert_eq!(
+            runs.allowed_claims(),
+            LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
+        );
         drop(held);
     }
 }

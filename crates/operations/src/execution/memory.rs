@@ -7,7 +7,7 @@ use crate::{
     blocking::{WorkDeadline, run_blocking},
 };
 use fairway_domain::{
-    execution::run::{RunOutcome, Env, History, all_allow},
+    execution::run::{Env, History, RunOutcome, all_allow},
     id::ExecutionId,
     knowledge::contract::AccessMode,
     memory::{Writeback, ports::RecallQuery},
@@ -56,8 +56,7 @@ impl Services {
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
-            let outside =
-                Env { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
+            let outside = Env { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
             return ended.evaluate_turn((execution_id, place), knowledge, decisions.as_deref(), outside);
         }
         let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
@@ -65,7 +64,8 @@ impl Services {
         let mut looked_through = ended.clone();
         let work = run_blocking((reader.scope, WorkDeadline::Run), move || {
             let outside = Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
-            let written = looked_through.evaluate_turn((execution_id, place), &knowledge, decisions.as_deref(), outside);
+            let written =
+                looked_through.evaluate_turn((execution_id, place), &knowledge, decisions.as_deref(), outside);
             (looked_through, written)
         });
         let (looked_through, written) = work.await.ok()?;

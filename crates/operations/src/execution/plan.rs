@@ -4,7 +4,7 @@ use crate::{
     Failure, Services,
     access::Claims,
     blocking::{WorkDeadline, run_blocking},
-    cache::{PendingLoads, MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighted_cache},
+    cache::{MAX_BYTES, PendingLoads, caller_bytes, claims_bytes, entry_bytes, weighted_cache},
 };
 use fairway_domain::{
     access::Caller,
@@ -16,11 +16,11 @@ use fairway_domain::{
     },
     evidence::{GovernanceChain, Snapshot, SnapshotDigest},
     execution::{
-        script::SandboxProfile,
         plan::{BoundAsset, BoundServer, BoundTool, RunPlan, SourceVersion},
         ports::WorkloadWithDeployment,
         retrieval::BoundKnowledgeBase,
         routing::Routing,
+        script::SandboxProfile,
     },
     flow::Flow,
     guardrail::Guardrails,
@@ -143,7 +143,8 @@ impl Services {
         release: ReleaseId,
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let placed =
+            self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !placed.release.state.holds_lanes() {
             // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
             // retried at once.
@@ -163,13 +164,19 @@ impl Services {
         release: ReleaseId,
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let placed =
+            self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         let mut plan = Box::pin(self.build_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
     }
 
-    async fn build_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<CachedPlan, Failure> {
+    async fn build_plan(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        release: &Release,
+    ) -> Result<CachedPlan, Failure> {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
@@ -184,7 +191,8 @@ impl Services {
                 continue;
             }
             let version = self.bound_version(scope, binding).await?;
-            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            let content =
+                version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (content, read, added) = compile_binding(scope, binding, content, guardrails).await?;
             guardrails = added;
             text = text.saturating_add(version.canonical.len());
@@ -315,12 +323,15 @@ impl Services {
             let frozen = resolve(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
-            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            let (asset, version) =
+                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+            let content =
+                version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) = run_blocking((scope, WorkDeadline::Request), read).await?
+                && let Ok(CheckedContent::PolicyBundle(read)) =
+                    run_blocking((scope, WorkDeadline::Request), read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }
@@ -414,7 +425,8 @@ mod tests {
             BoundServer { asset, reference, server: McpServer::parse(&content).unwrap() }
         };
         let bytes = |server| {
-            let source = SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
+            let source =
+                SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
             tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
         };
         let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));

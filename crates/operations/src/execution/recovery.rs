@@ -8,11 +8,11 @@ use fairway_domain::{
     execution::{
         FinishRecord, Outcome, RunError, RunRef, Status,
         dispatch::LeaseRef,
-        ports::{WorkKind, LapsedFilter, LapsedRun},
+        ports::{LapsedFilter, LapsedRun, WorkKind},
     },
     policy::Obligation,
-    wakeup::Wakeup,
     store::CommitError,
+    wakeup::Wakeup,
 };
 use std::time::Duration;
 use tokio::time::Instant;

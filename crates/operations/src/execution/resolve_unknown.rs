@@ -2,7 +2,7 @@
 
 use super::ExecutionDetail;
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::{Operation, authorize},
     execution::evidence::Ownership,
     idempotency::keyed_outcome,
@@ -11,13 +11,13 @@ use fairway_domain::{
     access::{Caller, Permission},
     execution::{
         ports::RunState,
-        resolve_unknown::{ResolveRefusal, Resolution, resolve},
+        resolve_unknown::{Resolution, ResolveRefusal, resolve},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
-    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
+    wakeup::Wakeup,
 };
 
 impl Services {
@@ -37,7 +37,9 @@ impl Services {
         let place = self.scope_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.
-            Err(Failure::NotFound) if own == Ownership::Own => Err(authorize::missing_permission(caller, Permission::ExecutionKill)),
+            Err(Failure::NotFound) if own == Ownership::Own => {
+                Err(authorize::missing_permission(caller, Permission::ExecutionKill))
+            }
             entered => entered,
         }?;
         let outcome = keyed_outcome(key, 200, id.uuid());
@@ -47,8 +49,8 @@ impl Services {
             async || self.commit_resolution((scope, caller), id, (settled, note), outcome.as_ref()).await,
             async |_| Ok(()),
         );
-        let ((), replayed) = done.await?.apart();
-        Ok(replayed.with(self.execution_detail(caller, id, None).await?))
+        let ((), replayed) = done.await?.into_parts();
+        Ok(replayed.with_value(self.execution_detail(caller, id, None).await?))
     }
 
     async fn commit_resolution(

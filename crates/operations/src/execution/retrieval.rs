@@ -8,7 +8,7 @@ use fairway_domain::{
     access::ActorRef,
     execution::{
         plan::{PolicyAttributes, RunPlan},
-        retrieval::{RetrievalQuery, RetrievalResult, RetrievalError},
+        retrieval::{RetrievalError, RetrievalQuery, RetrievalResult},
     },
     id::{ReleaseId, RequestId, WorkspaceId},
     knowledge::contract::{AccessMode, AccessRequest, ContractDecision},
@@ -56,7 +56,11 @@ impl<'r> RetrievalContext<'r> {
 impl Services {
     /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
     /// read: then retrieval is refused.
-    pub(super) async fn contract_decisions_for(&self, reader: &RetrievalContext<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
+    pub(super) async fn contract_decisions_for(
+        &self,
+        reader: &RetrievalContext<'_>,
+        mode: AccessMode,
+    ) -> Option<Vec<ContractDecision>> {
         let bound = reader.plan.knowledge.iter();
         let questions: Vec<ContractQuestion<'_>> = bound
             .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.access_request(mode) })
@@ -74,8 +78,13 @@ impl Services {
     }
 
     /// Executes a lookup of a run.
-    pub(super) async fn execute_lookup(&self, reader: &RetrievalContext<'_>, lookup: &RetrievalQuery) -> Result<RetrievalResult, RetrievalError> {
-        let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
+    pub(super) async fn execute_lookup(
+        &self,
+        reader: &RetrievalContext<'_>,
+        lookup: &RetrievalQuery,
+    ) -> Result<RetrievalResult, RetrievalError> {
+        let bound =
+            reader.plan.knowledge.get(lookup.knowledge).ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(
@@ -100,7 +109,15 @@ impl Services {
         };
         match self.retrieve(reader.scope, &request).await {
             Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
-                Ok(RetrievalResult { decision, index_revision, strategy, chunks, capped, query_embedding: embedded, retrieved_at })
+                Ok(RetrievalResult {
+                    decision,
+                    index_revision,
+                    strategy,
+                    chunks,
+                    capped,
+                    query_embedding: embedded,
+                    retrieved_at,
+                })
             }
             Err(RetrievalFailure::Refused(decision)) => Err(RetrievalError::Refused(Box::new(decision))),
             Err(RetrievalFailure::NoRoute(refused)) => Err(RetrievalError::NoRoute(refused)),

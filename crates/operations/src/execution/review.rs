@@ -2,7 +2,7 @@
 
 use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::{Operation, authorize},
     idempotency::keyed_outcome,
 };
@@ -12,13 +12,13 @@ use fairway_domain::{
     execution::{
         Execution,
         ports::RunState,
-        review::{AnswerUnderReview, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, AnswerVerdict},
+        review::{AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
-    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
+    wakeup::Wakeup,
 };
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ impl Services {
             async || self.commit_verdict((scope, caller), id, (verdict, note), outcome.as_ref()).await,
             async |_| Ok(()),
         );
-        let ((), replayed) = done.await?.apart();
-        Ok(replayed.with(self.execution_detail(caller, id, None).await?))
+        let ((), replayed) = done.await?.into_parts();
+        Ok(replayed.with_value(self.execution_detail(caller, id, None).await?))
     }
 
     /// The answer of a run that awaits review, for callers that may review it.
@@ -92,7 +92,9 @@ impl Services {
         let place = self.scope_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
-            Err(Failure::NotFound) if own == Ownership::Own => Err(authorize::missing_permission(caller, Permission::ReleaseApprove)),
+            Err(Failure::NotFound) if own == Ownership::Own => {
+                Err(authorize::missing_permission(caller, Permission::ReleaseApprove))
+            }
             entered => entered,
         }
     }

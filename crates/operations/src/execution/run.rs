@@ -1,13 +1,13 @@
 //! One active run from acceptance to its end: its task, lease renewal and deadline, and the commit of its end.
 
 use super::{
-    script::RunWork,
-    retrieval::RetrievalContext,
-    engine::{Replay, MIN_RETRY_DELAY, ProgressRecorder, CheckpointPolicy, MAX_RETRY_DELAY, run_to_end},
-    large_runs::Reservation,
     active_runs::ActiveGuard,
+    engine::{CheckpointPolicy, MAX_RETRY_DELAY, MIN_RETRY_DELAY, ProgressRecorder, Replay, run_to_end},
+    large_runs::Reservation,
     plan::CachedPlan,
+    retrieval::RetrievalContext,
     run_limit::RunSlot,
+    script::RunWork,
 };
 use crate::{
     Services,
@@ -17,20 +17,20 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        Acceptance, FinishRecord, Execution, Outcome, Payload, RunRef, Status,
+        Acceptance, Execution, FinishRecord, Outcome, Payload, RunRef, Status,
         dispatch::{LeaseRef, Start, StartOutcome},
         plan::PolicyAttributes,
         ports::{ExpectedRevisions, LeaseState},
         progress::ProgressRecord,
-        run::{FinishedRun, Interruption, RunOutcome, Env, Run, RunInput},
+        run::{Env, FinishedRun, Interruption, Run, RunInput, RunOutcome},
     },
     id::ShareLinkId,
     memory::{ConversationKey, Writeback},
     policy::{Obligation, PolicyDecision},
-    wakeup::Wakeup,
     store::CommitError,
     tenant::TenantScope,
     time::Timestamp,
+    wakeup::Wakeup,
 };
 use serde_json::{Map, Value};
 use std::{
@@ -91,7 +91,9 @@ impl RunHandle {
         self.is_detached.store(true, Ordering::Relaxed);
         match in_time {
             Ok(Ok(RunResult::Ended(execution))) => *execution,
-            Ok(Ok(RunResult::LeaseLost | RunResult::Stale) | Err(_)) | Err(_) => Execution { status: Status::Queued, ..self.accepted },
+            Ok(Ok(RunResult::LeaseLost | RunResult::Stale) | Err(_)) | Err(_) => {
+                Execution { status: Status::Queued, ..self.accepted }
+            }
         }
     }
 }
@@ -115,7 +117,8 @@ enum NoEnd {
 impl ActiveRun {
     /// Executes the run in a task of its own, so that it survives a client's disconnect.
     pub(super) fn spawn(self, work: RunWork, at_work: ActiveGuard) -> RunHandle {
-        let (accepted, left) = (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
+        let (accepted, left) =
+            (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
         let running = async move {
             let ran = self.run(work, &at_work.look).await;
             drop(at_work);
@@ -138,7 +141,11 @@ impl ActiveRun {
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
                 let finished_at = self.services.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
-                if self.store_end(&ending).await { RunResult::Ended(Box::new(self.ended_execution(ending))) } else { RunResult::LeaseLost }
+                if self.store_end(&ending).await {
+                    RunResult::Ended(Box::new(self.ended_execution(ending)))
+                } else {
+                    RunResult::LeaseLost
+                }
             }
             Err(NoEnd::Moved) => RunResult::Stale,
             Err(NoEnd::Lost) => RunResult::LeaseLost,
@@ -147,14 +154,19 @@ impl ActiveRun {
 
     fn recorder(&self) -> ProgressRecorder<'_> {
         let held = (self.scope, self.lease_ref());
-        ProgressRecorder::new(&self.services, held, self.checkpoint_policy, self.replay.clone()).with_reservation(&self.reservation)
+        ProgressRecorder::new(&self.services, held, self.checkpoint_policy, self.replay.clone())
+            .with_reservation(&self.reservation)
     }
 
     const fn lease_ref(&self) -> LeaseRef {
         LeaseRef { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn run_work(&self, work: RunWork, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    async fn run_work(
+        &self,
+        work: RunWork,
+        look: &Notify,
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         match work {
             RunWork::Steps => self.run_steps(look).await,
             RunWork::Script(ready) => {
@@ -169,11 +181,8 @@ impl ActiveRun {
 
     async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         let services = &self.services;
-        let outside = Env {
-            clock: services.clock.as_ref(),
-            ids: services.ids.as_ref(),
-            redactor: &services.settings.redactor,
-        };
+        let outside =
+            Env { clock: services.clock.as_ref(), ids: services.ids.as_ref(), redactor: &services.settings.redactor };
         let accepted = &self.acceptance;
         let subject = RunInput {
             execution_id: accepted.execution_id,
@@ -394,7 +403,8 @@ impl ActiveRun {
             // The answer is withheld until its review.
             return accepted_execution(&self.acceptance, ending.status, None);
         }
-        let mut execution = accepted_execution(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
+        let mut execution =
+            accepted_execution(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
         if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
@@ -437,12 +447,20 @@ impl Services {
 }
 
 /// The last progress of a run, with an event if its answer awaits a review.
-fn with_review_event(recorder: &mut ProgressRecorder<'_>, last: Option<ProgressRecord>, ended: &RunOutcome) -> Option<ProgressRecord> {
+fn with_review_event(
+    recorder: &mut ProgressRecorder<'_>,
+    last: Option<ProgressRecord>,
+    ended: &RunOutcome,
+) -> Option<ProgressRecord> {
     if ended.status == Status::AwaitingReview { Some(recorder.review_record(last, &ended.steps)) } else { last }
 }
 
 /// The execution of an acceptance, in a given state.
-pub(super) fn accepted_execution(acceptance: &Acceptance, status: Status, end: Option<(Outcome, Timestamp)>) -> Execution {
+pub(super) fn accepted_execution(
+    acceptance: &Acceptance,
+    status: Status,
+    end: Option<(Outcome, Timestamp)>,
+) -> Execution {
     Execution {
         execution_id: acceptance.execution_id,
         workload_id: acceptance.workload_id,

@@ -8,12 +8,12 @@ use crate::{
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission},
-    execution::{Execution, DelegatedAccess},
+    execution::{DelegatedAccess, Execution},
     id::ExecutionId,
+    rate_limit::{ClientAddress, RateLimitKey},
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal, is_guest},
     tenant::TenantScope,
-    rate_limit::{ClientAddress, RateLimitKey},
     workload::{Workload, interface::AccessMode},
 };
 
@@ -76,7 +76,11 @@ pub(crate) fn select_lane(
 }
 
 /// The guest access of a run, and the result token of an anonymous submitter.
-pub(crate) fn guest_of(services: &Services, caller: &Caller, pass: Option<&VerifiedLink>) -> (DelegatedAccess, Option<ResultToken>) {
+pub(crate) fn guest_of(
+    services: &Services,
+    caller: &Caller,
+    pass: Option<&VerifiedLink>,
+) -> (DelegatedAccess, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
     let token = nameless.then(|| ResultToken::from_secret(services.ids.secret()));
     let share_link = pass.map(|pass| pass.link().share_link_id);
@@ -95,7 +99,12 @@ impl Services {
         address: Option<ClientAddress>,
     ) -> Result<(), Failure> {
         let (AccessMode::Public, Some(address)) = (workload.effective_access_mode(), address) else { return Ok(()) };
-        self.count_request(scope, RateLimitKey::PublicWorkload(workload.workload_id, address), self.settings.public_rate).await
+        self.count_request(
+            scope,
+            RateLimitKey::PublicWorkload(workload.workload_id, address),
+            self.settings.public_rate,
+        )
+        .await
     }
 
     /// The refusal of a share link that closed after its request arrived.

@@ -96,7 +96,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_tenant_leaves_run_slots_to_others() {
-        let (limit, tenant) = (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
+        let (limit, tenant) =
+            (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
         let mut held = Vec::new();
         while let Some(place) = limit.acquire(tenant(1)).await {
             held.push(place);

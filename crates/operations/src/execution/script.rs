@@ -1,7 +1,7 @@
 //! Script runs: each script is handed to the runtime gateway at most once. No worker resumes a script run, because
 //! it is unknown whether the script was handed over.
 
-use super::{run_access, run::ActiveRun};
+use super::{run::ActiveRun, run_access};
 use crate::{
     Failure, RunRefusal, Services,
     access::{Operation, authorize},
@@ -12,11 +12,11 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Outcome, Status,
+        run::{Env, FinishedRun},
         script::{
-            ScriptOutcome, ScriptRequest, GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, ScriptRun, SandboxProfile,
-            SandboxRefusal, Script, ScriptLimits,
+            GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, SandboxProfile, SandboxRefusal, Script,
+            ScriptLimits, ScriptOutcome, ScriptRequest, ScriptRun,
         },
-        run::{FinishedRun, Env},
     },
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
@@ -57,17 +57,26 @@ impl RunPayload {
     ) -> Result<TenantScope, Failure> {
         match self {
             Self::Form(_) if workload.interface_config.is_none() => Err(Failure::NotFound),
-            Self::Inputs(_) | Self::Form(_) => run_access::authorize_view(caller, pass, workload, Operation::ReadWorkload),
+            Self::Inputs(_) | Self::Form(_) => {
+                run_access::authorize_view(caller, pass, workload, Operation::ReadWorkload)
+            }
             Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
             Self::Script { .. } => authorize::authorize(caller, Operation::ReadWorkload, &scope_of(caller, workload)),
         }
     }
 
     /// Authorizes a caller that sees a workload to run it. Links and public access do not allow scripts.
-    pub(super) fn authorize_run(&self, caller: &Caller, pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), Failure> {
+    pub(super) fn authorize_run(
+        &self,
+        caller: &Caller,
+        pass: Option<&VerifiedLink>,
+        workload: &Workload,
+    ) -> Result<(), Failure> {
         match self {
             Self::Inputs(_) | Self::Form(_) => run_access::authorize_run(caller, pass, workload),
-            Self::Script { .. } => authorize::authorize(caller, Operation::RunCode, &scope_of(caller, workload)).map(|_| ()),
+            Self::Script { .. } => {
+                authorize::authorize(caller, Operation::RunCode, &scope_of(caller, workload)).map(|_| ())
+            }
         }
     }
 
@@ -224,11 +233,8 @@ impl ActiveRun {
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };
         let over = services.clock.now();
-        let outside = Env {
-            clock: services.clock.as_ref(),
-            ids: services.ids.as_ref(),
-            redactor: &services.settings.redactor,
-        };
+        let outside =
+            Env { clock: services.clock.as_ref(), ids: services.ids.as_ref(), redactor: &services.settings.redactor };
         let ran = ScriptRun { request, gateway: services.code_gateway.name(), came, began, over };
         ran.finish(self.decision.clone(), outside)
     }
@@ -262,7 +268,8 @@ mod tests {
     fn limits_scripts_per_tenant() {
         let scripts = Arc::new(ScriptSlots::default());
         let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
-        let mut held: Vec<ScriptSlot> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(one, None).unwrap()).collect();
+        let mut held: Vec<ScriptSlot> =
+            (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(one, None).unwrap()).collect();
         assert_eq!(scripts.acquire(one, None).unwrap_err(), RunRefusal::TooManyScripts);
         drop(scripts.acquire(other, None).unwrap());
         held.pop();

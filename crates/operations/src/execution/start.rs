@@ -1,14 +1,14 @@
 //! Execution of a workload by slug. Decisions use cached state, and the accept statement verifies its revisions.
 
 use super::{
-    run_access,
-    script::{RunPayload, RunWork, limits_of},
-    engine::{Replay, MAX_DECISIONS, CheckpointPolicy},
+    engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
     large_runs::{REQUEST_WAIT, is_large},
-    plan::{EntryKey, CachedPlan},
-    submit::{SubmitOutcome, Submission},
+    plan::{CachedPlan, EntryKey},
     run::ActiveRun,
+    run_access,
     run_limit::Placement,
+    script::{RunPayload, RunWork, limits_of},
+    submit::{Submission, SubmitOutcome},
 };
 use crate::{
     Failure, Services,
@@ -16,14 +16,14 @@ use crate::{
     blocking::busy,
     failure::RunRefusal,
     share_link::VerifiedLink,
-    workload::{unknown_slug, scope_of},
+    workload::{scope_of, unknown_slug},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, Execution, DelegatedAccess, Payload, RunRef,
-        dispatch::{RequestContext, DispatchMode},
+        Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef,
+        dispatch::{DispatchMode, RequestContext},
         plan::PolicyAttributes,
         ports::{AcceptOutcome, ExpectedRevisions, WorkloadWithDeployment},
     },
@@ -31,12 +31,12 @@ use fairway_domain::{
     idempotency::{KeyState, RequestKey},
     memory::SessionId,
     policy,
+    rate_limit::ClientAddress,
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal},
     slug::Slug,
     store::{StoreError, StoreFault},
     tenant::TenantScope,
-    rate_limit::ClientAddress,
     workload::{Status, interface::AccessMode},
 };
 use serde_json::{Map, Value};
@@ -169,9 +169,14 @@ impl Services {
                 found => found?,
             };
             if !counted {
-                match self.count_workload_request(TenantScope::for_caller(&caller), &entry.workload, request.address).await {
+                match self
+                    .count_workload_request(TenantScope::for_caller(&caller), &entry.workload, request.address)
+                    .await
+                {
                     // The cached workload may be outdated and no longer public.
-                    Err(Failure::Throttled(_)) if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) => {
+                    Err(Failure::Throttled(_))
+                        if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>
+                    {
                         fresh = true;
                         continue;
                     }
@@ -215,7 +220,9 @@ impl Services {
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.entry_key(caller);
         // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
-        let sees = |entry: &WorkloadWithDeployment| request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok();
+        let sees = |entry: &WorkloadWithDeployment| {
+            request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok()
+        };
         if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));
         }
@@ -223,7 +230,8 @@ impl Services {
             self.plans.entries.invalidate(&key);
         }
         let scope = TenantScope::for_caller(caller);
-        let entry = self.stores.executions.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
+        let entry =
+            self.stores.executions.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 
@@ -240,7 +248,9 @@ impl Services {
         let scope = request.payload.authorize_view(caller, pass, workload)?;
         match workload.status {
             Status::Registered => {}
-            Status::Suspended => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Suspended).await,
+            Status::Suspended => {
+                return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Suspended).await;
+            }
             Status::Retired => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Retired).await,
         }
         request.payload.authorize_run(caller, pass, workload)?;
@@ -295,14 +305,14 @@ impl Services {
             (policy::Outcome::Deny, _) => {
                 (Admission::Deny(Box::new(run.denied_fact(&recorded, &self.stamp(caller)))), RunWork::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Inputs(_) | RunPayload::Form(_))
-                if queues =>
-            {
-                (Admission::Queue { most: self.settings.queue_cap }, RunWork::Steps)
-            }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Inputs(_) | RunPayload::Form(_)) => {
-                (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
-            }
+            (
+                policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
+                RunPayload::Inputs(_) | RunPayload::Form(_),
+            ) if queues => (Admission::Queue { most: self.settings.queue_cap }, RunWork::Steps),
+            (
+                policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
+                RunPayload::Inputs(_) | RunPayload::Form(_),
+            ) => (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps),
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Script { script, .. }) => {
                 // A replay takes no script slot.
                 if let Some(known) = self.replayed_run(scope, (caller, request), key).await? {
@@ -341,8 +351,11 @@ impl Services {
             admission,
             delegated_access: guest,
         };
-        let on =
-            ExpectedRevisions { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
+        let on = ExpectedRevisions {
+            deployment: deployment.revision,
+            workload: workload.revision,
+            access: caller.access_revision,
+        };
         // Registered before the commit: a wakeup in between would be lost.
         let at_work = acceptance.admission.is_inline().then(|| self.active_runs.register(scope, execution_id, lease));
         let followed = request.wait == WaitMode::Acceptance;
@@ -377,8 +390,9 @@ impl Services {
                 (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
                 (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
                 (SubmitOutcome::LinkClosed, _) => {
-                    let pass = pass
-                        .ok_or(Failure::Inconsistent("the accept statement refused a share link for a run without one"))?;
+                    let pass = pass.ok_or(Failure::Inconsistent(
+                        "the accept statement refused a share link for a run without one",
+                    ))?;
                     return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
                 }
                 (SubmitOutcome::Denied(denied), _) => denied,
@@ -398,7 +412,13 @@ impl Services {
         asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
     }
 
-    pub(super) fn run_facts(&self, caller: &Caller, entry: &WorkloadWithDeployment, environment: &Slug, lane: Lane) -> PolicyAttributes {
+    pub(super) fn run_facts(
+        &self,
+        caller: &Caller,
+        entry: &WorkloadWithDeployment,
+        environment: &Slug,
+        lane: Lane,
+    ) -> PolicyAttributes {
         let place = scope_of(caller, &entry.workload);
         PolicyAttributes {
             actor: caller.actor.to_string(),
@@ -445,9 +465,12 @@ impl Services {
                 let in_line = request.wait == WaitMode::Queued;
                 match request.wait {
                     WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
-                    WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => {
-                        Ok(Some(ExecuteResult { execution, replayed: true, result_token: None, is_queued_only: in_line }))
-                    }
+                    WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => Ok(Some(ExecuteResult {
+                        execution,
+                        replayed: true,
+                        result_token: None,
+                        is_queued_only: in_line,
+                    })),
                 }
             }
         }
@@ -464,7 +487,8 @@ impl Services {
         match (timeout(LOOKUP_TIMEOUT, self.stores.executions.find(scope, id)).await, error.fault) {
             (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
             (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
-            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
+            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable)
+            | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
                 tracing::warn!(
                     execution_id = %id,
                     error = &error as &dyn std::error::Error,

@@ -4,9 +4,9 @@
 //! until its lease expires.
 
 use super::{
-    script::RunWork,
     active_runs::ActiveGuard,
     run::{ActiveRun, RunHandle, accepted_execution},
+    script::RunWork,
 };
 use crate::Failure;
 use fairway_domain::{
@@ -15,8 +15,8 @@ use fairway_domain::{
         ports::{AcceptOutcome, ExpectedRevisions},
     },
     idempotency::RequestKey,
-    wakeup::Wakeup,
     store::{CommitError, StoreError, StoreFault},
+    wakeup::Wakeup,
 };
 use tracing::Instrument as _;
 

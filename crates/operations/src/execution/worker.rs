@@ -1,9 +1,9 @@
 //! The worker: claims queued runs and runs with an expired lease, and runs them to their end.
 
 use super::{
+    engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
+    run::{ActiveRun, RunResult},
     script::RunWork,
-    engine::{Replay, MAX_DECISIONS, CheckpointPolicy},
-    run::{RunResult, ActiveRun},
 };
 use crate::{Failure, Services, access::Claims};
 use fairway_domain::{
@@ -257,17 +257,24 @@ impl Services {
             match action {
                 NextAction::Ends(early_end) => return self.end_early(&claimed, early_end).await,
                 NextAction::Again => {}
-                NextAction::Runs(running) => match running.with_reservation(reserved.clone()).run(RunWork::Steps, look).await {
-                    RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
-                    RunResult::Stale => {}
-                },
+                NextAction::Runs(running) => {
+                    match running.with_reservation(reserved.clone()).run(RunWork::Steps, look).await {
+                        RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
+                        RunResult::Stale => {}
+                    }
+                }
             }
         }
         Err(Failure::Contended)
     }
 
     /// Resumes a run that another worker started. It keeps its release.
-    async fn resume(&self, claimed: &ClaimedRun, inputs: &Payload, sender: &RequestContext) -> Result<NextAction, Failure> {
+    async fn resume(
+        &self,
+        claimed: &ClaimedRun,
+        inputs: &Payload,
+        sender: &RequestContext,
+    ) -> Result<NextAction, Failure> {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
@@ -325,7 +332,8 @@ impl Services {
             }));
         }
         let caller = self.submitter_of(claimed, sender, fresh).await?;
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(sender.requested_lane()).zip(Some(lanes)));
+        let serving =
+            entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(sender.requested_lane()).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             if !fresh {
                 return Ok(NextAction::Again);
@@ -386,7 +394,12 @@ impl Services {
     }
 
     /// The submitter with its current rights.
-    async fn submitter_of(&self, claimed: &ClaimedRun, sender: &RequestContext, fresh: bool) -> Result<Caller, Failure> {
+    async fn submitter_of(
+        &self,
+        claimed: &ClaimedRun,
+        sender: &RequestContext,
+        fresh: bool,
+    ) -> Result<Caller, Failure> {
         let claims = Claims {
             actor: claimed.execution.submitter.clone(),
             groups: sender.group_actors(),
@@ -395,7 +408,11 @@ impl Services {
         self.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
     }
 
-    async fn runtime_entry_of(&self, claimed: &ClaimedRun, fresh: bool) -> Result<Arc<WorkloadWithDeployment>, Failure> {
+    async fn runtime_entry_of(
+        &self,
+        claimed: &ClaimedRun,
+        fresh: bool,
+    ) -> Result<Arc<WorkloadWithDeployment>, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let key = (scope.tenant(), run.workload_id, run.environment.clone());
         if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {

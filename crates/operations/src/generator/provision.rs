@@ -4,7 +4,7 @@
 //! resources are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
-    Idempotent, Precondition, Failure, Services,
+    Failure, Idempotent, Precondition, Services,
     asset::VersionDraft,
     generator::Provisioning,
     release::{ReleaseDraft, Transition},
@@ -12,7 +12,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
-    generator::{self, ENVIRONMENT, VERSION_LABEL, SLUG},
+    generator::{self, ENVIRONMENT, SLUG, VERSION_LABEL},
     id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
     idempotency::RequestKey,
     release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
@@ -161,7 +161,8 @@ impl Services {
         (kind, slug, content): (AssetKind, Slug, Value),
     ) -> Result<AssetVersionId, Failure> {
         let scope = TenantScope::for_caller(maker);
-        let label = VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
+        let label =
+            VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
         let mut found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         if found.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
@@ -209,7 +210,8 @@ impl Services {
         let environment = Slug::parse(ENVIRONMENT);
         let draft = ReleaseDraft {
             workload_id,
-            environment: environment.map_err(|_| Failure::Inconsistent("the environment of the generator is invalid"))?,
+            environment: environment
+                .map_err(|_| Failure::Inconsistent("the environment of the generator is invalid"))?,
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
@@ -220,7 +222,8 @@ impl Services {
         }
         self.move_generator(maker, id, StateName::ReviewReady).await?;
         let approval = (Verdict::Approved, None);
-        self.review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval"))).await?;
+        self.review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval")))
+            .await?;
         self.move_generator(&approver, id, StateName::Approved).await?;
         self.move_generator(&approver, id, StateName::Active).await
     }

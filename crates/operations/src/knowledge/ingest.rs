@@ -3,10 +3,10 @@
 
 use super::invalid_base;
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::{Operation, authorize},
-    blocking::{WorkDeadline, run_blocking, busy},
-    idempotency::{read_after_commit, keyed_outcome},
+    blocking::{WorkDeadline, busy, run_blocking},
+    idempotency::{keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
@@ -18,9 +18,10 @@ use fairway_domain::{
         Chunking, IndexRevision, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
-            MAX_CHUNKS, MAX_TEXT_BYTES, MAX_INGEST_BYTES, NewChunk, NewDocument, validate_drafts, validate_text, check_accepts_documents,
+            MAX_CHUNKS, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
+            validate_drafts, validate_text,
         },
-        ports::{FetchError, ChunkRange, Chunker},
+        ports::{ChunkRange, Chunker, FetchError},
         retrieval::{EmbeddingModel, IndexWarning},
     },
     search::count_words,
@@ -48,7 +49,8 @@ const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
 /// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
 /// is for tenants without an active ingest, one each.
-const INGEST_LIMITS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
+const INGEST_LIMITS: Limits =
+    Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
 /// How long an ingest waits for its permit, and then for memory.
@@ -160,7 +162,8 @@ impl Services {
             authorize::authorize_visible(caller, Operation::FetchDocuments, &home)?;
         }
         let _permit = self.ingest_permit(scope).await?;
-        let read = with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
+        let read =
+            with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
         let seen = self.stores.knowledge.current_revision(scope, id).await?;
@@ -270,7 +273,9 @@ impl Services {
             SourceType::Http => match self.settings.knowledge.fetcher.fetch(source, MAX_TEXT_BYTES).await {
                 Ok(text) => text,
                 Err(FetchError::TooLong) => return Err(refused(DocumentFault::TextTooLong)),
-                Err(FetchError::Forbidden | FetchError::NoText) => return Err(refused(DocumentFault::SourceNotFetched)),
+                Err(FetchError::Forbidden | FetchError::NoText) => {
+                    return Err(refused(DocumentFault::SourceNotFetched));
+                }
             },
         };
         validate_text(&text).map_err(refused)?;
@@ -293,7 +298,12 @@ impl Services {
     }
 
     /// Splits texts on the blocking pool, because they may be long.
-    async fn split_documents(&self, scope: TenantScope, read: Vec<ReadDocument>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
+    async fn split_documents(
+        &self,
+        scope: TenantScope,
+        read: Vec<ReadDocument>,
+        chunking: Chunking,
+    ) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.ids);
         let cut = move || {

@@ -2,9 +2,9 @@
 
 use super::ingest::with_embed_timeout;
 use crate::{
-    Idempotent, Failure, Services,
+    Failure, Idempotent, Services,
     access::Operation,
-    idempotency::{MAX_ATTEMPTS, read_after_commit, keyed_outcome},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
     access::Caller,
@@ -78,9 +78,9 @@ impl Services {
             },
             async |ingest| replay(ingest).await.map(Some),
         );
-        let (report, done) = done.await?.apart();
+        let (report, done) = done.await?.into_parts();
         if let Some(report) = report {
-            return Ok(done.with(report));
+            return Ok(done.with_value(report));
         }
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.

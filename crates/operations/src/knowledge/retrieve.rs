@@ -11,7 +11,7 @@ use fairway_domain::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
         contract::{AccessMode, AccessRequest, ContractDecision, ContractState},
         ports::SearchScope,
-        retrieval::{QueryEmbedding, EmbeddingModel, SearchResults, SearchHit, RetrievedChunk, truncate_query, used},
+        retrieval::{EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, truncate_query, used},
     },
     search::Words,
     store::StoreError,
@@ -171,7 +171,8 @@ impl Services {
         let revision = index.as_ref().map_or(wanted, |index| index.revision);
         let most = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
         let within = SearchScope { asset, revision, filters: settings.filters.clone(), most };
-        let (found, embedded) = self.search_index(scope, (base, index.as_ref()), &within, truncate_query(query)).await?;
+        let (found, embedded) =
+            self.search_index(scope, (base, index.as_ref()), &within, truncate_query(query)).await?;
         let found = found.top(most);
         let chunks = used(self.load_chunks(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
@@ -251,7 +252,8 @@ impl Services {
         let chunks = self.stores.knowledge.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
-        let scored = |hit: &SearchHit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
+        let scored =
+            |hit: &SearchHit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
         Ok(found.hits.iter().filter_map(scored).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Revocation of access contracts.
 
-use crate::{Idempotent, Failure, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::Caller,
     asset::Asset,
@@ -66,11 +66,16 @@ impl Services {
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }
         let outcome = keyed_outcome(key, 200, change.next.revocation_id.uuid());
-        self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await?;
+        self.stores.knowledge.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
         self.find_revocation(scope, id, contract_id).await
     }
 
-    async fn find_revocation(&self, scope: TenantScope, id: AssetId, contract_id: &str) -> Result<ContractRevocation, Failure> {
+    async fn find_revocation(
+        &self,
+        scope: TenantScope,
+        id: AssetId,
+        contract_id: &str,
+    ) -> Result<ContractRevocation, Failure> {
         self.stores.knowledge.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
     }
 }

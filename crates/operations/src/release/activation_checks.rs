@@ -17,7 +17,7 @@ use fairway_domain::{
     memory::MemoryConfig,
     release::{
         Binding, Release,
-        activate::{FlowStatus, RouteStatus, ActivationReport, UnenforcedControl},
+        activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
         review::ApprovalRule,
         tool::ToolStatus,
         vector_gate::{EmbeddingStatus, VectorIndexStatus},
@@ -173,8 +173,10 @@ impl Services {
         let mut seen = BTreeSet::new();
         for (version, reach) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
-            let (asset, version) = found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
-            let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+            let (asset, version) =
+                found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
+            let content =
+                version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let promises = content::unenforced_controls(asset.kind, &content, reach).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
@@ -206,7 +208,8 @@ impl Services {
     async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
-        let stands = self.stores.assets.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
+        let stands =
+            self.stores.assets.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
@@ -232,7 +235,8 @@ impl Services {
         }
         let residency = |slot: &str| self.provider.residency(slot);
         let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::NoRoute);
-        let is_mute = policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
+        let is_mute =
+            policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
         Ok(is_blind || is_mute)
     }
 
@@ -329,7 +333,9 @@ impl ContentSummary {
             AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
             AssetKind::PolicyBundle => Self::Obligations(unfulfilled_obligations(content)?),
-            AssetKind::GuardrailConfig => Self::Controls(guardrail::unsupported_parts(content).map_err(|_| UNREADABLE)?),
+            AssetKind::GuardrailConfig => {
+                Self::Controls(guardrail::unsupported_parts(content).map_err(|_| UNREADABLE)?)
+            }
             AssetKind::HookDefinition => Self::Controls(hook::unsupported_parts(content).map_err(|_| UNREADABLE)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::from_profile(content)),
             AssetKind::Memory => Self::Memory(MemoryConfig::parse(content).err().unwrap_or_default()),

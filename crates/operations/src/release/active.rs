@@ -81,10 +81,14 @@ impl Services {
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
         if let Some(tenant) = self.active_releases.tenants.get(claims) {
-            let key = ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
+            let key =
+                ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active_releases.responses.get(&key) {
-                let revisions =
-                    self.stores.releases.current_revisions(TenantScope::for_background_task(tenant), workload, environment).await?;
+                let revisions = self
+                    .stores
+                    .releases
+                    .current_revisions(TenantScope::for_background_task(tenant), workload, environment)
+                    .await?;
                 if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
                     return Ok(cached.body);
                 }
@@ -100,8 +104,13 @@ impl Services {
             body: Arc::clone(&body),
         };
         self.active_releases.tenants.insert(claims.clone(), caller.tenant);
-        let key =
-            ActiveReleaseKey { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
+        let key = ActiveReleaseKey {
+            claims: claims.clone(),
+            tenant: caller.tenant,
+            workload,
+            environment: environment.clone(),
+            lane,
+        };
         self.active_releases.responses.insert(key, cached);
         Ok(body)
     }

@@ -4,7 +4,7 @@ use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::Caller,
     id::WorkloadId,
-    release::lane::{LaneTenure, Lane, lane_tenures},
+    release::lane::{Lane, LaneTenure, lane_tenures},
     slug::Slug,
 };
 

@@ -101,7 +101,12 @@ const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new 
 impl Services {
     /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
     /// otherwise.
-    pub(crate) async fn resolve_references(&self, caller: &Caller, place: &ResourceScope, release: &Release) -> Result<ResolvedReferences, Failure> {
+    pub(crate) async fn resolve_references(
+        &self,
+        caller: &Caller,
+        place: &ResourceScope,
+        release: &Release,
+    ) -> Result<ResolvedReferences, Failure> {
         let mut resolution = ReferenceResolution {
             waiting: VecDeque::new(),
             seen: BTreeSet::new(),
@@ -112,7 +117,8 @@ impl Services {
         };
         // The store knows whether a content has references, so most contents are not read.
         let scope = TenantScope::for_caller(caller);
-        let refers = release.bindings.iter().map(|binding| self.stores.assets.has_references(scope, binding.asset_version_id));
+        let refers =
+            release.bindings.iter().map(|binding| self.stores.assets.has_references(scope, binding.asset_version_id));
         for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
             if refers? {
                 resolution.enqueue(binding.asset_version_id);
@@ -179,7 +185,10 @@ impl Services {
                 resolution.add_unresolved(&asset.slug, &reference.pointer, None, TOO_MANY);
                 return Ok(());
             }
-            match self.reference_target(caller, place, (&reference.slug, reference.version.as_ref()), resolution).await? {
+            match self
+                .reference_target(caller, place, (&reference.slug, reference.version.as_ref()), resolution)
+                .await?
+            {
                 Ok(target) if !reference.permits(target.kind) => {
                     resolution.add_unresolved(&asset.slug, &reference.pointer, None, WRONG_KIND);
                 }

@@ -1,7 +1,7 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
 use super::transition::MAX_CONFLICTS;
-use crate::{Idempotent, Precondition, Failure, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Precondition, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
@@ -12,7 +12,7 @@ use fairway_domain::{
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
         recommendation::Recommendation,
-        rollback::{ReturnedLane, ReleaseArtifact, RollbackRecord, earlier_holders, lanes_by_recency},
+        rollback::{ReleaseArtifact, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},

@@ -1,7 +1,7 @@
 //! Transitions of releases between states.
 
 use super::activation_checks::CheckScope;
-use crate::{Idempotent, Precondition, Failure, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Precondition, Services, access::Operation, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{Caller, ResourceScope},
     audit::Fact,
@@ -105,8 +105,10 @@ impl Services {
                     let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
                         DecidedTransition::Plain(change) => {
-                            let placed =
-                                ReleaseWithDeployment { release: change.next.clone(), deployment: seen.deployment.clone() };
+                            let placed = ReleaseWithDeployment {
+                                release: change.next.clone(),
+                                deployment: seen.deployment.clone(),
+                            };
                             let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
                             (placed, commit.await.map(|()| None))
                         }

@@ -49,7 +49,10 @@ pub enum StopReason {
 
 /// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
 /// controllers may run concurrently: each step is taken once.
-pub async fn run_rollout_controller(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> StopReason {
+pub async fn run_rollout_controller(
+    services: &Services,
+    mut told_to_stop: Pin<&mut impl Future<Output = ()>>,
+) -> StopReason {
     let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
     loop {
@@ -120,8 +123,11 @@ impl Services {
     async fn control_rollout(&self, due: TenantRelease) -> Result<StepResult, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(StepResult::Passed) };
-            let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?) else {
+            let Some(seen) = self.stores.releases.find(scope, due.release).await? else {
+                return Ok(StepResult::Passed);
+            };
+            let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?)
+            else {
                 return Ok(StepResult::Passed);
             };
             if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
@@ -150,8 +156,15 @@ impl Services {
         Ok(advanced.map(|_| StepResult::Advanced))
     }
 
-    async fn record_hold(&self, scope: TenantScope, seen: &ReleaseWithDeployment, hold: HoldReason) -> Result<Option<StepResult>, Failure> {
-        let Some(change) = seen.release.record_hold(hold, &self.controller_stamp()) else { return Ok(Some(StepResult::Held)) };
+    async fn record_hold(
+        &self,
+        scope: TenantScope,
+        seen: &ReleaseWithDeployment,
+        hold: HoldReason,
+    ) -> Result<Option<StepResult>, Failure> {
+        let Some(change) = seen.release.record_hold(hold, &self.controller_stamp()) else {
+            return Ok(Some(StepResult::Held));
+        };
         match self.stores.rollouts.commit_hold(scope, change).await {
             Err(CommitError::Stale) => Ok(None),
             said => {
@@ -162,7 +175,12 @@ impl Services {
     }
 
     fn controller_stamp(&self) -> Stamp {
-        Stamp { fact_id: self.new_id(), at: self.clock.now(), actor: ActorRef::system(ACTOR), request_id: self.new_id() }
+        Stamp {
+            fact_id: self.new_id(),
+            at: self.clock.now(),
+            actor: ActorRef::system(ACTOR),
+            request_id: self.new_id(),
+        }
     }
 }
 

@@ -142,7 +142,8 @@ impl Script {
             head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         } else {
             // A truncated response announces more bytes than it sends.
-            let promised = if self.end == ResponseEnd::Complete { self.length() } else { self.length().saturating_add(1) };
+            let promised =
+                if self.end == ResponseEnd::Complete { self.length() } else { self.length().saturating_add(1) };
             let _ = write!(head, "Content-Length: {promised}\r\n\r\n");
         }
         head

@@ -1,7 +1,7 @@
 //! Commits of assets, versions and grants.
 
 use super::{Decision, store};
-use crate::stage::{Fixture, fresh, new_asset, content_with_attachments, scope, slug, stamp};
+use crate::stage::{Fixture, content_with_attachments, fresh, new_asset, scope, slug, stamp};
 use fairway_domain::{
     access::ActorRef,
     asset::{
@@ -53,7 +53,7 @@ pub(super) async fn lifecycle_move(stage: &Fixture, to: Lifecycle) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
     let change = asset.transition_to(to, &stamp()).unwrap();
     let store = store(stage);
-    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_lifecycle(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn archive(stage: &Fixture) -> Decision {
     let change = asset.transition_to(Lifecycle::Archived, &stamp()).unwrap();
     let id = asset.asset_id;
     let store = store(stage);
-    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_lifecycle(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
         .conflict_after(Conflict::AssetInUse, bound)

@@ -6,7 +6,7 @@ use fairway_domain::{
     execution::{
         Acceptance,
         dispatch::{LeaseRef, Start, StartOutcome},
-        ports::{AcceptOutcome, ExpectedRevisions, ExecutionStore},
+        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions},
         progress::ProgressRecord,
     },
     idempotency::KeyedOutcome,
@@ -27,7 +27,9 @@ pub(super) async fn accept(stage: &Fixture, run: fn(&ReleaseWithDeployment) -> A
         .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{id}'"))
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
         .stale_after(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
-        .stale_after(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+        .stale_after(format!(
+            "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+        ))
 }
 
 /// Converts the result of an accept into the error that other commits return.
@@ -74,7 +76,9 @@ pub(super) async fn start(stage: &Fixture) -> Decision {
     .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{id}'"))
     .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
     .stale_after(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
-    .stale_after(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+    .stale_after(format!(
+        "UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+    ))
     .stale_after(revoke)
     .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{run}'"))
     .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{run}'"))

@@ -2,7 +2,7 @@
 
 use super::{Decision, store};
 use crate::{
-    knowledge::{knowledge_base, documents, ingest, reembedding as again},
+    knowledge::{documents, ingest, knowledge_base, reembedding as again},
     stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
@@ -46,7 +46,7 @@ pub(super) async fn revocation(stage: &Fixture) -> Decision {
         Uuid::now_v7(),
         asset.asset_id
     );
-    Decision::new(async move |key| store.commit_revocation(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_contract_revocation(scope(), change, key.as_ref()).await)
         .stale_after(other)
         .stale_after(format!("DELETE FROM access_contract WHERE contract_id = '{contract}'"))
 }

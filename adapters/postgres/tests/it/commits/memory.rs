@@ -6,8 +6,8 @@ use fairway_domain::{
     execution::{Acceptance, FinishRecord, ports::ExecutionStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, Erasure, ConversationKey, CandidateTurn, OnRevoke, PersonalDataPolicy, MemoryConfig, MemoryScope, SessionId,
-        WritePolicy, Writeback, ports::MemoryStore,
+        BoundMemory, CandidateTurn, ConversationKey, Erasure, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,
+        SessionId, WritePolicy, Writeback, ports::MemoryStore,
     },
 };
 use uuid::Uuid;

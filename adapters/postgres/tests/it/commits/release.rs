@@ -1,7 +1,7 @@
 //! Commits of releases, lanes and rollouts.
 
 use super::{Decision, store};
-use crate::stage::{RULE, Fixture, activation, fresh, new_release, self_reference, scope, passing_checks, stamp};
+use crate::stage::{Fixture, RULE, activation, fresh, new_release, passing_checks, scope, self_reference, stamp};
 use fairway_domain::{
     asset::kind::AssetKind,
     audit::AuditStore,
@@ -10,11 +10,11 @@ use fairway_domain::{
         activate::LaneSelection,
         advance::Advance,
         lane::{DeploymentChange, Lane},
-        ports::{ReleaseWithDeployment, ReleaseStore},
+        ports::{ReleaseStore, ReleaseWithDeployment},
         recommendation::Recommendation,
         review::Verdict,
     },
-    rollout::{HoldReason, AdvanceMode, RolloutPlan, ports::RolloutStore},
+    rollout::{AdvanceMode, HoldReason, RolloutPlan, ports::RolloutStore},
     store::Conflict,
     tenant::DEFAULT_TENANT,
     workload::Workload,
@@ -116,9 +116,15 @@ pub(super) async fn deployment(stage: &Fixture) -> Decision {
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&next.release))
-        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(format!(
+            "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
+            workload.workload_id
+        ))
         .stale_after(retire_workload(&workload))
-        .stale_after(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
+        .stale_after(format!(
+            "UPDATE release SET state = 'superseded' WHERE release_id = '{}'",
+            holder.release.release_id
+        ))
 }
 
 pub(super) async fn rollback(stage: &Fixture) -> Decision {
@@ -134,7 +140,10 @@ pub(super) async fn rollback(stage: &Fixture) -> Decision {
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&holder.release))
-        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(format!(
+            "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
+            workload.workload_id
+        ))
         .stale_after(retire_workload(&workload))
         .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
@@ -144,11 +153,17 @@ pub(super) async fn rollout(stage: &Fixture) -> Decision {
     let (workload, other) = release_in_rollout(stage).await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
     let change = first_lane_of_plan(&stage.current_release(&next.release).await);
-    assert_eq!((change.stopped_rollouts.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
+    assert_eq!(
+        (change.stopped_rollouts.as_slice(), change.superseded.len()),
+        ([other.release.release_id].as_slice(), 0)
+    );
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&next.release))
-        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(format!(
+            "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
+            workload.workload_id
+        ))
         .stale_after(retire_workload(&workload))
         .stale_after(format!(
             "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
@@ -165,9 +180,14 @@ pub(super) async fn advance(stage: &Fixture) -> Decision {
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&placed.release))
-        .stale_after(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale_after(format!(
+            "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
+            workload.workload_id
+        ))
         .stale_after(retire_workload(&workload))
-        .stale_after(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
+        .stale_after(format!(
+            "UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"
+        ))
 }
 
 pub(super) async fn refusal(stage: &Fixture) -> Decision {
@@ -212,5 +232,8 @@ async fn release_in_rollout(stage: &Fixture) -> (Workload, ReleaseWithDeployment
 /// Activates the first lane of a rollout plan without a soak.
 fn first_lane_of_plan(placed: &ReleaseWithDeployment) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, AdvanceMode::Automatic).unwrap();
-    placed.release.activate(&LaneSelection::Planned(plan), &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap()
+    placed
+        .release
+        .activate(&LaneSelection::Planned(plan), &placed.deployment, (&passing_checks(), RULE), &stamp())
+        .unwrap()
 }

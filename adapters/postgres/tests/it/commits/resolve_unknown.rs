@@ -8,7 +8,7 @@ use fairway_domain::{
     execution::{
         FinishRecord, Outcome, Payload, RunError, Status,
         ports::ExecutionStore,
-        resolve_unknown::{RESOLVED_AS_FAILURE, ResolvedRun, ResolutionStore},
+        resolve_unknown::{RESOLVED_AS_FAILURE, ResolutionStore, ResolvedRun},
     },
 };
 use serde_json::Map;

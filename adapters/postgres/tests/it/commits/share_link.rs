@@ -51,7 +51,10 @@ pub(super) async fn revocation(stage: &Fixture) -> Decision {
 }
 
 /// A link of a workload, and the statement that revokes it.
-pub(super) async fn link_and_revocation(stage: &Fixture, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
+pub(super) async fn link_and_revocation(
+    stage: &Fixture,
+    workload: &Workload,
+) -> (fairway_domain::id::ShareLinkId, String) {
     let link = committed_link(stage, workload, 1).await;
     (link.share_link_id, revoke_sql(link.share_link_id))
 }

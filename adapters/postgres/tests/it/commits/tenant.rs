@@ -143,6 +143,7 @@ pub(super) async fn end_of_principal_binding(stage: &Fixture) -> Decision {
     let (workload, held, otherwise) = committed_binding(stage).await;
     let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
     let store = store(stage);
-    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_removal(&*store, scope(), &held, fact).await);
+    let decision =
+        Decision::new(async move |_| PrincipalBindingStore::commit_removal(&*store, scope(), &held, fact).await);
     otherwise.into_iter().fold(decision, Decision::stale_after)
 }

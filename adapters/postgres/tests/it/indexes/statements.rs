@@ -1,18 +1,18 @@
 //! The statements of all stores: reads by key, and lists.
 
 use crate::{
-    knowledge::{knowledge_base, documents, ingest, reembedding, within},
-    stage::{Fixture, acceptance, actor, ending, environment, fresh, denied, scope, stamp},
+    knowledge::{documents, ingest, knowledge_base, reembedding, within},
+    stage::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
     asset::{
         Lifecycle,
+        artifact_index::ArtifactIndex,
         grant::AssetGrantStore,
         impact::{BindingTarget, ImpactStore, ReferenceTarget},
         kind::AssetKind,
-        artifact_index::ArtifactIndex,
-        ports::{ArtifactPath, AssetFilter, AssetVisibility, AssetStore, StoredObject},
+        ports::{ArtifactPath, AssetFilter, AssetStore, AssetVisibility, StoredObject},
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
@@ -79,7 +79,10 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     RolloutStore::list_soaked(store, None, 100).await.unwrap();
     ReleaseStore::list_serving(store, None, 10).await.unwrap();
     ReleaseStore::claim_recommendation_job(store).await.unwrap();
-    ExecutionStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
+    ExecutionStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment())
+        .await
+        .unwrap()
+        .unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),
         caller: actor(),
@@ -129,7 +132,10 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let first = IndexRevision::new(1);
     assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Mixed);
-    assert_eq!(store.revisions_with_same_documents(scope(), id, first).await.unwrap(), RevisionRange { first, last: first });
+    assert_eq!(
+        store.revisions_with_same_documents(scope(), id, first).await.unwrap(),
+        RevisionRange { first, last: first }
+    );
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
     let again = reembedding(&asset, (&stale, &model), first);
@@ -139,7 +145,7 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     assert_eq!(store.release_pins(scope(), release).await.unwrap(), []);
     assert_eq!(store.contract_states(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
     let over = ContractRevocation::create(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
-    store.commit_revocation(scope(), over, None).await.unwrap();
+    store.commit_contract_revocation(scope(), over, None).await.unwrap();
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
 
@@ -182,7 +188,9 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     AssetGrantStore::list(store, scope(), bound.asset_id, page).await.unwrap();
     AssetStore::blocking_releases(store, scope(), bound.asset_id, 10).await.unwrap();
     ImpactStore::binding_releases(store, scope(), BindingTarget::Asset(bound.asset_id), 10).await.unwrap();
-    ImpactStore::binding_releases(store, scope(), BindingTarget::Versions(&[bound.asset_version_id]), 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), BindingTarget::Versions(&[bound.asset_version_id]), 10)
+        .await
+        .unwrap();
     let labels = Some(vec![bound.version_label.clone()]);
     for labels in [None, labels] {
         let target = ReferenceTarget { slug: bound.asset_slug.clone(), labels };

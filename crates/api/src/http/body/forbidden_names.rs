@@ -31,7 +31,8 @@ pub(super) enum ScanResult {
 
 /// Scans a document up to its first forbidden name.
 pub(super) fn scan<T: ForbiddenNames>(bytes: &[u8]) -> ScanResult {
-    let search = NameScan::<T> { left: Cell::new(MAX_NAME_BYTES), found: Cell::new(ScanResult::Clean), of: PhantomData };
+    let search =
+        NameScan::<T> { left: Cell::new(MAX_NAME_BYTES), found: Cell::new(ScanResult::Clean), of: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => search.found.get(),
@@ -188,11 +189,17 @@ mod tests {
         };
         let members = |name: &str, count: usize| vec![format!("{name:?}:0"); count].join(",");
         let long = "0b".repeat(115);
-        assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 17))), (ScanResult::Forbidden, (18, 17 * 230 + 5)));
+        assert_eq!(
+            found(format!("{{{},\"actor\":0}}", members(&long, 17))),
+            (ScanResult::Forbidden, (18, 17 * 230 + 5))
+        );
         assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 4_000))), (ScanResult::TooMany, (17, 17 * 230)));
         assert_eq!(found(format!("{{{}}}", members("", MAX_NAME_BYTES))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));
         assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (ScanResult::TooMany, (MAX_NAME_BYTES, 0)));
-        assert_eq!(found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))), (ScanResult::TooMany, (MAX_NAME_BYTES, 0)));
+        assert_eq!(
+            found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))),
+            (ScanResult::TooMany, (MAX_NAME_BYTES, 0))
+        );
         assert_eq!(found(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (ScanResult::Forbidden, (1, 5)));
         // The scan still parses the document to its end.
         assert_eq!(found(format!("{{{}", members("", 90_000))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));

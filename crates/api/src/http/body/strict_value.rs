@@ -73,7 +73,11 @@ impl<'de> Deserializer<'de> for StrictValue<'_> {
         if self.0.is_object() { self.deserialize_any(visitor) } else { Err(DeserializeError::Invalid) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 

@@ -98,8 +98,10 @@ async fn every_error_has_the_common_body() {
         ("/nothing?token=x", "localhost", 404, "not_found"),
         ("/ids", "evil.example", 421, "misdirected_request"),
     ] {
-        let base =
-            HttpBase { site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()), ..test_support::base() };
+        let base = HttpBase {
+            site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()),
+            ..test_support::base()
+        };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
         let (answer, _) = send_with_base(base, request).await;
         assert_eq!(answer.status().as_u16(), status, "{uri}");

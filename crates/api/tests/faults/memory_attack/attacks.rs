@@ -1,16 +1,16 @@
 //! Attacks on memory. Each sends many requests whose memory use depends on the client, and counts their outcomes.
 
 mod bodies;
-mod large_runs;
-mod unknown_names;
-mod large_responses;
-mod runs;
-mod retained_memory;
 mod large_content;
+mod large_responses;
+mod large_runs;
+mod retained_memory;
+mod runs;
+mod unknown_names;
 
 use super::{
     Random,
-    client::{AttackResponse, AttackRequest, exchange, read_responses, read_byte_from_each},
+    client::{AttackRequest, AttackResponse, exchange, read_byte_from_each, read_responses},
     tally::Tally,
     target::{ROLES, Target},
 };
@@ -189,7 +189,12 @@ async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackReq
     send_concurrently(target, random, sent, CONCURRENCY).await
 }
 
-async fn send_concurrently(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackRequest>, at_once: usize) -> Tally {
+async fn send_concurrently(
+    target: &Arc<Target>,
+    random: &mut Random,
+    sent: Vec<AttackRequest>,
+    at_once: usize,
+) -> Tally {
     let each = sent.into_iter().map(|sent| (random_address(random), sent)).collect::<Vec<_>>();
     let sending = each.into_iter().map(|(from, sent)| async move {
         let received = exchange(from, target.address, &sent).await;

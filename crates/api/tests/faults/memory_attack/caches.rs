@@ -7,7 +7,7 @@ use super::{
     tally::{Aim, Tally},
     target::Target,
 };
-use crate::server_process::{ServerSetup, Server};
+use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::{TestDatabase, is_long};
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
@@ -81,7 +81,9 @@ impl Cache {
             }
             Self::ActiveReleases => {
                 let path = format!("/v1/workloads/{}/active-release?environment={made_up}", target.echo.id);
-                vec![get(path).with_actor("user:viewer").with_aim(not_found("active release of an unknown environment"))]
+                vec![
+                    get(path).with_actor("user:viewer").with_aim(not_found("active release of an unknown environment")),
+                ]
             }
             Self::RefusedClients => {
                 let visit = post(target.public.execute_path(), &run).with_actor("anonymous");
@@ -108,7 +110,12 @@ impl Cache {
     }
 
     /// Offers `keys` keys, each from its own address.
-    async fn offer_keys(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut UniqueAddresses)) -> Tally {
+    async fn offer_keys(
+        self,
+        keys: usize,
+        target: &Arc<Target>,
+        (random, used): (&mut Random, &mut UniqueAddresses),
+    ) -> Tally {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
             let mut tally = Tally::default();

@@ -55,7 +55,13 @@ impl AttackResponse {
 }
 
 pub(super) fn get(path: impl Into<String>) -> AttackRequest {
-    AttackRequest { aim: Aim::at("request"), method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
+    AttackRequest {
+        aim: Aim::at("request"),
+        method: "GET",
+        path: path.into(),
+        headers: String::new(),
+        body: Vec::new(),
+    }
 }
 
 pub(super) fn post(path: impl Into<String>, body: &Value) -> AttackRequest {
@@ -125,7 +131,11 @@ async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> s
 }
 
 /// Sends a request without the last byte of its body, and keeps the connection.
-pub(super) async fn send_without_last_byte(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<TcpStream> {
+pub(super) async fn send_without_last_byte(
+    from: Ipv4Addr,
+    to: SocketAddr,
+    sent: &AttackRequest,
+) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     let body = &sent.body[..sent.body.len().saturating_sub(1)];
@@ -135,7 +145,11 @@ pub(super) async fn send_without_last_byte(from: Ipv4Addr, to: SocketAddr, sent:
 }
 
 /// Sends a request and keeps the connection without reading from it.
-pub(super) async fn send_and_ignore_response(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<TcpStream> {
+pub(super) async fn send_and_ignore_response(
+    from: Ipv4Addr,
+    to: SocketAddr,
+    sent: &AttackRequest,
+) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, Some(4 << 10)).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     stream.write_all(&sent.body).await?;

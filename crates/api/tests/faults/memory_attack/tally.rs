@@ -1,6 +1,6 @@
 //! Outcomes of the requests of an attack. A refusal before the target of the attack proves nothing.
 
-use super::client::{AttackResponse, AttackRequest};
+use super::client::{AttackRequest, AttackResponse};
 use std::{collections::BTreeMap, fmt};
 
 /// The target of a request. A request reached it if the server accepted the request, or refused it by the defence.

@@ -1,9 +1,9 @@
 //! The server under attack: roles of every kind, workloads, a share link, and the assets of an author.
 
-use super::client::{AttackResponse, AttackRequest, exchange, post};
+use super::client::{AttackRequest, AttackResponse, exchange, post};
 use crate::{
+    api_client::{ApiClient, Response, WORKSPACE, allow_all_policy, execute_body},
     server_process::Server,
-    api_client::{Response, ApiClient, WORKSPACE, execute_body, allow_all_policy},
 };
 use fairway_testkit::AGENT_FLOW;
 use serde_json::{Value, json};
@@ -103,9 +103,14 @@ impl Target {
             remote.create("/v1/role-bindings", &body).await;
         }
         let echo = create_active_workload(remote, ECHO_FLOW, &[]).await;
-        let (public, shared) = (create_active_workload(remote, ECHO_FLOW, &[]).await, create_active_workload(remote, ECHO_FLOW, &[]).await);
-        let redacting = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("redact_output"), &[]).await;
-        let reviewed = create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("human_review"), &[]).await;
+        let (public, shared) = (
+            create_active_workload(remote, ECHO_FLOW, &[]).await,
+            create_active_workload(remote, ECHO_FLOW, &[]).await,
+        );
+        let redacting =
+            create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("redact_output"), &[]).await;
+        let reviewed =
+            create_active_workload_under(remote, ECHO_FLOW, policy_with_obligation("human_review"), &[]).await;
         let patterned = create_active_workload_under(remote, ECHO_FLOW, policy_with_patterns(50, "x"), &[]).await;
         let copying = create_active_workload(remote, COPY_FLOW, &[]).await;
         expose(remote, &echo, "authenticated").await;
@@ -190,7 +195,12 @@ async fn create_active_workload(remote: &ApiClient, yaml: &str, besides: &[(&str
 }
 
 /// Like [`create_active_workload`], with the given policy.
-async fn create_active_workload_under(remote: &ApiClient, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> ActiveWorkload {
+async fn create_active_workload_under(
+    remote: &ApiClient,
+    yaml: &str,
+    policy: Value,
+    besides: &[(&str, Uuid)],
+) -> ActiveWorkload {
     let (id, slug) = remote.create_workload().await;
     let mut bound = vec![
         ("orchestration_flow", create_flow(remote, yaml).await.required_id("asset_version_id")),

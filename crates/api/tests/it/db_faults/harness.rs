@@ -1,10 +1,13 @@
 //! A server behind a fault proxy, and the rows of its database before and after a request.
 
-use super::{CONCURRENT_REQUESTS, BACKGROUND_TABLES, SETTLE_TIMEOUT, RETRY, RowCounts, FaultHarness, Attempt, MAX_ATTEMPTS, changing_request, named_runs, with_key};
+use super::{
+    Attempt, BACKGROUND_TABLES, CONCURRENT_REQUESTS, FaultHarness, MAX_ATTEMPTS, RETRY, RowCounts, SETTLE_TIMEOUT,
+    changing_request, named_runs, with_key,
+};
 use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{
     FaultProxy, ProxyFault, TestApp,
-    app::{Response, Client, Request},
+    app::{Client, Request, Response},
 };
 use futures_util::future::join_all;
 use serde_json::json;
@@ -24,7 +27,12 @@ impl FaultHarness {
     pub(super) async fn start(seed: u64, fault: ProxyFault) -> Self {
         let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
         let line = FaultProxy::to_database(calm.database(), seed);
-        let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").sharing_storage_of(&calm).through_proxy(&line).start().await;
+        let shaky = TestApp::builder()
+            .setting("FAIRWAY_WORKER_LEASE", "2s")
+            .sharing_storage_of(&calm)
+            .through_proxy(&line)
+            .start()
+            .await;
         let owner = calm.database().owner().await.unwrap();
         let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
             AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(string_to_array($1, ' '))";
@@ -33,7 +41,17 @@ impl FaultHarness {
         let count = tables.iter().map(|row| row.get::<_, String>(0));
         let count = count.map(|table| format!("SELECT '{table}' AS name, count(*) FROM {table}"));
         let count = count.collect::<Vec<_>>().join(" UNION ALL ");
-        Self { direct: calm, proxied: shaky, proxy: line, owner, count_sql: count, fault, expected: BTreeMap::new(), keys: 0, statuses: BTreeMap::new() }
+        Self {
+            direct: calm,
+            proxied: shaky,
+            proxy: line,
+            owner,
+            count_sql: count,
+            fault,
+            expected: BTreeMap::new(),
+            keys: 0,
+            statuses: BTreeMap::new(),
+        }
     }
 
     /// The row counts after all runs have ended and all facts are sequenced.
@@ -108,7 +126,12 @@ async fn send_until_final(request: &Request, server: &Client, tries: usize) -> V
 
 impl FaultHarness {
     /// The status and the added rows of an operation without faults, measured once.
-    pub(super) async fn expected_effect(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, key: Option<&str>) -> (u16, RowCounts) {
+    pub(super) async fn expected_effect(
+        &mut self,
+        stage: &WorkspaceFixture<'_>,
+        operation: &str,
+        key: Option<&str>,
+    ) -> (u16, RowCounts) {
         let name = format!("{operation} {}", key.is_some());
         if let Some(known) = self.expected.get(&name) {
             return known.clone();
@@ -221,7 +244,8 @@ impl FaultHarness {
         }
         let before = self.settled_rows().await;
         self.proxy.set_fault(self.fault.clone());
-        let sent = join_all(requests.iter().map(|request| send_until_final(request, &self.proxied, MAX_ATTEMPTS))).await;
+        let sent =
+            join_all(requests.iter().map(|request| send_until_final(request, &self.proxied, MAX_ATTEMPTS))).await;
         self.proxy.set_fault(ProxyFault::None);
         let many = i64::try_from(CONCURRENT_REQUESTS).unwrap();
         let happened = added_rows(&before, &self.settled_rows().await);

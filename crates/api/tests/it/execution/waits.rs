@@ -1,6 +1,6 @@
 //! Waiting for runs: the wait budget, deadlines, disconnected clients, and graceful shutdown.
 
-use super::{wait_until_ended, fact_count, run};
+use super::{fact_count, run, wait_until_ended};
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;

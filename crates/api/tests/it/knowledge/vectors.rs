@@ -1,11 +1,11 @@
 //! Vector search over documents.
 
-use super::{documents_path, document_ids, retrieve, text_document};
+use super::{document_ids, documents_path, retrieve, text_document};
 use crate::fixture::{WORKSPACE, knowledge_content};
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
+        Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
     search::count_words,
 };

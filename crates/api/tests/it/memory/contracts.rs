@@ -1,6 +1,8 @@
 //! Memory under the access contracts of knowledge bases: allowed access modes, and revocation.
 
-use super::{start_with_provider, active_with_memory_and_bases, message_request, memory_evidence, own_turns, last_message_texts};
+use super::{
+    active_with_memory_and_bases, last_message_texts, memory_evidence, message_request, own_turns, start_with_provider,
+};
 use crate::{
     execution::wait_until_ended,
     fixture::{WORKSPACE, knowledge_content},
@@ -32,12 +34,19 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
         message_request(&app, &workload, "s", "first").await.expect(200);
         let run = message_request(&app, &workload, "s", "second").await.expect(200);
         assert_eq!(run["status"], "completed", "{slug}");
-        assert_eq!(last_message_texts(&provider).len() == 3, replays && writes, "{slug}: {:?}", last_message_texts(&provider));
+        assert_eq!(
+            last_message_texts(&provider).len() == 3,
+            replays && writes,
+            "{slug}: {:?}",
+            last_message_texts(&provider)
+        );
         let kept = own_turns(&app, &workload, "s").await.as_array().unwrap().len();
         assert_eq!(kept, if writes { 2 } else { 0 }, "{slug}");
         let verdict = |allowed: bool, word: &str| json!(if allowed { word } else { "deny" });
-        let (replay, written) =
-            (memory_evidence(&app, &run, "replay").await.unwrap(), memory_evidence(&app, &run, "writeback").await.unwrap());
+        let (replay, written) = (
+            memory_evidence(&app, &run, "replay").await.unwrap(),
+            memory_evidence(&app, &run, "writeback").await.unwrap(),
+        );
         assert_eq!(
             (&replay["decision"], &written["decision"]),
             (&verdict(replays, "allow"), &verdict(writes, "offered")),
@@ -87,7 +96,8 @@ async fn version_that_revokes_its_contract_erases_turns() {
     let given = app.fixtures();
     let content = base_content("handbook", &["retrieve", "memory_replay", "memory_writeback"]);
     let handbook = given.version("knowledge_base", "handbook", content.clone()).await;
-    let workload = active_with_memory_and_bases(&given, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()]).await;
+    let workload =
+        active_with_memory_and_bases(&given, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()]).await;
     message_request(&app, &workload, "s", "first").await.expect(200);
     let mut over = content;
     over["access_contract"]["revoked"] = json!(true);

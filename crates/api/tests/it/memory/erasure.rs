@@ -1,7 +1,10 @@
 //! Erasure of conversations: by retention, by their owner, and by callers with `execution.kill`.
 
-use super::{start_with_provider, memory_path, active_with_memory, message_request, own_turns, turns_of_actor, last_message_texts};
-use crate::{execution::wait_until_ended, share_link::query_number, fixture::WORKSPACE};
+use super::{
+    active_with_memory, last_message_texts, memory_path, message_request, own_turns, start_with_provider,
+    turns_of_actor,
+};
+use crate::{execution::wait_until_ended, fixture::WORKSPACE, share_link::query_number};
 use fairway_testkit::Behaviour;
 use serde_json::json;
 
@@ -19,7 +22,10 @@ async fn deletes_turns_after_their_retention() {
     app.database().move_clock(2 * DAY - 60).await.unwrap();
     assert_eq!(own_turns(&app, &short, "s").await, json!([["first", "one"]]));
     app.database().move_clock(2 * DAY + 60).await.unwrap();
-    assert_eq!((own_turns(&app, &short, "s").await, own_turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
+    assert_eq!(
+        (own_turns(&app, &short, "s").await, own_turns(&app, &long, "s").await),
+        (json!([]), json!([["first", "one"]]))
+    );
     message_request(&app, &short, "s", "second").await.expect(200);
     assert_eq!(last_message_texts(&provider), ["second"], "expired turns are not replayed, also before the sweep");
     assert_eq!(app.services().delete_expired_turns().await.unwrap(), 1);

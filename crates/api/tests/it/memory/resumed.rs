@@ -1,6 +1,9 @@
 //! The memory of runs that another worker resumes.
 
-use super::{messages_of, memory_content, memory_path, release_versions, message_request, memory_evidence, own_turns, last_message_texts};
+use super::{
+    last_message_texts, memory_content, memory_evidence, memory_path, message_request, messages_of, own_turns,
+    release_versions,
+};
 use crate::execution::wait_until_ended;
 use fairway_domain::execution::provider::MessageRole;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
@@ -70,7 +73,8 @@ async fn resumed_run_does_not_restore_erased_turns() {
     let (first_provider, second_provider) =
         (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Blocks));
     let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
-    let accepted = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    let accepted =
+        message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
     // The worker has checkpointed the first answer and waits for the second one.
     first_provider.set_behaviour(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
@@ -89,7 +93,8 @@ async fn resumed_run_does_not_restore_erased_turns() {
     assert_eq!(memory_evidence(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
     assert_eq!(memory_evidence(&server, &run, "writeback").await, None);
     // A new run writes its turn.
-    let accepted = message_request(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
+    let accepted =
+        message_request(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
     assert_eq!(own_turns(&server, &workload, "s").await, json!([["third", "two"]]));
 }

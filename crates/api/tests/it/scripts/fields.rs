@@ -1,6 +1,6 @@
 //! The fields of a script request: validation happens before every other check.
 
-use super::{start_app, script_body, query_count};
+use super::{query_count, script_body, start_app};
 use fairway_testkit::{StubGateway, TestApp};
 use serde_json::{Value, json};
 

@@ -1,14 +1,14 @@
 //! Scripts are recorded before dispatch and dispatched at most once. A lost response leaves the run unknown.
 
-use super::{HELLO_SCRIPT, start_app, query_count, execution_facts, succeeding, run_script};
+use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, succeeding};
 use crate::{
-    dispatch::{expire_leases, execution_path},
+    dispatch::{execution_path, expire_leases},
     execution::wait_until_ended,
     fixture::WORKSPACE,
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
-    FaultPoint, FaultyEndpoint, FaultProxy, GatewayBehaviour, ProxyFault, Script, StubGateway, TestApp, app::Response,
+    FaultPoint, FaultProxy, FaultyEndpoint, GatewayBehaviour, ProxyFault, Script, StubGateway, TestApp, app::Response,
 };
 use serde_json::{Value, json};
 
@@ -137,7 +137,8 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     let gateway = StubGateway::succeeding();
     let direct = start_app(&gateway).await;
     let proxy = FaultProxy::to_database(direct.database(), 1);
-    let proxied = TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
+    let proxied =
+        TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxied.get("/v1/executions").await.expect(200);
     proxy.set_fault(ProxyFault::At("INSERT INTO execution_lease"));
     run_script(&proxied).await.expect_refusal(503, "unavailable");

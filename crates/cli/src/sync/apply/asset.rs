@@ -3,8 +3,8 @@
 use super::{
     super::{
         directory::WantedAsset,
-        remote_state::{RemoteState, string_or_empty},
         plan::{AssetAction, AssetStep, stale_plan},
+        remote_state::{RemoteState, string_or_empty},
     },
     CONFLICT_OUTCOME, missing,
 };
@@ -124,7 +124,8 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
 
 /// The label that the server assigns to the next version.
 pub(in super::super) fn next_label(known: &[Value]) -> String {
-    let counted = known.iter().filter_map(|version| string_or_empty(version, "version_label").strip_prefix('v')?.parse().ok());
+    let counted =
+        known.iter().filter_map(|version| string_or_empty(version, "version_label").strip_prefix('v')?.parse().ok());
     format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
 }
 

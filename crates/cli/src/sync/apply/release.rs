@@ -5,9 +5,9 @@ mod create_draft;
 use super::{
     super::{
         directory::Directory,
-        remote_state::{RemoteState, string_or_empty},
         manifest::BindingManifest,
         plan::{ReleaseAction, ReleaseStep, bound_versions, stale_plan},
+        remote_state::{RemoteState, string_or_empty},
     },
     CONFLICT_OUTCOME,
     asset::Version,
@@ -143,11 +143,18 @@ fn choose_version<'c>(
     if let Some(label) = &binding.version {
         let found = estate.version_labelled(&binding.asset, Some(label))?;
         let version = string_or_empty(found, "asset_version_id");
-        return Some(ChosenVersion { role, asset_id: string_or_empty(found, "asset_id"), version, equivalent: BTreeSet::from([version]) });
+        return Some(ChosenVersion {
+            role,
+            asset_id: string_or_empty(found, "asset_id"),
+            version,
+            equivalent: BTreeSet::from([version]),
+        });
     }
     let made = versions.get(binding.asset.as_str())?;
     let asset = wanted.assets.iter().find(|asset| asset.slug == binding.asset)?;
-    let same = estate.versions_with_checksum(&asset.slug, &asset.checksum).map(|version| string_or_empty(version, "asset_version_id"));
+    let same = estate
+        .versions_with_checksum(&asset.slug, &asset.checksum)
+        .map(|version| string_or_empty(version, "asset_version_id"));
     let version = made.asset_version_id.as_str();
     Some(ChosenVersion { role, asset_id: &made.asset_id, version, equivalent: same.chain([version]).collect() })
 }

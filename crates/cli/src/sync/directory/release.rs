@@ -2,7 +2,7 @@
 
 use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
-    DirectoryReader, WantedAsset, stem, deserialize_manifest,
+    DirectoryReader, WantedAsset, deserialize_manifest, stem,
 };
 use crate::file::LocatedValue;
 use fairway_domain::{
@@ -12,7 +12,11 @@ use fairway_domain::{
 use std::{collections::BTreeSet, path::Path};
 
 impl DirectoryReader<'_> {
-    pub(super) fn read_release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, LocatedValue)> {
+    pub(super) fn read_release(
+        &mut self,
+        path: &Path,
+        assets: &[WantedAsset],
+    ) -> Option<(ReleaseManifest, LocatedValue)> {
         let located = self.parse(path)?;
         let manifest: ReleaseManifest = self.record(deserialize_manifest(&located))?;
         self.check_slug(&located, "/workload", &manifest.workload);
@@ -41,7 +45,12 @@ impl DirectoryReader<'_> {
         Some((manifest, located))
     }
 
-    fn check_binding(&mut self, (located, pointer): (&LocatedValue, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
+    fn check_binding(
+        &mut self,
+        (located, pointer): (&LocatedValue, &str),
+        binding: &BindingManifest,
+        assets: &[WantedAsset],
+    ) {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {
             let is_missing = found.is_none() && !self.invalid_slugs.contains(&binding.asset);

@@ -67,7 +67,8 @@ fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteStat
             (Some(other), None) => IncludedBody::of(other.kind, &other.content),
             (_, label) => {
                 let version = estate.version_labelled(slug, label.as_deref());
-                let kind = estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+                let kind =
+                    estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
                 let Some((version, kind)) = version.zip(kind) else {
                     return Some(at(PromptRefusal::UnknownAsset { offset }));
                 };
@@ -96,7 +97,8 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) ->
     };
     let label = |version: &Value| string_or_empty(version, "version_label").to_owned();
     let note = live.filter(|live| string_or_empty(live, "owner_ref") != asset.owner_ref);
-    let is_said_earlier = same.is_none() && estate.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
+    let is_said_earlier =
+        same.is_none() && estate.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),

@@ -4,8 +4,8 @@ use super::{
     super::{
         apply::next_label,
         directory::{Directory, WantedAsset},
-        remote_state::{RemoteState, string_or_empty},
         manifest::ReleaseManifest,
+        remote_state::{RemoteState, string_or_empty},
     },
     AssetAction, AssetStep,
 };
@@ -78,7 +78,12 @@ impl<'p> ReferenceValidator<'p> {
     }
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
-    fn visit_remote(&mut self, (slug, label): (&str, Option<&str>), at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
+    fn visit_remote(
+        &mut self,
+        (slug, label): (&str, Option<&str>),
+        at: &FindingLocation<'p>,
+        findings: &mut Vec<Finding>,
+    ) {
         let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
         let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
@@ -98,7 +103,11 @@ impl<'p> ReferenceValidator<'p> {
 
     /// A finding when a server asset accepts no new bindings. The directory's own assets have findings in their
     /// files.
-    fn inactive_reference(&self, reference: &AssetReference, (located, pointer): &FindingLocation<'p>) -> Option<Finding> {
+    fn inactive_reference(
+        &self,
+        reference: &AssetReference,
+        (located, pointer): &FindingLocation<'p>,
+    ) -> Option<Finding> {
         let slug = reference.slug.as_str();
         let live = self.estate.assets.get(slug).filter(|_| local_asset(self.wanted, slug).is_none())?;
         let state = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {

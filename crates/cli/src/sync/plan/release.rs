@@ -2,8 +2,8 @@
 
 use super::{
     super::{
-        remote_state::{RemoteState, string_or_empty},
         manifest::ReleaseManifest,
+        remote_state::{RemoteState, string_or_empty},
     },
     AssetStep, ReleaseAction, ReleaseStep,
 };
@@ -100,7 +100,9 @@ impl<'p> ReleaseRequirements<'p> {
         });
         let bindings = bindings.collect();
         let policy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::PolicyBundle);
-        let policy = policy.and_then(|binding| estate.assets.get(&binding.asset)).map(|asset| string_or_empty(asset, "asset_id"));
+        let policy = policy
+            .and_then(|binding| estate.assets.get(&binding.asset))
+            .map(|asset| string_or_empty(asset, "asset_id"));
         Self { bindings, policy, assets, estate }
     }
 
@@ -119,7 +121,10 @@ impl<'p> ReleaseRequirements<'p> {
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
             let slug = string_or_empty(reference, "asset_slug");
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
-            if is_ours && !matching_versions(self.estate, self.assets, slug).contains(string_or_empty(reference, "asset_version_id")) {
+            if is_ours
+                && !matching_versions(self.estate, self.assets, slug)
+                    .contains(string_or_empty(reference, "asset_version_id"))
+            {
                 let label = string_or_empty(reference, "version_label");
                 lines.push(format!("includes {slug} {label}, which differs from the directory"));
             }
@@ -164,12 +169,14 @@ fn find_existing(
         query.push(("lane", &wanted.target_lane));
     }
     // A release for all lanes also covers this lane.
-    let covers =
-        |release: &Value| [TargetLane::All.as_str(), &wanted.target_lane].contains(&string_or_empty(release, "target_lane"));
+    let covers = |release: &Value| {
+        [TargetLane::All.as_str(), &wanted.target_lane].contains(&string_or_empty(release, "target_lane"))
+    };
     let mut because = Vec::new();
     let mut differs = |found: &Value, differences: Vec<String>| {
         if because.is_empty() {
-            let named = format!("the {} release {}", string_or_empty(found, "state"), string_or_empty(found, "release_id"));
+            let named =
+                format!("the {} release {}", string_or_empty(found, "state"), string_or_empty(found, "release_id"));
             because.extend(differences.iter().map(|difference| format!("{named} {difference}")));
         }
     };

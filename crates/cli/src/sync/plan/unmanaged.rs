@@ -5,7 +5,7 @@ use super::{
         directory::Directory,
         remote_state::{RemoteState, map_concurrently, string_or_empty},
     },
-    AssetAction, AssetStep, UnmanagedAction, Unmanaged,
+    AssetAction, AssetStep, Unmanaged, UnmanagedAction,
 };
 use crate::{
     failure::Failure,
@@ -128,8 +128,10 @@ impl RemainingState<'_> {
         if self.going.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
             return Ok(false);
         }
-        let (path, query) =
-            (["assets", required_string(live, "asset_id")?, "versions"], [("workspace_id", self.server.workspace_id()?)]);
+        let (path, query) = (
+            ["assets", required_string(live, "asset_id")?, "versions"],
+            [("workspace_id", self.server.workspace_id()?)],
+        );
         let newest = self.server.list_first(&path, &query, 1)?;
         Ok(newest.first().is_some_and(|newest| string_or_empty(newest, "version_label") == label))
     }

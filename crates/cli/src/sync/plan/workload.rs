@@ -2,8 +2,8 @@
 
 use super::{
     super::{
-        remote_state::{RemoteState, string_or_empty},
         manifest::WorkloadManifest,
+        remote_state::{RemoteState, string_or_empty},
     },
     WorkloadAction, WorkloadStep,
 };

@@ -2,8 +2,8 @@
 
 use super::super::{
     directory::{Directory, Files},
-    remote_state::{RemoteState, string_or_empty},
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
+    remote_state::{RemoteState, string_or_empty},
 };
 use crate::{failure::Failure, file::Source, output::eprint, server::Server, text::sanitize};
 use serde_json::{Map, Value};

@@ -3,8 +3,8 @@
 use super::{
     super::{
         directory::WantedAsset,
-        remote_state::{RemoteState, string_or_empty},
         manifest::ReleaseManifest,
+        remote_state::{RemoteState, string_or_empty},
     },
     OutputFile, asset_files,
     local_state::LocalState,
@@ -29,7 +29,12 @@ pub(super) struct RemovedFiles {
 
 impl RemovedFiles {
     /// Finds them in a directory, given the files that belong into it.
-    pub(super) fn find(server: &Server, there: &LocalState<'_>, estate: &RemoteState, pages: &[OutputFile]) -> Result<Self, Failure> {
+    pub(super) fn find(
+        server: &Server,
+        there: &LocalState<'_>,
+        estate: &RemoteState,
+        pages: &[OutputFile],
+    ) -> Result<Self, Failure> {
         let mut gone = Self::default();
         for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
             let files = generated_files(server, there, estate, asset)?;
@@ -87,7 +92,10 @@ fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<OutputFile, 
     bindings.sort();
     let (workload, environment) = (release.workload.clone(), release.environment.clone());
     let target_lane = release.target_lane.clone();
-    OutputFile::serialize(path, &ReleaseManifest { workload, environment, target_lane, bindings, example_inputs: Map::new() })
+    OutputFile::serialize(
+        path,
+        &ReleaseManifest { workload, environment, target_lane, bindings, example_inputs: Map::new() },
+    )
 }
 
 /// Whether a regular file with exactly this content exists.

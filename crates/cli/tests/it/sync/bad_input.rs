@@ -280,7 +280,8 @@ fn shortens_messages_with_huge_keys() {
         let files = make_directory(&[(name, &text)]);
         let line = single_finding(&files);
         assert!(line.len() < 1_500 && line.contains(code), "{} {line:.300}", line.len());
-        let output = unreachable_server().run(&["asset", "check", "--output", "json", path_text(&files.path().join(name))]);
+        let output =
+            unreachable_server().run(&["asset", "check", "--output", "json", path_text(&files.path().join(name))]);
         assert!(output.out.len() < 3_000 && output.err.len() < 1_500, "{} {}", output.out.len(), output.err.len());
     }
 }

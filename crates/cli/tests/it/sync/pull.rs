@@ -1,6 +1,6 @@
 //! `sync pull`: the files that it writes, keeps and refuses to write.
 
-use super::{file_contents, copy_directory};
+use super::{copy_directory, file_contents};
 use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::{Value, json};
@@ -196,7 +196,8 @@ async fn removes_generated_files_of_archived_assets() {
     let printed = terminal.run_ok(&["sync", "pull", folder]);
     // The policy, the flow with its metadata, and the release that bound both.
     assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
-    let left: Vec<String> = file_contents(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
+    let left: Vec<String> =
+        file_contents(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
     let expected = [
         "assets/house-style.yaml",
         "assets/letters-model.yaml",

@@ -49,7 +49,8 @@ async fn one_lane_release_does_not_satisfy_all_lanes() {
     let (folder, path) = (path_text(files.path()), files.path().join("releases/letters.dev.yaml"));
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
-    let narrow = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    let narrow =
+        terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
     approve(&app, &narrow).run_ok(&["releases", "activate", &narrow]);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
     fs::write(&path, text).unwrap();
@@ -65,8 +66,11 @@ async fn reports_server_conflicts_before_any_change() {
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
     let refused = |binding: &str, finding: &str| {
         let release = format!("workload: w\nenvironment: dev\nbindings:\n  - {binding}\n");
-        let files =
-            make_directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
+        let files = make_directory(&[
+            ("assets/good.yaml", good),
+            ("workloads/w.yaml", workload),
+            ("releases/w.dev.yaml", &release),
+        ]);
         let output = terminal.run(&["sync", "apply", path_text(files.path())]);
         assert!(output.code == 1 && output.err.contains(&format!("releases/w.dev.yaml:4:{finding}")), "{}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was created");

@@ -1,6 +1,6 @@
 //! Contents that releases include by reference without a binding, several levels deep.
 
-use super::{file_contents, copy_directory};
+use super::{copy_directory, file_contents};
 use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -206,10 +206,14 @@ async fn reports_unusable_references_before_any_change() {
         for file in gone {
             fs::remove_file(files.path().join(named(file))).unwrap();
         }
-        if let Some((done, slug)) = happens {
+        if let Some((done, slug)) = lifecycle_action {
             terminal.run_ok(&["assets", done, &named(slug)]);
         }
-        assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n", "{name}: a serving release stays in sync");
+        assert_eq!(
+            terminal.run_ok(&["sync", "status", folder]),
+            "in sync\n",
+            "{name}: a serving release stays in sync"
+        );
         changes.iter().for_each(|changed| replace_in_file(files.path(), named, *changed));
         let before = server_state(&terminal, name);
         for command in ["plan", "apply", "status"] {

@@ -4,7 +4,7 @@
 //! for 10 KiB. Every new version is serialized and every run plan reads versions, so this module has its own
 //! serializer. Tests compare it with that crate and with an external oracle.
 
-use super::{LARGEST_EXACT, Defect};
+use super::{Defect, LARGEST_EXACT};
 use serde_json::{Map, Number, Value};
 use std::fmt::Write as _;
 
@@ -38,7 +38,9 @@ pub(super) fn estimate_length(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => NUMBER,
         Value::String(text) => text.len().saturating_add(2),
-        Value::Array(items) => items.iter().fold(2, |sum, item| sum.saturating_add(estimate_length(item)).saturating_add(1)),
+        Value::Array(items) => {
+            items.iter().fold(2, |sum, item| sum.saturating_add(estimate_length(item)).saturating_add(1))
+        }
         Value::Object(members) => members.iter().fold(2, |sum, (key, member)| {
             sum.saturating_add(key.len()).saturating_add(estimate_length(member)).saturating_add(4)
         }),

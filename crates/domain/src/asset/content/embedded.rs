@@ -109,7 +109,10 @@ impl EmbeddedSchema {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let whole = Meter::of(carried).measure(carried, 0)?;
-        if whole.size > MAX_EXPANDED_NODES || whole.patterns > MAX_PATTERNS || whole.check.nodes > MAX_EVALUATIONS_PER_VALUE {
+        if whole.size > MAX_EXPANDED_NODES
+            || whole.patterns > MAX_PATTERNS
+            || whole.check.nodes > MAX_EVALUATIONS_PER_VALUE
+        {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;

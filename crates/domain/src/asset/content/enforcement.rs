@@ -4,8 +4,8 @@
 //! fields that it only stores. Warnings list the recorded ones, so a version does not look stricter than it is.
 
 use super::{
-    schema_walk::{self, VisitFlow},
     schema,
+    schema_walk::{self, VisitFlow},
 };
 use crate::asset::kind::AssetKind;
 use serde_json::Value;

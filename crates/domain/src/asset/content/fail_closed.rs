@@ -8,8 +8,8 @@
 //! (kinds: `control_not_enforced`).
 
 use super::{
-    schema_walk::{self, VisitFlow, VisitedValue, member_pointer},
     schema,
+    schema_walk::{self, VisitFlow, VisitedValue, member_pointer},
 };
 use crate::asset::kind::AssetKind;
 use serde_json::Value;

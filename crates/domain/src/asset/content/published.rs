@@ -6,8 +6,8 @@
 
 use super::{
     ContentProblem,
-    schema_walk::member_pointer,
     schema::{MAX_PROBLEMS, compile, to_problems},
+    schema_walk::member_pointer,
 };
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};

@@ -5,20 +5,20 @@
 //! values.
 
 mod agent;
-mod violation;
 mod annotations;
 mod evaluation;
+mod external;
 mod guardrail;
 mod knowledge_base;
-mod external;
 mod route;
 mod sandbox;
+mod violation;
 
-use super::{ContentProblem, schema_walk, schema};
+use super::{ContentProblem, schema, schema_walk};
 use crate::asset::kind::AssetKind;
-use violation::Violation;
 use annotations::AnnotationRules;
 use serde_json::Value;
+use violation::Violation;
 
 /// Whether the patterns and schemas of the content are compiled.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::{
     ContentProblem,
-    schema_walk::{self, VisitFlow, member_pointer},
     published::PublishedSchema,
+    schema_walk::{self, VisitFlow, member_pointer},
 };
 use crate::asset::kind::AssetKind;
 use jsonschema::{

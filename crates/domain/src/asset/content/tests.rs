@@ -291,7 +291,11 @@ fn rejects_non_boolean_conditions_in_new_bundles() {
         "timestamp('2026-01-01T00:00:00Z')",
     ] {
         let kind = AssetKind::PolicyBundle;
-        assert_eq!(problems(kind, &bundle(condition)), one_problem("/rules/0/condition", "policy_not_boolean"), "{condition}");
+        assert_eq!(
+            problems(kind, &bundle(condition)),
+            one_problem("/rules/0/condition", "policy_not_boolean"),
+            "{condition}"
+        );
         assert!(read(kind, &bundle(condition)).is_ok(), "existing versions stay readable: {condition}");
     }
     for condition in [

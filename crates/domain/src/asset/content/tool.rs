@@ -2,7 +2,7 @@
 
 use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
-    execution::http_call::{MAX_DURATION, HttpMethod},
+    execution::http_call::{HttpMethod, MAX_DURATION},
     secret::SecretRef,
 };
 use serde::Deserialize;

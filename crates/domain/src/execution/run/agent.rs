@@ -5,11 +5,11 @@
 //! each call.
 
 use super::{
-    Run, StepFailure, RunEffect,
+    Run, RunEffect, StepFailure,
+    effects::{AwaitedResponse, PendingStep, StepProgress},
+    interceptors::{ActiveStep, Continuation},
     model_call::PendingRequest,
     schema_check::{ResumePoint, SchemaResult},
-    interceptors::{Continuation, ActiveStep},
-    effects::{AwaitedResponse, StepProgress, PendingStep},
 };
 use crate::{
     asset::content::{
@@ -22,7 +22,7 @@ use crate::{
         plan::{BoundServer, BoundTool},
         provider::{Message, MessageRole, ToolCall, ToolDefinition},
         routing::ModelResponse,
-        tool::{McpCall, ToolTarget, ToolFailure, ToolRequest, ToolResult},
+        tool::{McpCall, ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::{Step, ToolChoice},
 };
@@ -184,7 +184,9 @@ impl<'a> Run<'a> {
             let Some(mut agent) = self.agent.take() else { return RunEffect::Ended };
             let Some(wanted) = agent.pending_calls.pop_front() else {
                 return match self.next_agent_request(step, *agent) {
-                    Ok(StepProgress::NeedsModel(question, asked)) => self.intercept(Continuation::Ask(walking, question, asked)),
+                    Ok(StepProgress::NeedsModel(question, asked)) => {
+                        self.intercept(Continuation::Ask(walking, question, asked))
+                    }
                     Ok(StepProgress::NeedsDocuments(_) | StepProgress::Done(_)) => RunEffect::Ended,
                     Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
                 };
@@ -216,7 +218,11 @@ impl<'a> Run<'a> {
             if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&wanted.arguments)?)) }
         });
         let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
-        self.check_schema(walking, Some(tool.tool.arguments_schema()), (Value::Object(arguments), |_| ResumePoint::PendingCalls))
+        self.check_schema(
+            walking,
+            Some(tool.tool.arguments_schema()),
+            (Value::Object(arguments), |_| ResumePoint::PendingCalls),
+        )
     }
 
     /// The name of the tool that is being called.
@@ -279,7 +285,10 @@ impl<'a> Run<'a> {
 
     /// Resumes with a tool result. A result without a call has no effect.
     pub fn on_tool(&mut self, result: ToolResult) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take() else { return RunEffect::Ended };
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take()
+        else {
+            return RunEffect::Ended;
+        };
         let walking = ActiveStep { step, began };
         match result {
             Ok(given) if self.budget.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
@@ -352,9 +361,10 @@ impl<'a> Run<'a> {
     pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
         match failure {
             StepFailure::Failed(_) => self.fail_tool_call(walking, "tool_failed"),
-            StepFailure::Denied | StepFailure::RefusedByContract | StepFailure::Blocked(_) | StepFailure::ValueTooLarge => {
-                self.end_step_and_continue(walking.step, walking.began, Err(failure))
-            }
+            StepFailure::Denied
+            | StepFailure::RefusedByContract
+            | StepFailure::Blocked(_)
+            | StepFailure::ValueTooLarge => self.end_step_and_continue(walking.step, walking.began, Err(failure)),
         }
     }
 
@@ -447,7 +457,12 @@ fn call_refusal(
     verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
-fn build_http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> HttpCall {
+fn build_http_call(
+    http: &HttpBinding,
+    said: Map<String, Value>,
+    call_id: String,
+    time: std::time::Duration,
+) -> HttpCall {
     HttpCall {
         address: http.url.clone(),
         path: http.path.clone(),

@@ -1,12 +1,12 @@
 //! Documents in a run: contract checks before the first step, knowledge base queries, and citations.
 
-use super::{StepProgress, Run, StepFailure, RunEffect, model_call::as_micros};
+use super::{Run, RunEffect, StepFailure, StepProgress, model_call::as_micros};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,
-        retrieval::{BoundKnowledgeBase, RetrievalQuery, RetrievalResult, RetrievalError, decision_members},
+        retrieval::{BoundKnowledgeBase, RetrievalError, RetrievalQuery, RetrievalResult, decision_members},
         routing::EmbeddingPermission,
     },
     flow::Step,
@@ -49,7 +49,11 @@ impl<'a> Run<'a> {
     }
 
     /// The knowledge base query of a step.
-    pub(super) fn start_retrieval(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<StepProgress, StepFailure> {
+    pub(super) fn start_retrieval(
+        &mut self,
+        step: &Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<StepProgress, StepFailure> {
         self.record_inputs(step);
         self.build_query(inputs).map(|lookup| StepProgress::NeedsDocuments(Box::new(lookup)))
     }
@@ -64,7 +68,10 @@ impl<'a> Run<'a> {
             (None, _) => None,
         };
         let Some(knowledge) = knowledge else {
-            return Err(StepFailure::failed("knowledge_base_unknown", "the release binds no knowledge base of that name"));
+            return Err(StepFailure::failed(
+                "knowledge_base_unknown",
+                "the release binds no knowledge base of that name",
+            ));
         };
         let query = match inputs.get("query") {
             Some(Value::String(query)) => query.clone(),
@@ -84,7 +91,10 @@ impl<'a> Run<'a> {
     ) -> Result<Value, StepFailure> {
         let plan = self.run_input.plan;
         let Some(knowledge) = plan.knowledge.get(lookup.knowledge) else {
-            return Err(StepFailure::failed("knowledge_base_unknown", "the release binds no knowledge base of that name"));
+            return Err(StepFailure::failed(
+                "knowledge_base_unknown",
+                "the release binds no knowledge base of that name",
+            ));
         };
         let found = match found {
             Ok(found) => found,

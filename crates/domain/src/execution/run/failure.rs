@@ -30,7 +30,9 @@ impl From<BudgetExhausted> for StepFailure {
 impl From<ResolveError> for StepFailure {
     fn from(refusal: ResolveError) -> Self {
         match refusal {
-            ResolveError::Missing(_) => Self::failed("reference_missing", "a value that a step refers to does not exist"),
+            ResolveError::Missing(_) => {
+                Self::failed("reference_missing", "a value that a step refers to does not exist")
+            }
             ResolveError::TooLarge(_) => Self::ValueTooLarge,
         }
     }

@@ -4,22 +4,22 @@
 //! blocked value ends the run; no step can catch it.
 
 use super::{
-    Run, StepFailure, RunEffect,
-    model_call::PendingRequest,
-    hook_payload::{apply_hook_payload, to_hook_payload},
+    Run, RunEffect, StepFailure,
     documents::{guardrail_texts, with_texts},
     effects::{AwaitedResponse, PendingStep},
+    hook_payload::{apply_hook_payload, to_hook_payload},
+    model_call::PendingRequest,
 };
 use crate::{
     execution::{
         RunError,
-        http_call::{HttpMethod, HttpCall},
+        http_call::{HttpCall, HttpMethod},
         retrieval::RetrievalQuery,
         routing::ModelRequest,
     },
     flow::Step,
-    guardrail::{GuardrailResult, GuardrailCheck, Stage, GuardrailOutcome},
-    hook::{self, Applicability, Decision, Event, Handler, Hook, HookResponse, HookError},
+    guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, Stage},
+    hook::{self, Applicability, Decision, Event, Handler, Hook, HookError, HookResponse},
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -169,7 +169,9 @@ impl<'a> Run<'a> {
             Continuation::Documents(_, documents) => Some(guardrail_texts(documents)),
             Continuation::Ask(_, question, _) => Some(to_hook_payload(question)),
             Continuation::Fail(error) => Some(json!({ "code": error.code })),
-            Continuation::Answered(_) | Continuation::UseTool(_) | Continuation::ToolGave(_) | Continuation::Return => None,
+            Continuation::Answered(_) | Continuation::UseTool(_) | Continuation::ToolGave(_) | Continuation::Return => {
+                None
+            }
         }
     }
 
@@ -178,9 +180,12 @@ impl<'a> Run<'a> {
         let step = match then {
             Continuation::Fail(_) => failed(),
             Continuation::UseTool(_) | Continuation::ToolGave(_) => self.active_tool_name().map(str::to_owned),
-            Continuation::Begin | Continuation::Return | Continuation::LookUp(..) | Continuation::Documents(..) | Continuation::Ask(..) | Continuation::Answered(_) => {
-                then.active_step().map(|walking| walking.step.id.clone())
-            }
+            Continuation::Begin
+            | Continuation::Return
+            | Continuation::LookUp(..)
+            | Continuation::Documents(..)
+            | Continuation::Ask(..)
+            | Continuation::Answered(_) => then.active_step().map(|walking| walking.step.id.clone()),
         };
         step.unwrap_or_else(|| self.run_input.policy_attributes.workload_slug.clone())
     }
@@ -208,7 +213,9 @@ impl<'a> Run<'a> {
                 Applicability::No => continue,
                 Applicability::Unknown => Err(HookError::Condition),
                 Applicability::Yes => match &hook.handler {
-                    Handler::Policy(policy) => Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage))),
+                    Handler::Policy(policy) => {
+                        Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage)))
+                    }
                     Handler::Http(address) => {
                         let call = self.build_hook_call(hook, address, &passage);
                         passage.asked = Some(hook);
@@ -275,7 +282,11 @@ impl<'a> Run<'a> {
     ) -> Result<(), StepFailure> {
         let answer = answer.and_then(|answer| {
             let takes = answer.modified.as_ref().is_none_or(|modified| passage.then.accepts(modified));
-            if hook.allowed_decisions.contains(&answer.decision) && takes { Ok(answer) } else { Err(HookError::NotAllowed) }
+            if hook.allowed_decisions.contains(&answer.decision) && takes {
+                Ok(answer)
+            } else {
+                Err(HookError::NotAllowed)
+            }
         });
         self.record_hook(hook, &answer, passage);
         if hook.mode == hook::Mode::Observe {
@@ -335,7 +346,9 @@ impl<'a> Run<'a> {
             | Continuation::Ask(ActiveStep { step, began }, ..)
             | Continuation::Answered(ActiveStep { step, began })
             | Continuation::UseTool(ActiveStep { step, began })
-            | Continuation::ToolGave(ActiveStep { step, began }) => self.end_step_and_continue(step, began, Err(stopped)),
+            | Continuation::ToolGave(ActiveStep { step, began }) => {
+                self.end_step_and_continue(step, began, Err(stopped))
+            }
             // A failed run stays failed, even if an interceptor blocks its error.
             Continuation::Fail(error) => self.set_failed(error),
             Continuation::Begin | Continuation::Return => match stopped {
@@ -361,7 +374,8 @@ impl<'a> Run<'a> {
                 if let (true, Value::String(query)) = (is_changed, value) {
                     lookup.query = query;
                 }
-                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup.clone()) });
+                self.pending_step =
+                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup.clone()) });
                 RunEffect::RetrieveDocuments(lookup)
             }
             Continuation::Documents(ActiveStep { step, began }, documents) => {
@@ -376,7 +390,8 @@ impl<'a> Run<'a> {
                     asked.replace_messages(&value);
                     *question = restated;
                 }
-                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
+                self.pending_step =
+                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
                 RunEffect::CallModel(question)
             }
             Continuation::Answered(walking) if self.agent_has_pending_calls() => {

@@ -20,7 +20,9 @@ impl Interruption {
     #[must_use]
     pub const fn ending(self) -> (Status, Outcome, &'static str, &'static str) {
         match self {
-            Self::DeadlineExceeded => (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline"),
+            Self::DeadlineExceeded => {
+                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
+            }
             Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
             Self::WorkloadStopped => {
                 (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")

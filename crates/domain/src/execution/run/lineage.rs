@@ -6,7 +6,7 @@ use crate::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     execution::{Payload, plan::SourceVersion},
     flow::{
-        Action, StepOutput, Step, StepKind,
+        Action, Step, StepKind, StepOutput,
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
@@ -74,7 +74,9 @@ impl Run<'_> {
         if uses_bound_prompt(template) {
             let bound = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
             let sources = bound.into_iter().chain(&plan.included);
-            read.extend(sources.map(|source| LineageInput::version(Origin::PromptTemplate, source, source.reference.clone())));
+            read.extend(
+                sources.map(|source| LineageInput::version(Origin::PromptTemplate, source, source.reference.clone())),
+            );
         }
         let own_words = template.is_some_and(Template::has_literals);
         let flow = plan.bound_asset(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());

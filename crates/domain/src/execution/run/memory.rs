@@ -1,7 +1,7 @@
 //! Conversation memory in a run: earlier turns precede the messages, and a completed run offers its own turn for
 //! storage.
 
-use super::{RunOutcome, Env, Run, RunEffect};
+use super::{Env, Run, RunEffect, RunOutcome};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -13,7 +13,8 @@ use crate::{
     id::ExecutionId,
     knowledge::contract::ContractDecision,
     memory::{
-        BoundMemory, MAX_TURN_BYTES, ConversationKey, CandidateTurn, PersonalDataPolicy, RecalledTurns, WritePolicy, Writeback, question_of,
+        BoundMemory, CandidateTurn, ConversationKey, MAX_TURN_BYTES, PersonalDataPolicy, RecalledTurns, WritePolicy,
+        Writeback, question_of,
     },
     redaction::{Redaction, Redactor},
 };
@@ -134,14 +135,19 @@ impl<'a> Run<'a> {
     /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
     /// all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<CandidateTurn> {
-        let (ConversationState::Knows { writing, .. }, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory) else {
+        let (ConversationState::Knows { writing, .. }, Some(memory)) =
+            (&self.conversation_state, &self.run_input.plan.memory)
+        else {
             return None;
         };
         match (memory.config.write_policy, *writing) {
             (WritePolicy::Off, _) | (WritePolicy::Auto, WriteCondition::Never) => None,
-            (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => {
-                Some(CandidateTurn { memory: memory.clone(), erasure, said: question_of(&self.inputs), answered: String::new() })
-            }
+            (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => Some(CandidateTurn {
+                memory: memory.clone(),
+                erasure,
+                said: question_of(&self.inputs),
+                answered: String::new(),
+            }),
         }
     }
 }
@@ -181,8 +187,12 @@ impl RunOutcome {
         };
         body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
-        let written =
-            (verdict == TurnDecision::Offered).then(|| Writeback { conversation: place, turn, salt: outside.ids.salt(), contracts });
+        let written = (verdict == TurnDecision::Offered).then(|| Writeback {
+            conversation: place,
+            turn,
+            salt: outside.ids.salt(),
+            contracts,
+        });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));

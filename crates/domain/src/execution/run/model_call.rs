@@ -1,13 +1,16 @@
 //! Model requests and the validation of their responses.
 
-use super::{RunScope, StepProgress, Run, SchemaResult, StepFailure, documents::documents_message, scope::RenderedPromptScope, elapsed};
+use super::{
+    Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, elapsed,
+    scope::RenderedPromptScope,
+};
 use crate::{
     asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
     execution::{
         Payload,
         provider::{Completion, Conversation, Message, MessageRole, ProviderError, RouteTarget, ToolDefinition},
-        routing::{ModelResponse, Attempt, ModelRequest, RefusedRoute, RequestKind},
+        routing::{Attempt, ModelRequest, ModelResponse, RefusedRoute, RequestKind},
     },
     flow::{
         Step, StepKind,
@@ -41,7 +44,11 @@ impl PendingRequest {
 
 impl<'a> Run<'a> {
     /// The model request of a step.
-    pub(super) fn completion_request(&mut self, step: &'a Step, inputs: &Map<String, Value>) -> Result<StepProgress, StepFailure> {
+    pub(super) fn completion_request(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<StepProgress, StepFailure> {
         let words = self.prepare_messages(step, inputs)?;
         self.build_request(step, words, Vec::new(), 0)
     }
@@ -80,7 +87,11 @@ impl<'a> Run<'a> {
         };
         let routes = self.allowed_routes(step)?;
         let new_messages = messages.get(transcribed..).unwrap_or_default();
-        let said = if self.records_transcript { Some(self.transcript_entry(step, &system_prompt, new_messages)?) } else { None };
+        let said = if self.records_transcript {
+            Some(self.transcript_entry(step, &system_prompt, new_messages)?)
+        } else {
+            None
+        };
         // Text before a tool call is not part of the answer, and only the end shows which text was.
         let is_shown = self.streams_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
@@ -112,7 +123,12 @@ impl<'a> Run<'a> {
         };
         let routes = self.allowed_routes(step)?;
         let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: None };
-        let question = ModelRequest { kind: RequestKind::Embedding(text), conversation: Arc::default(), routes, is_streamable: false };
+        let question = ModelRequest {
+            kind: RequestKind::Embedding(text),
+            conversation: Arc::default(),
+            routes,
+            is_streamable: false,
+        };
         Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
     }
 
@@ -162,7 +178,12 @@ impl<'a> Run<'a> {
     }
 
     /// Records a response, and returns the completion.
-    pub(super) fn record_response(&mut self, step: &Step, asked: PendingRequest, answer: ModelResponse) -> Result<Completion, StepFailure> {
+    pub(super) fn record_response(
+        &mut self,
+        step: &Step,
+        asked: PendingRequest,
+        answer: ModelResponse,
+    ) -> Result<Completion, StepFailure> {
         let ModelResponse { attempts, was_streamed: _, completion: answer } = answer;
         self.record_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.transcript_entry {
@@ -297,7 +318,13 @@ impl<'a> Run<'a> {
 
     /// Records a call: route, counts and codes, never texts. The recorded route is the one that answered, else the last
     /// attempt's, else the first.
-    fn record_call(&mut self, step: &Step, asked: &PendingRequest, attempts: &[Attempt], completion: Option<&Completion>) {
+    fn record_call(
+        &mut self,
+        step: &Step,
+        asked: &PendingRequest,
+        attempts: &[Attempt],
+        completion: Option<&Completion>,
+    ) {
         let now = self.env.clock.now();
         let last = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
@@ -320,7 +347,8 @@ impl<'a> Run<'a> {
                 body.insert("cost_micros".to_owned(), json!(cost));
             }
         }
-        let mut summaries: Vec<Value> = attempts.iter().map(|attempt| attempt_summary(attempt, &asked.routes)).collect();
+        let mut summaries: Vec<Value> =
+            attempts.iter().map(|attempt| attempt_summary(attempt, &asked.routes)).collect();
         if summaries.is_empty() {
             let route_id = asked.routes.first().map(|route| &route.route_id);
             summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));

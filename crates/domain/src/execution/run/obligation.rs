@@ -1,6 +1,6 @@
 //! Obligations, fulfilled at the end of a run.
 
-use super::{FinishedRun, RunOutcome, Env};
+use super::{Env, FinishedRun, RunOutcome};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -83,9 +83,13 @@ impl FinishedRun {
                 other.to_string()
             }
         };
-        let cited: Vec<&String> = self.citable_documents.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
+        let cited: Vec<&String> =
+            self.citable_documents.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
         let cites = !cited.is_empty();
-        let body = Map::from_iter([("retrieved".to_owned(), json!(self.citable_documents)), ("cited".to_owned(), json!(cited))]);
+        let body = Map::from_iter([
+            ("retrieved".to_owned(), json!(self.citable_documents)),
+            ("cited".to_owned(), json!(cited)),
+        ]);
         self.record_evidence(outside, ("citations", "citations.json"), (body, None), now);
         if !cites {
             self.run_outcome.output = None;

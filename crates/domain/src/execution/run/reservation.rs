@@ -4,11 +4,11 @@
 //! paused run holds little memory.
 
 use super::{
-    Run, RunEffect, MAX_VALUE_BYTES,
-    interceptors::{Continuation, ActiveStep},
+    MAX_VALUE_BYTES, Run, RunEffect,
+    interceptors::{ActiveStep, Continuation},
     scope::RunScope,
 };
-use crate::flow::{StepOutput, Step, StepKind, budget::ValueBudget, reference::ResolveError};
+use crate::flow::{Step, StepKind, StepOutput, budget::ValueBudget, reference::ResolveError};
 use serde_json::{Value, json};
 
 /// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
@@ -87,7 +87,8 @@ impl<'a> Run<'a> {
     /// Measures the values that a step copies before its first effect.
     fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
         let mut room = self.small_run_budget();
-        let mut known = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: None };
+        let mut known =
+            RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: None };
         for template in step.inputs.values() {
             template.measure(&known, &mut room)?;
         }
@@ -101,8 +102,7 @@ impl<'a> Run<'a> {
             }
             StepKind::Task { .. } => match &step.output {
                 Some(StepOutput::Mapped(template)) => {
-                    let decision =
-                        json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
+                    let decision = json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
                     known.own_output = Some((&step.id, decision));
                     template.measure(&known, &mut room)
                 }
@@ -119,7 +119,8 @@ impl<'a> Run<'a> {
             return (!self.is_reserved, value);
         }
         let own = Some((step.id.as_str(), value));
-        let known = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
+        let known =
+            RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
         let measured = template.measure(&known, &mut self.small_run_budget());
         let value = known.own_output.map_or(Value::Null, |(_, value)| value);
         (matches!(measured, Err(ResolveError::TooLarge(_))), value)

@@ -2,9 +2,9 @@
 
 use super::{
     Run, RunEffect,
-    model_call::PendingRequest,
-    interceptors::ActiveStep,
     effects::{AwaitedResponse, PendingStep},
+    interceptors::ActiveStep,
+    model_call::PendingRequest,
 };
 use crate::{
     asset::content::embedded::{EmbeddedSchema, SchemaRejection},
@@ -74,7 +74,8 @@ impl<'a> Run<'a> {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
-        self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Check(Box::new(resume(value))) });
+        self.pending_step =
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Check(Box::new(resume(value))) });
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
@@ -91,13 +92,16 @@ impl<'a> Run<'a> {
 
     /// Resumes with the result of an offloaded check. A result without a request has no effect.
     pub fn on_schema_check(&mut self, verdict: Result<(), SchemaRejection>) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else { return RunEffect::Ended };
+        let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else {
+            return RunEffect::Ended;
+        };
         let AwaitedResponse::Check(resume) = awaits else { return RunEffect::Ended };
         let walking = ActiveStep { step, began };
         self.schema_result = Some(verdict);
         match *resume {
             ResumePoint::ModelResponse(asked, answer) => {
-                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
+                self.pending_step =
+                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
                 self.on_model(answer)
             }
             ResumePoint::PendingCalls => self.run_pending_calls(walking),

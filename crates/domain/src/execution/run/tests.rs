@@ -377,13 +377,24 @@ fn branches(fits: bool) -> Value {
 
 /// Runs a plan with scripted model answers and tool results. Returns the number of offloaded schema checks; interrupts
 /// the run at the given check.
-fn run_counting_checks(plan: &RunPlan, answers: Vec<ModelResponse>, result: &Value, cut_at: Option<usize>) -> (usize, RunOutcome) {
+fn run_counting_checks(
+    plan: &RunPlan,
+    answers: Vec<ModelResponse>,
+    result: &Value,
+    cut_at: Option<usize>,
+) -> (usize, RunOutcome) {
     let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
-    let subject =
-        RunInput { execution_id, plan, policy_attributes: &facts, inputs: &inputs, stored_inputs: &sent, input_digest: sent.digest() };
+    let subject = RunInput {
+        execution_id,
+        plan,
+        policy_attributes: &facts,
+        inputs: &inputs,
+        stored_inputs: &sent,
+        input_digest: sent.digest(),
+    };
     let decision = facts.decide(plan, &inputs, steady.now());
     let mut run = Run::new(subject, decision, Env { clock: &steady, ids: &steady, redactor: &redactor });
     let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
@@ -397,12 +408,19 @@ fn run_counting_checks(plan: &RunPlan, answers: Vec<ModelResponse>, result: &Val
             }
             RunEffect::CallTool(_) => run.on_tool(Ok(result.clone())),
             RunEffect::Reserve => run.on_reservation(),
-            RunEffect::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.finish(Some(Interruption::DeadlineExceeded))),
+            RunEffect::CheckSchema(_) if cut_at == Some(checks) => {
+                return (checks, run.finish(Some(Interruption::DeadlineExceeded)));
+            }
             RunEffect::CheckSchema(check) => {
                 checks += 1;
                 run.on_schema_check(check.run())
             }
-            other @ (RunEffect::CheckContracts | RunEffect::LoadHistory | RunEffect::RetrieveDocuments(_) | RunEffect::CheckGuardrails(_) | RunEffect::CallHook(_) | RunEffect::Ended) => {
+            other @ (RunEffect::CheckContracts
+            | RunEffect::LoadHistory
+            | RunEffect::RetrieveDocuments(_)
+            | RunEffect::CheckGuardrails(_)
+            | RunEffect::CallHook(_)
+            | RunEffect::Ended) => {
                 assert!(matches!(other, RunEffect::Ended), "{other:?}");
                 return (checks, run.finish(None));
             }
@@ -469,7 +487,8 @@ fn offloads_long_tool_schema_checks() {
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
         wants.completion.as_mut().unwrap().tool_calls = vec![call];
-        let (checks, ended) = run_counting_checks(&plan, vec![wants, model_response("done")], &json!(vec![1; items]), None);
+        let (checks, ended) =
+            run_counting_checks(&plan, vec![wants, model_response("done")], &json!(vec![1; items]), None);
         assert_eq!(checks, asked_for, "{argument_fits} {result_fits} {items}");
         assert_eq!(ended.output.unwrap().0, "done");
         let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();

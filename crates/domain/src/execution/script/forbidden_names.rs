@@ -55,7 +55,8 @@ impl NormalizedName {
     fn new(name: &str) -> Self {
         if name.is_ascii() {
             return Self::split_words(name.chars(), |word, letters| {
-                letters.extend(word.bytes().filter_map(|byte| PATTERNS.plain.get(usize::from(byte))).map(String::as_str));
+                letters
+                    .extend(word.bytes().filter_map(|byte| PATTERNS.plain.get(usize::from(byte))).map(String::as_str));
             });
         }
         Self::from_unicode(name)

@@ -1,7 +1,7 @@
 //! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and requirements that no
 //! gateway provides.
 
-use super::{MAX_DURATION, Language, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
+use super::{Language, MAX_DURATION, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
 use crate::number::optional_whole;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,12 @@ pub struct ScriptLimits {
 
 impl ScriptLimits {
     /// The upper limits of all scripts: a profile can lower them, never raise them.
-    pub const MAXIMUM: Self = Self { wall_time: MAX_DURATION, cpu_time: MAX_DURATION, memory_bytes: MAX_MEMORY_BYTES, output_bytes: MAX_OUTPUT_BYTES };
+    pub const MAXIMUM: Self = Self {
+        wall_time: MAX_DURATION,
+        cpu_time: MAX_DURATION,
+        memory_bytes: MAX_MEMORY_BYTES,
+        output_bytes: MAX_OUTPUT_BYTES,
+    };
 
     /// The limits in the form of evidence.
     #[must_use]
@@ -105,7 +110,9 @@ impl SandboxProfile {
                 output_bytes: bytes(content.limits.output_bytes, 1, greatest.output_bytes),
             },
             languages: content.languages,
-            is_process_runtime: content.runtime == "process" && content.image.is_none() && content.image_digest.is_none(),
+            is_process_runtime: content.runtime == "process"
+                && content.image.is_none()
+                && content.image_digest.is_none(),
         })
     }
 
@@ -118,7 +125,11 @@ impl SandboxProfile {
             return Err(SandboxRefusal::RuntimeUnavailable);
         }
         let is_allowed = |allowed: &Vec<String>| allowed.iter().any(|allowed| allowed == language.as_str());
-        if self.languages.as_ref().is_none_or(is_allowed) { Ok(self.limits) } else { Err(SandboxRefusal::LanguageNotAllowed) }
+        if self.languages.as_ref().is_none_or(is_allowed) {
+            Ok(self.limits)
+        } else {
+            Err(SandboxRefusal::LanguageNotAllowed)
+        }
     }
 }
 
@@ -161,7 +172,8 @@ mod tests {
         ] {
             let profile = profile(&json!({ "languages": languages }));
             for (language, is_allowed) in [(Language::Starlark, starlark), (Language::JavaScript, javascript)] {
-                let expected = if is_allowed { Ok(ScriptLimits::MAXIMUM) } else { Err(SandboxRefusal::LanguageNotAllowed) };
+                let expected =
+                    if is_allowed { Ok(ScriptLimits::MAXIMUM) } else { Err(SandboxRefusal::LanguageNotAllowed) };
                 assert_eq!(profile.limits(language), expected, "{languages}, {language:?}");
             }
         }
@@ -175,7 +187,11 @@ mod tests {
             json!({ "image": "a" }),
             json!({ "image_digest": "sha256:0" }),
         ] {
-            assert_eq!(profile(&changes).limits(Language::Starlark), Err(SandboxRefusal::RuntimeUnavailable), "{changes}");
+            assert_eq!(
+                profile(&changes).limits(Language::Starlark),
+                Err(SandboxRefusal::RuntimeUnavailable),
+                "{changes}"
+            );
         }
         assert!(SandboxProfile::parse(&json!({ "limits": {} })).is_err());
     }

@@ -1,7 +1,7 @@
 //! Measures a template's value without creating it.
 
-use super::{TextPart, ReferenceScope, Template, TextTemplate, ResolveError, lookup};
-use crate::flow::budget::{ValueBudget, BudgetExhausted};
+use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
+use crate::flow::budget::{BudgetExhausted, ValueBudget};
 use serde_json::Value;
 use std::fmt::{self, Write as _};
 

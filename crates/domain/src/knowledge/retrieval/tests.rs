@@ -2,7 +2,10 @@ use super::*;
 
 #[test]
 fn bounds_compared_vectors_by_memory() {
-    assert_eq!((max_compared_vectors(2), max_compared_vectors(256), max_compared_vectors(8_192)), (MAX_COMPARED_VECTORS, 16_384, 512));
+    assert_eq!(
+        (max_compared_vectors(2), max_compared_vectors(256), max_compared_vectors(8_192)),
+        (MAX_COMPARED_VECTORS, 16_384, 512)
+    );
     assert_eq!((max_compared_vectors(0), max_compared_vectors(usize::MAX)), (MAX_COMPARED_VECTORS, 0));
 }
 use crate::knowledge::RetrievalStrategy;
@@ -19,7 +22,8 @@ fn hit(id: u128, score: f64) -> SearchHit {
 
 #[test]
 fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
-    let plan = SearchPlan::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
+    let plan =
+        SearchPlan::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
     assert_eq!(plan.lookups, [vec!["rare"], vec!["common"], vec!["common", "often"]]);
     assert!(plan.capped);
     let weights: Vec<(&str, f64)> = plan.words.iter().map(|word| (word.word.as_str(), word.weight)).collect();
@@ -117,6 +121,9 @@ fn normalizes_vectors_or_rejects_them() {
 #[test]
 fn truncates_queries_at_a_character_boundary() {
     let long = "é".repeat(MAX_QUERY_BYTES);
-    assert!(truncate_query(&long).len() <= MAX_QUERY_BYTES && truncate_query(&long).chars().all(|character| character == 'é'));
+    assert!(
+        truncate_query(&long).len() <= MAX_QUERY_BYTES
+            && truncate_query(&long).chars().all(|character| character == 'é')
+    );
     assert_eq!(truncate_query("short"), "short");
 }

@@ -205,7 +205,12 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
 }
 
 /// Settings of other types are refused, because an ineffective bound would appear effective.
-fn refuse_settings_of_other_types(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Problems) {
+fn refuse_settings_of_other_types(
+    members: &Map<String, Value>,
+    field_type: FieldType,
+    path: &str,
+    findings: &mut Problems,
+) {
     for (name, owner) in [
         ("options", FieldType::Select),
         ("min", FieldType::Number),
@@ -252,5 +257,7 @@ fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problem
 /// `[a-z][a-z0-9_]{0,62}`
 fn is_field_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    text.len() <= MAX_NAME_CHARS && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(inner)
+    text.len() <= MAX_NAME_CHARS
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.bytes().all(inner)
 }

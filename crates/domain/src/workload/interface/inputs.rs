@@ -1,7 +1,7 @@
 //! Validates the inputs of a run against the form.
 
 use super::{
-    ProblemKind, InterfaceProblem, InterfaceConfig,
+    InterfaceConfig, InterfaceProblem, ProblemKind,
     problem::{Problems, member_path},
 };
 use serde_json::{Map, Value};

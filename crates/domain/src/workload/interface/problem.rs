@@ -241,7 +241,12 @@ impl Problems {
     }
 
     /// Reads a text by its wire form.
-    pub(super) fn parse_wire<T>(&mut self, path: &str, value: &Value, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    pub(super) fn parse_wire<T>(
+        &mut self,
+        path: &str,
+        value: &Value,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
         let case = parse(self.text(path, value)?);
         if case.is_none() {
             self.push(path, ProblemKind::NotOneOf);

@@ -66,7 +66,9 @@ pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Optio
 fn is_color(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
     // Two allowed characters can start a comment together.
-    text.bytes().all(plain) && !text.contains("/*") && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
+    text.bytes().all(plain)
+        && !text.contains("/*")
+        && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
 }
 
 /// A list of font families (CSS Fonts 4): quoted or unquoted names.

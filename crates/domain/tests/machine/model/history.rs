@@ -1,6 +1,6 @@
 //! Random histories: sequences of operations that a seed determines.
 
-use super::{ReleaseIndex, LANES, LaneIndex};
+use super::{LANES, LaneIndex, ReleaseIndex};
 use fairway_domain::release::review::Verdict;
 use std::fmt;
 
@@ -144,7 +144,11 @@ impl SplitMix64 {
     /// rollback's target changes no lane, so only the target's own revision reveals it.
     fn concurrent_operation(&mut self, operation: &Operation, releases: usize) -> Operation {
         let reverts = matches!(operation, Operation::RollBack(..));
-        if reverts && self.below(3) > 0 { Operation::Retire(self.below(releases)) } else { self.random_operation(releases) }
+        if reverts && self.below(3) > 0 {
+            Operation::Retire(self.below(releases))
+        } else {
+            self.random_operation(releases)
+        }
     }
 }
 
@@ -172,7 +176,10 @@ impl History {
 
     /// Number of requests, including retries and concurrent requests.
     pub(crate) fn request_count(&self) -> usize {
-        let extra = self.steps.iter().filter(|step| matches!(step.outcome, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
+        let extra = self
+            .steps
+            .iter()
+            .filter(|step| matches!(step.outcome, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
         self.steps.len() + extra.count()
     }
 }

@@ -1,6 +1,6 @@
 //! The system under test: calls the domain's decisions and compares the stored state with the model.
 
-use super::{Model, LaneMove, ReleaseIndex, Operation, LaneIndex, Refusal, LaneSelection};
+use super::{LaneIndex, LaneMove, LaneSelection, Model, Operation, Refusal, ReleaseIndex};
 use fairway_domain::{
     asset::kind::AssetKind,
     audit::Stamp,
@@ -8,13 +8,13 @@ use fairway_domain::{
     release::recommendation::EndedRuns,
     release::{
         BindableVersion, Release, ReleaseRefusal, StateName,
-        activate::{self, FlowStatus, ActivationReport},
+        activate::{self, ActivationReport, FlowStatus},
         advance::Advance,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
         rollback::{LaneRollback, earlier_holders, lanes_by_recency},
     },
-    rollout::{SoakStatus, AdvanceMode, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{AdvanceMode, Rollout, RolloutPlan, RolloutStatus, SoakStatus},
     store::Change,
 };
 use std::{collections::BTreeSet, fmt};
@@ -51,7 +51,11 @@ pub(crate) struct DecisionInput<'a> {
 }
 
 /// Decides an operation on the stored state, as the operations layer does.
-pub(crate) fn decide(seen: &StoredState, operation: &Operation, fresh: &DecisionInput<'_>) -> Result<Decision, Refusal> {
+pub(crate) fn decide(
+    seen: &StoredState,
+    operation: &Operation,
+    fresh: &DecisionInput<'_>,
+) -> Result<Decision, Refusal> {
     let StoredState { releases, deployment, lane_history: moves } = seen;
     let DecisionInput { stamp, id, version } = fresh;
     let standing = ActivationReport {
@@ -71,12 +75,16 @@ pub(crate) fn decide(seen: &StoredState, operation: &Operation, fresh: &Decision
             let bound = releases[*release].bind((*id).into(), AssetKind::KnowledgeBase, version, stamp);
             bound.map(Decision::Binding)
         }
-        Operation::Submit(release) => releases[*release].submit(Ok(Vec::new()), deployment, stamp).map(Decision::Transition),
+        Operation::Submit(release) => {
+            releases[*release].submit(Ok(Vec::new()), deployment, stamp).map(Decision::Transition)
+        }
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Transition),
         Operation::Review(release, verdict) => {
             releases[*release].review((*id).into(), (*verdict, None), APPROVAL_RULE, stamp).map(Decision::Verdict)
         }
-        Operation::Approve(release) => releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Transition),
+        Operation::Approve(release) => {
+            releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
+        }
         Operation::Activate(release, taking) => {
             releases[*release].activate(&lane_selection(taking), deployment, may_serve, stamp).map(lane_decision)
         }
@@ -99,7 +107,9 @@ pub(crate) fn decide(seen: &StoredState, operation: &Operation, fresh: &Decision
                 .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
                 .filter_map(target)
                 .collect();
-            releases[*release].roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp).map(lane_decision)
+            releases[*release]
+                .roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp)
+                .map(lane_decision)
         }
     };
     decision.map_err(|refusal| model_refusal(&refusal))
@@ -163,8 +173,9 @@ pub(crate) fn check_conformance(model: &Model, seen: &StoredState) -> Result<(),
     for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
         let rollout = record.rolling.as_ref().map(|it| (it.rollout_status(), it.index, it.plan.clone()));
-        let actual =
-            |it: &Rollout| (it.status, usize::from(it.current_index), it.plan.lanes().map(lane_index).collect::<Vec<_>>());
+        let actual = |it: &Rollout| {
+            (it.status, usize::from(it.current_index), it.plan.lanes().map(lane_index).collect::<Vec<_>>())
+        };
         check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
         let supersedes = seen.release_index(release.supersedes_release_id);
         check_equal(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
@@ -178,7 +189,8 @@ pub(crate) fn check_conformance(model: &Model, seen: &StoredState) -> Result<(),
     check_equal(|| "deployment revision".to_owned(), &model.deployment_revision, &deployment.revision.get())?;
     for lane in super::LANES {
         let expected = model.lane_moves.iter().rev().filter(|moved| moved.lane == lane);
-        let actual = seen.lane_history.iter().filter(|moved| lane_index(moved.lane) == lane).map(|moved| seen.lane_move(moved));
+        let actual =
+            seen.lane_history.iter().filter(|moved| lane_index(moved.lane) == lane).map(|moved| seen.lane_move(moved));
         let (expected, actual): (Vec<LaneMove>, Vec<LaneMove>) = (expected.copied().collect(), actual.collect());
         check_equal(|| format!("history of lane {lane}"), &expected, &actual)?;
     }

@@ -8,7 +8,7 @@ use fairway_domain::{
         provider::ToolCall,
         routing::{ModelRequest, RequestKind},
         run::RunOutcome,
-        tool::{McpCall, ToolTarget, ToolRequest},
+        tool::{McpCall, ToolRequest, ToolTarget},
     },
     flow::FlowProblem,
 };

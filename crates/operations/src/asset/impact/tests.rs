@@ -86,7 +86,12 @@ impl ImpactStore for InMemoryStore {
         Ok(self.0.iter().filter(matches_target).filter(new).take(most as usize).cloned().collect())
     }
 
-    async fn binding_releases(&self, _: TenantScope, _: BindingTarget<'_>, _: u32) -> Result<Vec<BoundRelease>, StoreError> {
+    async fn binding_releases(
+        &self,
+        _: TenantScope,
+        _: BindingTarget<'_>,
+        _: u32,
+    ) -> Result<Vec<BoundRelease>, StoreError> {
         Ok(Vec::new())
     }
 }
@@ -115,7 +120,13 @@ fn search_continues_from_found_versions_beyond_a_limit() {
 
 #[test]
 fn known_versions_do_not_count_against_the_limit() {
-    let lines = [reference("a@v1", "base"), reference("d@v1", "a"), reference("e@v1", "a"), reference("a@v2", "e"), reference("f@v1", "a@v2")];
+    let lines = [
+        reference("a@v1", "base"),
+        reference("d@v1", "a"),
+        reference("e@v1", "a"),
+        reference("a@v2", "e"),
+        reference("f@v1", "a@v2"),
+    ];
     // The reference to `a` without a label matches again when `a@v2` is searched for.
     let (found, _) = InMemoryStore::of(&lines).search(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
@@ -123,7 +134,12 @@ fn known_versions_do_not_count_against_the_limit() {
 
 #[test]
 fn versions_of_the_asset_are_not_listed() {
-    let lines = [reference("ring@v1", "base"), reference("base@v2", "ring"), reference("base@v1", "ring"), reference("top@v1", "ring@v1")];
+    let lines = [
+        reference("ring@v1", "base"),
+        reference("base@v2", "ring"),
+        reference("base@v1", "ring"),
+        reference("top@v1", "ring@v1"),
+    ];
     let (found, truncated) = InMemoryStore::of(&lines).search(SEARCH_LIMITS);
     assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
     assert!(!truncated);

@@ -1,7 +1,7 @@
 //! A deserializer that records problems and continues.
 
-use super::{FieldProblem, Diagnosis, StructId, record_rule};
-use crate::http::deserialize_error::{DeserializeError, truncate_path, one_of};
+use super::{Diagnosis, FieldProblem, StructId, record_rule};
+use crate::http::deserialize_error::{DeserializeError, one_of, truncate_path};
 use fairway_domain::field_path::{push_index, push_member};
 use serde::{
     Deserializer,
@@ -178,7 +178,11 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -344,7 +348,10 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
 
 impl Variant<'_> {
     /// Reads the content at the path of the variant.
-    fn with_content<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, DeserializeError>) -> Result<V, DeserializeError> {
+    fn with_content<V>(
+        &self,
+        read: impl FnOnce(Probe<'_>) -> Result<V, DeserializeError>,
+    ) -> Result<V, DeserializeError> {
         let at = ValuePath::Member(self.content.at, self.name);
         read(Probe { at: &at, ..self.content })
     }

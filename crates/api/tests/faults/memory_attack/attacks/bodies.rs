@@ -3,12 +3,13 @@
 use super::{
     super::{
         Random,
-        client::{AttackRequest, send_raw, post, post_bytes, send_without_last_byte},
+        client::{AttackRequest, post, post_bytes, send_raw, send_without_last_byte},
         tally::{Aim, Tally},
         target::Target,
     },
-    random_address, hold_connections, send_concurrently,
-    large_content::{large_model_config, large_documents},
+    hold_connections,
+    large_content::{large_documents, large_model_config},
+    random_address, send_concurrently,
 };
 use crate::api_client::WORKSPACE;
 use serde_json::json;
@@ -47,7 +48,8 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
         format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base),
         large_documents(random, 90_000),
     );
-    let run = post(target.echo.execute_path(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
+    let run =
+        post(target.echo.execute_path(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
     let unauthorized = Aim::at("withheld version without permission").refused_as(403, "forbidden");
     let bodies = [
         large.clone().with_aim(held("withheld version")).with_actor("user:author"),

@@ -26,7 +26,11 @@ pub(super) async fn prompt_versions(target: &Arc<Target>, random: &mut Random, s
     for _ in 0..6 * scale {
         let prompt = json!({ "content": { "system_prompt": random_name(random).repeat(3_000) } });
         sent.push(post(path.as_str(), &prompt).with_actor("user:author").with_aim(Aim::at("prompt version")));
-        sent.push(post(large.as_str(), &large_model_config(random)).with_actor("user:author").with_aim(Aim::at("large version")));
+        sent.push(
+            post(large.as_str(), &large_model_config(random))
+                .with_actor("user:author")
+                .with_aim(Aim::at("large version")),
+        );
     }
     for path in [path, large] {
         let read = get(format!("{path}?workspace_id={WORKSPACE}&limit=200")).with_actor("user:viewer");

@@ -3,12 +3,13 @@
 use super::{
     super::{
         Random,
-        client::{AttackRequest, get, send_and_ignore_response, patch, post},
+        client::{AttackRequest, get, patch, post, send_and_ignore_response},
         tally::{Aim, Tally},
         target::{Target, large_interface},
     },
-    random_address, count_held, hold_connections, random_name, random_actor, send_all, send_one,
+    count_held, hold_connections,
     large_content::large_model_config,
+    random_actor, random_address, random_name, send_all, send_one,
 };
 use crate::api_client::{WORKSPACE, allow_all_policy};
 use serde_json::json;
@@ -76,7 +77,8 @@ pub(super) async fn tool_manifests(target: &Arc<Target>, random: &mut Random, sc
 pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let (mut tally, mut versions) = (Tally::default(), Vec::new());
     for _ in 0..2 {
-        let made = post(format!("/v1/assets/{}/versions", target.config), &large_model_config(random)).with_actor("user:author");
+        let made = post(format!("/v1/assets/{}/versions", target.config), &large_model_config(random))
+            .with_actor("user:author");
         let made = send_one(target, &mut tally, made.with_aim(Aim::at("large version"))).await;
         versions.extend(made.json_id("asset_version_id"));
     }

@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, get, post},
         tally::{Aim, Tally},
-        target::{Target, ActiveWorkload},
+        target::{ActiveWorkload, Target},
     },
     random_name, send_all, send_concurrently, send_one,
 };
@@ -56,7 +56,8 @@ pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, sca
     for _ in 0..RUNS_TO_READ {
         let ticket = random_name(random).repeat(TICKET_BYTES / 17);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        let run = post(target.copying.execute_path(), &body).with_actor("user:operator").with_aim(Aim::at("run to read"));
+        let run =
+            post(target.copying.execute_path(), &body).with_actor("user:operator").with_aim(Aim::at("run to read"));
         let Some(run) = send_one(target, &mut tally, run).await.json_id("execution_id") else { continue };
         let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
         let read = get(format!("/v1/executions/{run}")).with_actor("user:operator").with_aim(aim);

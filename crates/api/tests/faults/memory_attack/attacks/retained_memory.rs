@@ -3,11 +3,11 @@
 use super::{
     super::{
         Random,
-        client::{AttackRequest, get, send_and_ignore_response, post},
+        client::{AttackRequest, get, post, send_and_ignore_response},
         tally::{Aim, Tally},
         target::{COMPLETED_STATUS, Target, policy_with_patterns},
     },
-    random_address, count_held, hold_connections, large_execute_body, random_name, send_all, send_one,
+    count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_one,
 };
 use crate::api_client::WORKSPACE;
 use serde_json::json;
@@ -21,7 +21,8 @@ pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, sca
         let body = large_execute_body(random, 30_000);
         let now = post(target.copying.execute_path(), &body).with_header("Prefer", "wait=0");
         sent.push(
-            now.with_actor("user:runtime_user").with_aim(Aim::at("run without a waiting caller").proved_by("execution_id")),
+            now.with_actor("user:runtime_user")
+                .with_aim(Aim::at("run without a waiting caller").proved_by("execution_id")),
         );
         let queued = post(target.copying.execute_path(), &body).with_header("Prefer", "respond-async");
         sent.push(queued.with_actor("user:operator").with_aim(Aim::at("queued run").proved_by("execution_id")));
@@ -55,7 +56,8 @@ pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, s
         sent.push(more.with_aim(Aim::at("policy with 200 patterns").refused_as(400, "invalid_content")));
     }
     for _ in 0..40 * scale {
-        let run = post(target.with_patterns.execute_path(), &large_execute_body(random, 100)).with_actor("user:runtime_user");
+        let run =
+            post(target.with_patterns.execute_path(), &large_execute_body(random, 100)).with_actor("user:runtime_user");
         sent.push(run.with_aim(Aim::at("run under a policy with patterns").proved_by(COMPLETED_STATUS)));
     }
     tally.add(send_all(target, random, sent).await);
@@ -65,7 +67,8 @@ pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, s
 /// Opens event streams of an ended run with large events, and does not read them.
 pub(super) async fn ended_streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
-    let run = post(target.copying.execute_path(), &large_execute_body(random, 900_000)).with_aim(Aim::at("run to follow"));
+    let run =
+        post(target.copying.execute_path(), &large_execute_body(random, 900_000)).with_aim(Aim::at("run to follow"));
     let Some(run) = send_one(target, &mut tally, run).await.json_id("execution_id") else { return tally };
     let stream = get(format!("/v1/executions/{run}/events")).with_header("Accept", "text/event-stream");
     let sent: Vec<AttackRequest> = vec![stream.with_aim(Aim::at("unread stream of an ended run")); 100 * scale];
@@ -101,7 +104,8 @@ pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, s
 /// Runs agents whose release binds many tools with large schemas. Every model call contains all of them.
 pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let run = |random: &mut Random| {
-        let run = post(target.many_tools.execute_path(), &large_execute_body(random, 1_000)).with_actor("user:runtime_user");
+        let run =
+            post(target.many_tools.execute_path(), &large_execute_body(random, 1_000)).with_actor("user:runtime_user");
         run.with_aim(Aim::at("agent with many tools").proved_by(COMPLETED_STATUS))
     };
     let sent = (0..24 * scale).map(|_| run(random)).collect();
@@ -114,7 +118,9 @@ pub(super) async fn lists_during_large_work(target: &Arc<Target>, random: &mut R
     for at in 0..20 * scale {
         let run = post(target.copying.execute_path(), &large_execute_body(random, 900_000)).with_actor("user:operator");
         sent.push(run.with_aim(Aim::at("large run during lists")));
-        sent.push(get("/v1/workloads?limit=200").with_actor("user:viewer").with_aim(Aim::at("long list during large runs")));
+        sent.push(
+            get("/v1/workloads?limit=200").with_actor("user:viewer").with_aim(Aim::at("long list during large runs")),
+        );
         let path = ["/v1/workloads?limit=1", "/v1/assets?limit=10", "/v1/executions?limit=10"][at % 3];
         let list = get(path).with_header("X-Tenant-Id", &target.other_tenant.to_string());
         sent.extend(vec![list.with_aim(Aim::at("short list of another tenant")); 2]);

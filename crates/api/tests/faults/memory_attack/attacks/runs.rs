@@ -3,11 +3,11 @@
 use super::{
     super::{
         Random,
-        client::{AttackRequest, send_and_ignore_response, post},
+        client::{AttackRequest, post, send_and_ignore_response},
         tally::{Aim, Tally},
         target::{COMPLETED_STATUS, Target},
     },
-    random_address, count_held, hold_connections, large_execute_body, random_name, send_all, send_concurrently,
+    count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_concurrently,
 };
 use crate::api_client::WORKSPACE;
 use serde_json::{Value, json};
@@ -40,7 +40,8 @@ pub(super) async fn unknown_environments(target: &Arc<Target>, random: &mut Rand
 }
 
 pub(super) async fn streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let run = post(target.echo.execute_path(), &large_execute_body(random, 30_000)).with_header("Accept", "text/event-stream");
+    let run = post(target.echo.execute_path(), &large_execute_body(random, 30_000))
+        .with_header("Accept", "text/event-stream");
     let sent: Vec<AttackRequest> = vec![run.with_aim(Aim::at("unread stream")); 100 * scale];
     let from: Vec<_> = sent.iter().map(|sent| (random_address(random), sent)).collect();
     let opened = from.into_iter().map(|(from, sent)| send_and_ignore_response(from, target.address, sent)).collect();
@@ -53,7 +54,9 @@ pub(super) async fn idempotency_keys(target: &Arc<Target>, random: &mut Random, 
         let (key, session) = (random_name(random), random_name(random));
         let mut body = large_execute_body(random, 32_000);
         body["session_id"] = json!(session);
-        let run = post(target.echo.execute_path(), &body).with_actor("user:runtime_user").with_header("Idempotency-Key", &key);
+        let run = post(target.echo.execute_path(), &body)
+            .with_actor("user:runtime_user")
+            .with_header("Idempotency-Key", &key);
         sent.push(run.with_aim(Aim::at("run with a key").proved_by(COMPLETED_STATUS)));
     }
     send_all(target, random, sent).await
@@ -107,7 +110,9 @@ pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale
         let ticket = format!("Call: search {arguments}\n").repeat(8);
         let body: Value = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         // The model returns the result of its last tool call.
-        sent.push(post(target.agent.execute_path(), &body).with_aim(Aim::at("agent with tools").proved_by("thirty days")));
+        sent.push(
+            post(target.agent.execute_path(), &body).with_aim(Aim::at("agent with tools").proved_by("thirty days")),
+        );
     }
     send_all(target, random, sent).await
 }

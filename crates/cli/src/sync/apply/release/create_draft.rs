@@ -7,8 +7,8 @@
 
 use super::{
     super::super::{
-        remote_state::string_or_empty,
         plan::{ReleaseStep, bound_versions, stale_plan},
+        remote_state::string_or_empty,
     },
     super::CONFLICT_OUTCOME,
     ChosenVersion, has_only, is_complete, unbind,
@@ -38,7 +38,11 @@ pub(super) struct DraftCreation<'b> {
 }
 
 impl<'b> DraftCreation<'b> {
-    pub(super) fn new(server: &'b Server, step: &'b ReleaseStep, chosen: &'b [ChosenVersion<'b>]) -> Result<Self, Failure> {
+    pub(super) fn new(
+        server: &'b Server,
+        step: &'b ReleaseStep,
+        chosen: &'b [ChosenVersion<'b>],
+    ) -> Result<Self, Failure> {
         let workload = crate::workload::find_workload(server, &step.workload)?;
         let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
         let workload_id = required_string(&workload, "workload_id")?.to_owned();
@@ -96,7 +100,8 @@ impl<'b> DraftCreation<'b> {
         // A found draft is emptied by the actor that created it.
         if self.is_ours.get() {
             let bindings = made.get("bindings").and_then(Value::as_array).into_iter().flatten();
-            let bindings: Vec<String> = bindings.map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect();
+            let bindings: Vec<String> =
+                bindings.map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect();
             unbind(self.server, id, &bindings)?;
             eprint(&format!("emptied the draft {}: another actor drafts the same release", sanitize(id)));
         }

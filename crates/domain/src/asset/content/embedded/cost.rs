@@ -15,7 +15,8 @@ const COMPILED_NODE_BYTES: u64 = 512;
 const DIVISION_EVALUATIONS: u64 = 20;
 
 /// Keywords that refer to external resources or rebind references.
-const FORBIDDEN_KEYWORDS: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
+const FORBIDDEN_KEYWORDS: [&str; 6] =
+    ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 /// Keywords whose subschemas apply to the same value as the schema that contains them.
 const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
@@ -116,7 +117,9 @@ impl<'s> Meter<'s> {
             }
             let part = match (key.as_str(), member) {
                 ("$ref", Value::String(target)) => self.measure_target(target, above + 1)?,
-                ("dependentSchemas", Value::Object(dependent)) => self.measure_in_place(dependent.values(), above + 1)?,
+                ("dependentSchemas", Value::Object(dependent)) => {
+                    self.measure_in_place(dependent.values(), above + 1)?
+                }
                 _ => self.measure(member, above + 1)?,
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
@@ -137,7 +140,11 @@ impl<'s> Meter<'s> {
     }
 
     /// Measures schemas that apply to the same value.
-    fn measure_in_place(&mut self, schemas: impl Iterator<Item = &'s Value>, above: usize) -> Result<Cost, EmbeddedRefusal> {
+    fn measure_in_place(
+        &mut self,
+        schemas: impl Iterator<Item = &'s Value>,
+        above: usize,
+    ) -> Result<Cost, EmbeddedRefusal> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }

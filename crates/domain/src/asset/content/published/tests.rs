@@ -27,9 +27,13 @@ fn every_schema_keyword_belongs_to_a_part() {
             match keyword.as_str() {
                 "properties" | "$defs" => {
                     let subschemas = operand.as_object().unwrap();
-                    subschemas.iter().for_each(|(name, inside)| assert_known_keywords(inside, &format!("{path}/{name}")));
+                    subschemas
+                        .iter()
+                        .for_each(|(name, inside)| assert_known_keywords(inside, &format!("{path}/{name}")));
                 }
-                "items" | "additionalProperties" | "propertyNames" => assert_known_keywords(operand, &format!("{path}/{keyword}")),
+                "items" | "additionalProperties" | "propertyNames" => {
+                    assert_known_keywords(operand, &format!("{path}/{keyword}"))
+                }
                 _ => {}
             }
             // The validator collects its errors, one for each name.

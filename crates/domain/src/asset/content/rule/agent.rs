@@ -1,6 +1,6 @@
 //! Rules of agents, skills, memory and harnesses.
 
-use super::{Violation, Violations, list_items, text_field, is_true};
+use super::{Violation, Violations, is_true, list_items, text_field};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

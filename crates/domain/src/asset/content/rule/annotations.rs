@@ -4,11 +4,11 @@
 //! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
 //! expensive part of validation.
 
-use super::{Violation, CompileMode, Violations};
+use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
     embedded::EmbeddedSchema,
-    schema_walk::{VisitFlow, VisitedValue},
     schema,
+    schema_walk::{VisitFlow, VisitedValue},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
-use super::{Violation, CompileMode, Violations, annotations::AnnotationRules, list_items, text_field};
+use super::{CompileMode, Violation, Violations, annotations::AnnotationRules, list_items, text_field};
 use serde_json::Value;
 
 /// Assertions that a model decides.
@@ -27,7 +27,13 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
     }
 }
 
-fn check_assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut AnnotationRules, findings: &mut Violations) {
+fn check_assertion(
+    content: &Value,
+    assertion: &Value,
+    pointer: &str,
+    carried: &mut AnnotationRules,
+    findings: &mut Violations,
+) {
     let Some(kind) = text_field(assertion, "type") else { return };
     let value = assertion.get("value");
     let at = format!("{pointer}/value");

@@ -1,6 +1,6 @@
 //! Rules of kinds with external endpoints: tools, hooks, MCP servers, connectors.
 
-use super::{Violation, Violations, list_items, text_field, is_true};
+use super::{Violation, Violations, is_true, list_items, text_field};
 use crate::{hook, policy::CompiledPolicy};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Rules of guardrails: each detector has the parameter that it requires, and none that it would ignore.
 
-use super::{Violation, CompileMode, Violations, list_items, text_field};
+use super::{CompileMode, Violation, Violations, list_items, text_field};
 use crate::asset::content::schema;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Rules of knowledge bases: the source and the access contract must be consistent.
 
-use super::{Violation, Violations, text_field, is_true};
+use super::{Violation, Violations, is_true, text_field};
 use crate::time::Timestamp;
 use serde_json::Value;
 

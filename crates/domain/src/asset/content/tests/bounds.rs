@@ -29,7 +29,10 @@ fn does_not_compile_too_many_patterns_or_schemas() {
     assert_eq!((few.len(), &few[49]), (50, &problem_at("/guardrails/49/pattern", "pattern_not_linear")));
     assert_eq!(reported(&guardrails(51)), [problem_at("/guardrails/50/pattern", "too_many_carried")]);
     let many = reported(&guardrails(101));
-    assert_eq!(many, [problem_at("/guardrails", "out_of_bounds"), problem_at("/guardrails/50/pattern", "too_many_carried")]);
+    assert_eq!(
+        many,
+        [problem_at("/guardrails", "out_of_bounds"), problem_at("/guardrails/50/pattern", "too_many_carried")]
+    );
     let schema = |number: usize| {
         json!({
             "id": format!("g{number}"), "detector": "json_schema", "schema": { "type": "none" }, "stage": "input",
