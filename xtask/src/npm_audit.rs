@@ -16,9 +16,9 @@ const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 #[derive(PartialEq, Eq, Debug)]
 enum AuditResult {
     /// The registry did not respond, or does not support audits.
-    NoAnswer,
+    Unsupported,
     /// Packages with advisories: high or critical ones, and others.
-    Answered { severe: u64, mild: u64 },
+    Reported { severe: u64, mild: u64 },
 }
 
 /// Audits all lock files. An unsupported audit is only reported.
@@ -37,11 +37,11 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
         audit.current_dir(place.root.join(folder));
         let output = audit.output().with_context(|| format!("starting npm in {folder}"))?;
         match parse_report(&output.stdout) {
-            AuditResult::NoAnswer => println!("{folder}: the registry does not support `npm audit`"),
-            AuditResult::Answered { severe: 0, mild } => {
+            AuditResult::Unsupported => println!("{folder}: the registry does not support `npm audit`"),
+            AuditResult::Reported { severe: 0, mild } => {
                 println!("{folder}: no severe advisories, {mild} packages with others")
             }
-            AuditResult::Answered { severe, .. } => {
+            AuditResult::Reported { severe, .. } => {
                 failures.push(format!("{folder}: {severe} packages with severe advisories; see `npm audit` there"));
             }
         }
@@ -54,12 +54,12 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
 
 /// Parses the report; output without a report version means no answer.
 fn parse_report(report: &[u8]) -> AuditResult {
-    let Ok(report) = serde_json::from_slice::<Value>(report) else { return AuditResult::NoAnswer };
+    let Ok(report) = serde_json::from_slice::<Value>(report) else { return AuditResult::Unsupported };
     let Some(counts) = report.get("auditReportVersion").and(report.pointer("/metadata/vulnerabilities")) else {
-        return AuditResult::NoAnswer;
+        return AuditResult::Unsupported;
     };
     let count = |names: &[&str]| names.iter().filter_map(|name| counts.get(name)?.as_u64()).sum();
-    AuditResult::Answered { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
+    AuditResult::Reported { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
 }
 
 #[cfg(test)]
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn counts_severe_advisories_and_detects_missing_support() {
-        assert_eq!(parse_report(b""), AuditResult::NoAnswer);
+        assert_eq!(parse_report(b""), AuditResult::Unsupported);
         assert_eq!(
             parse_report(br#"{ "message": "405 Method Not Allowed", "statusCode": 405, "error": {} }"#),
-            AuditResult::NoAnswer
+            AuditResult::Unsupported
         );
         let report = br#"{ "auditReportVersion": 2, "vulnerabilities": {}, "metadata": { "vulnerabilities":
             { "info": 1, "low": 2, "moderate": 3, "high": 4, "critical": 5, "total": 15 } } }"#;
-        assert_eq!(parse_report(report), AuditResult::Answered { severe: 9, mild: 6 });
+        assert_eq!(parse_report(report), AuditResult::Reported { severe: 9, mild: 6 });
     }
 
     #[test]

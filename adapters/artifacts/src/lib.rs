@@ -153,7 +153,7 @@ impl ArtifactStore for Artifacts {
     }
 
     fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
-        Box::new(Listing { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
+        Box::new(Listing { objects: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
@@ -174,7 +174,7 @@ impl ArtifactStore for Artifacts {
 
 /// A listing in progress. The storage library reads the pages of a bucket on demand.
 struct Listing {
-    listed: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
+    objects: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
 
 #[async_trait]
@@ -183,7 +183,7 @@ impl ObjectListing for Listing {
         let portion = async {
             let mut found = Vec::new();
             while found.len() < most
-                && let Some(object) = self.listed.next().await
+                && let Some(object) = self.objects.next().await
             {
                 let object = object.map_err(unavailable)?;
                 if object.location.filename() == Some(MARKER) {

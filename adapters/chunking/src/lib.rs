@@ -67,17 +67,17 @@ fn sections(text: &str) -> Vec<Range<usize>> {
 /// Merges consecutive parts of a text into chunks.
 struct ChunkBuilder<'t> {
     text: &'t str,
-    most: usize,
+    max_tokens: usize,
     pieces: Vec<ChunkRange>,
     /// The chunk in progress, with the sum of its parts' tokens.
-    open: Range<usize>,
-    size: usize,
+    current: Range<usize>,
+    current_tokens: usize,
 }
 
 impl<'t> ChunkBuilder<'t> {
     fn of(text: &'t str, most: u32) -> Self {
-        let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
-        Self { text, most, pieces: Vec::new(), open: 0..0, size: 0 }
+        let max_tokens = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+        Self { text, max_tokens, pieces: Vec::new(), current: 0..0, current_tokens: 0 }
     }
 
     fn text_of(&self, place: &Range<usize>) -> &'t str {
@@ -90,7 +90,7 @@ impl<'t> ChunkBuilder<'t> {
             let from = place.start.saturating_add(at);
             let sentence = from..from.saturating_add(sentence.len());
             let size = count_tokens(self.text_of(&sentence));
-            if size > self.most {
+            if size > self.max_tokens {
                 self.close();
                 self.add_words(sentence);
                 self.close();
@@ -116,19 +116,19 @@ impl<'t> ChunkBuilder<'t> {
 
     fn add_word(&mut self, place: Range<usize>) {
         let size = count_tokens(self.text_of(&place));
-        if size <= self.most {
+        if size <= self.max_tokens {
             self.add(place, size);
             return;
         }
         self.close();
         let mut from = place.start;
         while from < place.end {
-            let mut length = self.most.saturating_mul(BYTES_PER_TOKEN);
+            let mut length = self.max_tokens.saturating_mul(BYTES_PER_TOKEN);
             let part = loop {
                 let rest = self.text_of(&(from..place.end));
                 let end = rest.ceil_char_boundary(length.max(1).min(rest.len()));
                 let part = from..from.saturating_add(end);
-                if length <= 1 || count_tokens(self.text_of(&part)) <= self.most {
+                if length <= 1 || count_tokens(self.text_of(&part)) <= self.max_tokens {
                     break part;
                 }
                 length /= 2;
@@ -142,23 +142,23 @@ impl<'t> ChunkBuilder<'t> {
 
     /// Merged parts never have more tokens than their sum: a part begins at a token boundary.
     fn add(&mut self, place: Range<usize>, size: usize) {
-        if self.size > 0 && self.size.saturating_add(size) > self.most {
+        if self.current_tokens > 0 && self.current_tokens.saturating_add(size) > self.max_tokens {
             self.close();
         }
-        if self.size == 0 {
-            self.open = place.start..place.start;
+        if self.current_tokens == 0 {
+            self.current = place.start..place.start;
         }
-        self.open.end = place.end;
-        self.size = self.size.saturating_add(size);
+        self.current.end = place.end;
+        self.current_tokens = self.current_tokens.saturating_add(size);
     }
 
     /// Closes the chunk, without surrounding whitespace.
     fn close(&mut self) {
-        self.size = 0;
-        let text = self.text_of(&self.open);
-        let start = self.open.start.saturating_add(text.len().saturating_sub(text.trim_start().len()));
+        self.current_tokens = 0;
+        let text = self.text_of(&self.current);
+        let start = self.current.start.saturating_add(text.len().saturating_sub(text.trim_start().len()));
         let trimmed = text.trim();
-        self.open = 0..0;
+        self.current = 0..0;
         if !trimmed.is_empty() {
             let tokens = u32::try_from(count_tokens(trimmed)).unwrap_or(u32::MAX);
             self.pieces.push(ChunkRange { start, end: start.saturating_add(trimmed.len()), tokens });

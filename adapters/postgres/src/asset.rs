@@ -209,7 +209,7 @@ impl AssetStore for Database {
         }
         let bytes = versions::VersionCommitter::payload_bytes(&adding);
         let _turn = self.new_versions.turn(bytes).await?;
-        let alone = versions::insert_version(&self.new_versions.batch.one.0, scope, &adding.change, key);
+        let alone = versions::insert_version(&self.new_versions.operation.committer.0, scope, &adding.change, key);
         self.in_flight().track(STATEMENT_BYTES.scope(bytes, alone)).await
     }
 

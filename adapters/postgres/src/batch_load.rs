@@ -52,7 +52,7 @@ impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
             Some(Ok(found)) => Ok(found),
             // A read of its own returns the error with its source.
             Some(Err(StoreFault::Inconsistent)) => {
-                let again = self.waiting.track(self.batch.0.load_batch(slice::from_ref(&key))).await;
+                let again = self.in_flight.track(self.operation.0.load_batch(slice::from_ref(&key))).await;
                 Ok(again?.remove(&key))
             }
             // A retry would double the wait.

@@ -35,24 +35,24 @@ pub(crate) trait BatchOperation: Send + Sync + 'static {
 
 /// Collects requests into batches and runs one batch at a time.
 pub(crate) struct Coalescer<B: BatchOperation> {
-    pub(crate) batch: B,
-    gate: Mutex<State<B>>,
-    pub(crate) waiting: InFlight,
+    pub(crate) operation: B,
+    state: Mutex<State<B>>,
+    pub(crate) in_flight: InFlight,
 }
 
 /// An item and the channel that its result is sent to.
 type PendingRequest<B> = (<B as BatchOperation>::Item, oneshot::Sender<<B as BatchOperation>::Output>);
 
 struct State<B: BatchOperation> {
-    under_way: bool,
-    waiting: VecDeque<PendingRequest<B>>,
+    is_running: bool,
+    queue: VecDeque<PendingRequest<B>>,
 }
 
 impl<B: BatchOperation> Coalescer<B> {
     /// Creates a coalescer. Pending requests are counted in `waiting`.
     pub(crate) fn new(batch: B, waiting: &InFlight) -> Arc<Self> {
-        let gate = Mutex::new(State { under_way: false, waiting: VecDeque::new() });
-        Arc::new(Self { batch, gate, waiting: waiting.clone() })
+        let gate = Mutex::new(State { is_running: false, queue: VecDeque::new() });
+        Arc::new(Self { operation: batch, state: gate, in_flight: waiting.clone() })
     }
 
     /// Submits an item and waits for its result. Returns `None` after [`STATEMENT_TIMEOUT`] or if the batch task ended
@@ -66,17 +66,17 @@ impl<B: BatchOperation> Coalescer<B> {
         }
         // A batch belongs to no single trace, so each request's trace shows the time that it waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
-        self.waiting.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await.ok()?.ok()
+        self.in_flight.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await.ok()?.ok()
     }
 
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
     /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
     fn enqueue(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Output>) -> Option<Leader<B>> {
-        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting.push_back((item, sender));
-        let is_first = !mem::replace(&mut state.under_way, true);
-        is_first.then(|| Leader { of: Arc::clone(self), over: false })
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.queue.push_back((item, sender));
+        let is_first = !mem::replace(&mut state.is_running, true);
+        is_first.then(|| Leader { coalescer: Arc::clone(self), is_finished: false })
     }
 
     /// Yields to other tasks that are about to submit, so that they join the first batch. The event that wakes one
@@ -85,7 +85,7 @@ impl<B: BatchOperation> Coalescer<B> {
         let mut queued = 0;
         for _ in 0..MAX_YIELDS {
             tokio::task::yield_now().await;
-            let waiting = self.gate.lock().unwrap_or_else(PoisonError::into_inner).waiting.len();
+            let waiting = self.state.lock().unwrap_or_else(PoisonError::into_inner).queue.len();
             if waiting == queued {
                 return;
             }
@@ -94,32 +94,32 @@ impl<B: BatchOperation> Coalescer<B> {
     }
 
     fn next_batch(&self) -> Vec<PendingRequest<B>> {
-        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Cancelled requests are dropped before their statement starts.
-        state.waiting.retain(|(_, sender)| !sender.is_closed());
-        state.under_way = !state.waiting.is_empty();
-        let batch_len = state.waiting.len().min(MAX_BATCH);
-        state.waiting.drain(..batch_len).collect()
+        state.queue.retain(|(_, sender)| !sender.is_closed());
+        state.is_running = !state.queue.is_empty();
+        let batch_len = state.queue.len().min(MAX_BATCH);
+        state.queue.drain(..batch_len).collect()
     }
 }
 
 /// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
 struct Leader<B: BatchOperation> {
-    of: Arc<Coalescer<B>>,
-    over: bool,
+    coalescer: Arc<Coalescer<B>>,
+    is_finished: bool,
 }
 
 impl<B: BatchOperation> Leader<B> {
     async fn run_batches(mut self) {
-        self.of.yield_to_followers().await;
+        self.coalescer.yield_to_followers().await;
         loop {
             let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Output>>) =
-                self.of.next_batch().into_iter().unzip();
+                self.coalescer.next_batch().into_iter().unzip();
             if items.is_empty() {
-                self.over = true;
+                self.is_finished = true;
                 return;
             }
-            for (sender, answer) in senders.into_iter().zip(self.of.batch.run_batch(items).await) {
+            for (sender, answer) in senders.into_iter().zip(self.coalescer.operation.run_batch(items).await) {
                 // A cancelled request has no receiver.
                 let _cancelled = sender.send(answer);
             }
@@ -129,10 +129,10 @@ impl<B: BatchOperation> Leader<B> {
 
 impl<B: BatchOperation> Drop for Leader<B> {
     fn drop(&mut self) {
-        if !self.over {
-            let mut state = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            state.under_way = false;
-            state.waiting.clear();
+        if !self.is_finished {
+            let mut state = self.coalescer.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.is_running = false;
+            state.queue.clear();
         }
     }
 }

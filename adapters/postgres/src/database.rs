@@ -182,7 +182,7 @@ impl Database {
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let for_ingests =
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::of(options.connections));
+        let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
             access_revisions: Coalescer::new(BatchLoads(AccessRevisionLoader(points.clone())), &waiting),
             deployment_revisions: Coalescer::new(BatchLoads(DeploymentRevisionLoader(points.clone())), &waiting),
@@ -200,20 +200,20 @@ impl Database {
                 &waiting,
             ),
             lineages: Coalescer::new(BatchLoads(LineageLoader(points.clone())), &waiting),
-            accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::running(points.clone()), &heavy), &waiting),
-            queued_accepts: Coalescer::new(GroupCommit::of(AcceptCommitter::queued(points.clone()), &heavy), &waiting),
-            starts: Coalescer::new(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
-            advances: Coalescer::new(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
+            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter::running(points.clone()), &heavy), &waiting),
+            queued_accepts: Coalescer::new(GroupCommit::new(AcceptCommitter::queued(points.clone()), &heavy), &waiting),
+            starts: Coalescer::new(GroupCommit::new(StartCommitter(points.clone()), &heavy), &waiting),
+            advances: Coalescer::new(GroupCommit::new(ProgressCommitter(points.clone()), &heavy), &waiting),
             finishes: Coalescer::new(
-                GroupCommit::of(
+                GroupCommit::new(
                     FinishCommitter(points.clone()),
                     &LargeCommitPermits::for_run_ends(options.connections),
                 ),
                 &waiting,
             ),
-            new_versions: Coalescer::new(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
-            transitions: Coalescer::new(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
-            lane_changes: Coalescer::new(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),
+            new_versions: Coalescer::new(GroupCommit::new(VersionCommitter(points.clone()), &heavy), &waiting),
+            transitions: Coalescer::new(GroupCommit::new(TransitionCommitter(points.clone()), &heavy), &waiting),
+            lane_changes: Coalescer::new(GroupCommit::new(LaneChangeCommitter(points.clone()), &heavy), &waiting),
             result_retention: options.result_retention,
             point_pool: points,
             in_flight: waiting,

@@ -29,7 +29,7 @@ pub(crate) struct LargeCommitPermits(Arc<Semaphore>);
 
 impl LargeCommitPermits {
     /// Creates the permits for all kinds except run ends, for a pool of `connections`.
-    pub(crate) fn of(connections: usize) -> Self {
+    pub(crate) fn for_connections(connections: usize) -> Self {
         Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(max_run_ends(connections)).max(1))))
     }
 
@@ -78,14 +78,14 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
 
 /// Runs a [`BatchCommitter`] as a [`BatchOperation`].
 pub(crate) struct GroupCommit<C> {
-    pub(crate) one: C,
-    heavy: Semaphore,
-    heavy_of_all_kinds: LargeCommitPermits,
+    pub(crate) committer: C,
+    large_permits: Semaphore,
+    shared_large_permits: LargeCommitPermits,
 }
 
 impl<C> GroupCommit<C> {
-    pub(crate) fn of(one: C, heavy: &LargeCommitPermits) -> Self {
-        Self { one, heavy: Semaphore::const_new(MAX_LARGE_COMMITS), heavy_of_all_kinds: heavy.clone() }
+    pub(crate) fn new(committer: C, heavy: &LargeCommitPermits) -> Self {
+        Self { committer, large_permits: Semaphore::const_new(MAX_LARGE_COMMITS), shared_large_permits: heavy.clone() }
     }
 }
 
@@ -105,7 +105,7 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                 shares
             })
             .collect();
-        let batch = if sharing.len() > 1 { self.one.commit_batch(&sharing).await } else { Ok(None) };
+        let batch = if sharing.len() > 1 { self.committer.commit_batch(&sharing).await } else { Ok(None) };
         if let Err(error) = &batch {
             tracing::warn!(
                 error = error as &dyn std::error::Error,
@@ -121,7 +121,7 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
             async move {
                 match result {
                     Some(answer) => answer,
-                    None if rolled_back || !shared => self.one.alone(item).await,
+                    None if rolled_back || !shared => self.committer.alone(item).await,
                     // The batch failed without an answer, so the commit may have happened.
                     None => Err(CommitError::Store(unanswered())),
                 }
@@ -148,7 +148,7 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
     ) -> Result<C::Output, CommitError> {
         if let Some(_permit) = self.turn(bytes).await? {
             let item = make();
-            return self.waiting.track(STATEMENT_BYTES.scope(bytes, self.batch.one.alone(&item))).await;
+            return self.in_flight.track(STATEMENT_BYTES.scope(bytes, self.operation.committer.alone(&item))).await;
         }
         match self.submit(make()).await {
             Some(answer) => answer,
@@ -165,10 +165,10 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
             return Ok(None);
         }
         let permits = async {
-            let of_kind = self.batch.heavy.acquire().await.ok()?;
-            Some((of_kind, self.batch.heavy_of_all_kinds.0.acquire().await.ok()?))
+            let of_kind = self.operation.large_permits.acquire().await.ok()?;
+            Some((of_kind, self.operation.shared_large_permits.0.acquire().await.ok()?))
         };
-        match self.waiting.track(timeout(STATEMENT_TIMEOUT, permits)).await {
+        match self.in_flight.track(timeout(STATEMENT_TIMEOUT, permits)).await {
             Ok(permits) => Ok(permits),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }
@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn large_commits_leave_half_of_the_connections() {
         for connections in 4..=64 {
-            let permits = [LargeCommitPermits::of(connections), LargeCommitPermits::for_run_ends(connections)];
+            let permits =
+                [LargeCommitPermits::for_connections(connections), LargeCommitPermits::for_run_ends(connections)];
             let taken: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
             assert!(permits.iter().all(|permits| permits.0.available_permits() > 0), "{connections}");
             assert!(taken <= connections / 2, "{taken} of {connections}");

@@ -112,7 +112,7 @@ impl MemoryStore for Database {
             if row.column("is_turn")? {
                 recalled.turns.push(turn(row)?);
             } else {
-                recalled.erasure = row.column("erasure")?;
+                recalled.last_erasure = row.column("erasure")?;
             }
         }
         Ok(recalled)
@@ -160,10 +160,10 @@ impl Database {
 fn turn(row: &Row) -> Result<StoredTurn, StoreError> {
     Ok(StoredTurn {
         execution_id: row.id("execution_id")?,
-        said: row.column("said")?,
-        answered: row.column("answered")?,
+        question: row.column("said")?,
+        response: row.column("answered")?,
         digest: decode("digest", <[u8; 32]>::try_from(row.column::<&[u8]>("digest")?).ok())?,
-        remembered_at: row.timestamp("remembered_at")?,
+        stored_at: row.timestamp("remembered_at")?,
         expires_at: row.timestamp("expires_at")?,
     })
 }

@@ -212,7 +212,7 @@ impl ListQuery {
     /// The statement of a page. It returns one extra row, which tells whether another page follows.
     fn page_sql(&self, bounds: &PageBounds) -> String {
         let (key, columns) = (self.key.qualified(), self.columns);
-        let PageBounds { rows, deep, skipped, behind } = bounds;
+        let PageBounds { rows, arm_limit: deep, offset: skipped, after: behind } = bounds;
         let behind = behind.as_ref().map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
         let branches: Vec<String> = self
             .arms
@@ -258,26 +258,26 @@ struct PageBounds {
     /// Rows of the page plus one.
     rows: String,
     /// Rows of the page plus one, plus the skipped rows.
-    deep: String,
-    skipped: String,
+    arm_limit: String,
+    offset: String,
     /// The cursor that the page starts after.
-    behind: Option<String>,
+    after: Option<String>,
 }
 
 impl PageBounds {
     fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut Values) -> Self {
-        let (skipped, behind) = match page.start {
+        let (skipped, after) = match page.start {
             Start::Skip(rows) => (rows, None),
             Start::Behind(mark) => (0, Some(key.bind(mark, values))),
         };
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
-        let deep = match (planned, page.start) {
-            (PlanMode::EachTime, _) => values.bind(rows.saturating_add(skipped)),
+        let arm_limit = match (planned, page.start) {
+            (PlanMode::Custom, _) => values.bind(rows.saturating_add(skipped)),
             // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
-            (PlanMode::Once, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
-            (PlanMode::Once, Start::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
+            (PlanMode::Generic, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
+            (PlanMode::Generic, Start::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
-        Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
+        Self { rows: values.bind(rows), arm_limit, offset: values.bind(skipped), after }
     }
 }
 
@@ -324,9 +324,9 @@ pub(crate) fn within(
 #[derive(Clone, Copy)]
 enum PlanMode {
     /// A custom plan for the given parameters.
-    EachTime,
+    Custom,
     /// A generic plan for all parameters.
-    Once,
+    Generic,
 }
 
 impl Database {
@@ -339,8 +339,8 @@ impl Database {
         values: &Values,
     ) -> Result<Vec<Row>, StoreError> {
         match planned {
-            PlanMode::EachTime => self.list(bytes, sql, &values.params()).await,
-            PlanMode::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
+            PlanMode::Custom => self.list(bytes, sql, &values.params()).await,
+            PlanMode::Generic => self.read_list_by_month(bytes, sql, &values.params()).await,
         }
     }
 
@@ -354,7 +354,7 @@ impl Database {
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.fetch_page_as(listing, page, read, PlanMode::EachTime).await
+        self.fetch_page_as(listing, page, read, PlanMode::Custom).await
     }
 
     /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
@@ -365,7 +365,7 @@ impl Database {
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.fetch_page_as(listing, page, read, PlanMode::Once).await
+        self.fetch_page_as(listing, page, read, PlanMode::Generic).await
     }
 
     async fn count_rows(&self, listing: &ListQuery, planned: PlanMode) -> Result<u64, StoreError> {
@@ -434,9 +434,9 @@ mod tests {
     fn places_limits_and_cursors_inside_each_arm() {
         let bounds = |behind: Option<&str>| PageBounds {
             rows: "$4".to_owned(),
-            deep: "$5".to_owned(),
-            skipped: "$6".to_owned(),
-            behind: behind.map(str::to_owned),
+            arm_limit: "$5".to_owned(),
+            offset: "$6".to_owned(),
+            after: behind.map(str::to_owned),
         };
         insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
         insta::assert_snapshot!(things_query(Some("seen")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");

@@ -452,7 +452,7 @@ impl ReleaseStore for Database {
             None => self.transitions.commit(PendingTransition { scope, change }).await,
             Some(_) => {
                 self.in_flight()
-                    .track(transition::commit_transition(&self.transitions.batch.one.0, scope, &change, key))
+                    .track(transition::commit_transition(&self.transitions.operation.committer.0, scope, &change, key))
                     .await
             }
         }
@@ -498,7 +498,12 @@ impl ReleaseStore for Database {
             None => self.lane_changes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => {
                 self.in_flight()
-                    .track(deployment::commit_lane_change(&self.lane_changes.batch.one.0, scope, &change, key))
+                    .track(deployment::commit_lane_change(
+                        &self.lane_changes.operation.committer.0,
+                        scope,
+                        &change,
+                        key,
+                    ))
                     .await
             }
         }

@@ -45,7 +45,7 @@ impl RolloutStore for Database {
         let Some(row) = self.read_one(SQL, &params).await? else { return Ok(None) };
         let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(Some(SoakStatus {
-            soak_left: decode("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
+            soak_seconds_left: decode("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
             runs: EndedRuns { ended: number("ended")?, failed: number("failed")? },
         }))
     }

@@ -42,7 +42,7 @@ fn link(row: &Row) -> Result<ShareLink, StoreError> {
 }
 
 fn snapshot(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {
-    Ok(ShareLinkSnapshot { link: link(row)?, expired: row.column("expired")?, hash: hash(row, "token_hash")? })
+    Ok(ShareLinkSnapshot { link: link(row)?, is_expired: row.column("expired")?, hash: hash(row, "token_hash")? })
 }
 
 fn hash(row: &Row, name: &'static str) -> Result<TokenHash, StoreError> {

@@ -18,20 +18,22 @@ tokio::task_local! {
 /// The wait time of one task: the sum of its finished waits, and its pending statements with the start of their wait.
 #[derive(Clone, Copy, Default)]
 struct WaitTime {
-    over: Duration,
-    now: Option<(u32, Instant)>,
+    elapsed: Duration,
+    pending: Option<(u32, Instant)>,
 }
 
 impl WaitTime {
     fn begin(self, at: Instant) -> Self {
-        let now = self.now.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
-        Self { now: Some(now), ..self }
+        let now = self.pending.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
+        Self { pending: Some(now), ..self }
     }
 
     fn end(self, at: Instant) -> Self {
-        match self.now {
-            Some((1, since)) => Self { over: self.over.saturating_add(at.saturating_duration_since(since)), now: None },
-            Some((statements, since)) => Self { now: Some((statements.saturating_sub(1), since)), ..self },
+        match self.pending {
+            Some((1, since)) => {
+                Self { elapsed: self.elapsed.saturating_add(at.saturating_duration_since(since)), pending: None }
+            }
+            Some((statements, since)) => Self { pending: Some((statements.saturating_sub(1), since)), ..self },
             None => self,
         }
     }
@@ -40,7 +42,7 @@ impl WaitTime {
 /// Runs `work` and returns its output with the time that this task waited for PostgreSQL. Concurrent statements count
 /// once. Waits of other tasks that `work` spawns do not count.
 pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
-    WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).over) }).await
+    WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).elapsed) }).await
 }
 
 /// The number of statements of one database that requests wait for. Clones share the counter.

@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_millis(900);
 /// The wakeup bus of one process.
 pub struct PostgresWakeupBus {
     url: String,
-    telling: Mutex<Option<Notifier>>,
-    hearing: Mutex<Option<Listener>>,
+    notifier: Mutex<Option<Notifier>>,
+    listener: Mutex<Option<Listener>>,
 }
 
 /// The connection that sends notifications.
@@ -36,7 +36,7 @@ struct Notifier {
 
 /// The connection that receives notifications.
 struct Listener {
-    heard: mpsc::UnboundedReceiver<String>,
+    payloads: mpsc::UnboundedReceiver<String>,
     /// Keeps the connection open.
     _client: Client,
 }
@@ -45,7 +45,7 @@ impl PostgresWakeupBus {
     /// Creates a bus over the database at this address. Connects on first use.
     #[must_use]
     pub const fn new(url: String) -> Self {
-        Self { url, telling: Mutex::const_new(None), hearing: Mutex::const_new(None) }
+        Self { url, notifier: Mutex::const_new(None), listener: Mutex::const_new(None) }
     }
 
     async fn listen(&self) -> Result<Listener, StoreError> {
@@ -62,7 +62,7 @@ impl PostgresWakeupBus {
             }
         });
         client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(store_error::from_driver)?;
-        Ok(Listener { heard, _client: client })
+        Ok(Listener { payloads: heard, _client: client })
     }
 }
 
@@ -84,7 +84,7 @@ async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
 impl WakeupBus for PostgresWakeupBus {
     async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
         let message: Vec<String> = signals.iter().map(|signal| signal.as_wire()).collect();
-        let mut connected = self.telling.lock().await;
+        let mut connected = self.notifier.lock().await;
         let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
             Some(notifier) => notifier,
             None => {
@@ -114,12 +114,12 @@ impl WakeupBus for PostgresWakeupBus {
     }
 
     async fn receive(&self) -> Result<Vec<Wakeup>, StoreError> {
-        let mut connected = self.hearing.lock().await;
+        let mut connected = self.listener.lock().await;
         let mut listener = match connected.take() {
             Some(listener) => listener,
             None => self.listen().await?,
         };
-        let Some(message) = listener.heard.recv().await else {
+        let Some(message) = listener.payloads.recv().await else {
             return Err(store_error::unavailable(Box::new(io::Error::other("the listening connection closed"))));
         };
         *connected = Some(listener);

@@ -43,8 +43,8 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
     }
     // The script's time starts with its arrival, and no byte is read before the confinement is complete.
     match wait_for_input(io::stdin().as_fd(), INPUT_TIMEOUT) {
-        Ok(InputState::Came) => {}
-        Ok(InputState::Nothing) => return ExitCode::from(NO_INPUT),
+        Ok(InputState::Ready) => {}
+        Ok(InputState::TimedOut) => return ExitCode::from(NO_INPUT),
         Err(_) => return ExitCode::from(INVALID_INPUT),
     }
     if let Err(error) = lock_down(&limits) {
@@ -74,16 +74,16 @@ fn exit_unconfined(error: &ConfineError) -> ExitCode {
 #[derive(PartialEq, Eq, Debug)]
 enum InputState {
     /// Input or its end is available.
-    Came,
+    Ready,
     /// No input arrived in time.
-    Nothing,
+    TimedOut,
 }
 
 /// Waits until input is available, without reading it.
 fn wait_for_input(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
-    Ok(if ready > 0 { InputState::Came } else { InputState::Nothing })
+    Ok(if ready > 0 { InputState::Ready } else { InputState::TimedOut })
 }
 
 /// An engine that is ready for a script.
@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn wait_ends_on_input_end_of_input_and_timeout() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert_eq!(wait_for_input(reader.as_fd(), Duration::from_millis(1)), Ok(InputState::Nothing));
+        assert_eq!(wait_for_input(reader.as_fd(), Duration::from_millis(1)), Ok(InputState::TimedOut));
         writer.write_all(b"{").unwrap();
-        assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Came));
+        assert_eq!(wait_for_input(reader.as_fd(), INPUT_TIMEOUT), Ok(InputState::Ready));
         let (reader, writer) = io::pipe().unwrap();
         drop(writer);
         assert_eq!(
             wait_for_input(reader.as_fd(), INPUT_TIMEOUT),
-            Ok(InputState::Came),
+            Ok(InputState::Ready),
             "the next read finds the end of input"
         );
     }

@@ -121,36 +121,36 @@ impl ScriptGateway for EmbeddedGateway {
 
     /// Dropping the future kills the child.
     fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::Ends
+        AbandonBehavior::Terminates
     }
 
     /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let place = Arc::clone(&self.slots).try_acquire_owned().ok();
         let early = place.map(|place| self.start(language, &limits, place));
-        Box::new(PreparedChild { of: self.clone(), language, limits, early })
+        Box::new(PreparedChild { gateway: self.clone(), language, limits, child: early })
     }
 }
 
 /// A child that waits for its script; `None` if no slot was free.
 struct PreparedChild {
-    of: EmbeddedGateway,
+    gateway: EmbeddedGateway,
     language: Language,
     limits: ScriptLimits,
-    early: Option<Result<RunningChild, GatewayFailure>>,
+    child: Option<Result<RunningChild, GatewayFailure>>,
 }
 
 impl PreparedChild {
     async fn into_child(self, language: Language, limits: &ScriptLimits) -> Result<RunningChild, GatewayFailure> {
         let fits = self.language == language && self.limits == *limits;
-        let early = self.early.filter(|_| fits).transpose()?;
+        let early = self.child.filter(|_| fits).transpose()?;
         if let Some(mut started) = early
             && let Ok(None) = started.child.try_wait()
         {
             return Ok(started);
         }
         // No child was started, or it has ended without a script.
-        self.of.start(language, limits, self.of.acquire_slot().await?)
+        self.gateway.start(language, limits, self.gateway.acquire_slot().await?)
     }
 }
 

@@ -22,7 +22,7 @@ const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct ExternalGateway {
     endpoint: Endpoint,
-    opens: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
 }
 
 /// A token that is not a valid header value.
@@ -46,7 +46,7 @@ impl ExternalGateway {
         let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE };
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let guard = guard.clone().with_allowed_origin(&url);
-        Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
+        Ok(Self { endpoint: guard.endpoint(address, limits)?, authorization: None })
     }
 
     /// The same gateway with an access token.
@@ -56,7 +56,7 @@ impl ExternalGateway {
     pub fn with_token(self, token: &Secret) -> Result<Self, UnusableToken> {
         let mut opens = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
         opens.set_sensitive(true);
-        Ok(Self { opens: Some(opens), ..self })
+        Ok(Self { authorization: Some(opens), ..self })
     }
 
     async fn send_script(&self, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
@@ -66,7 +66,7 @@ impl ExternalGateway {
         let name = request.execution_id.to_string();
         let named = HeaderValue::from_str(&name).map_err(|_| GatewayFailure::Unreachable)?;
         headers.insert(HeaderName::from_static("idempotency-key"), named);
-        headers.extend(self.opens.clone().map(|opens| (header::AUTHORIZATION, opens)));
+        headers.extend(self.authorization.clone().map(|opens| (header::AUTHORIZATION, opens)));
         let body = json!({
             "execution_id": name,
             "language": request.script.language.as_str(),
@@ -92,7 +92,7 @@ impl ScriptGateway for ExternalGateway {
     }
 
     fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::MayGoOn
+        AbandonBehavior::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

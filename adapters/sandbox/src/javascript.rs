@@ -57,9 +57,10 @@ impl Engine {
             let own = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
             let said = &self.output;
             let result =
-                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Script, &own, said))?;
-            let text =
-                text_of(&ctx, result).catch(&ctx).map_err(|error| report_error(&error, Phase::Result, &own, said))?;
+                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Run, &own, said))?;
+            let text = text_of(&ctx, result)
+                .catch(&ctx)
+                .map_err(|error| report_error(&error, Phase::Serialize, &own, said))?;
             match text {
                 Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::ResultNotJson)),
                 None => Err(Thrown::Known(ScriptFailure::ResultNotJson)),
@@ -103,9 +104,9 @@ impl<'js> EngineErrors<'js> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Running the script.
-    Script,
+    Run,
     /// Converting its result to JSON.
-    Result,
+    Serialize,
 }
 
 /// The error that ended a script.
@@ -196,7 +197,7 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
         // A script may throw the same text, but not this error type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
-        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Result => {
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Serialize => {
             ScriptFailure::ResultNotJson
         }
         _ => ScriptFailure::Error,

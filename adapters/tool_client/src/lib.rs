@@ -77,11 +77,11 @@ impl ToolClient {
     ) -> Result<HeaderValue, HttpCallError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to read the secret of a call; the call fails");
-            HttpCallError::Secret
+            HttpCallError::SecretUnavailable
         })?;
         let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
             tracing::warn!("the secret of a call has characters that a header cannot contain; the call fails");
-            HttpCallError::Secret
+            HttpCallError::SecretUnavailable
         })?;
         value.set_sensitive(true);
         Ok(value)
@@ -105,7 +105,7 @@ impl ToolClient {
         let answer = endpoint.send(sent).await.map_err(call_error)?;
         if !answer.status().is_success() {
             tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
-            return Err(HttpCallError::Refused);
+            return Err(HttpCallError::ErrorStatus);
         }
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -132,7 +132,7 @@ impl HttpCaller for ToolClient {
     }
 
     async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
-        let time = call.connection.time.min(MAX_DURATION);
+        let time = call.connection.timeout.min(MAX_DURATION);
         tokio::time::timeout(time, self.call_mcp_tool(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
     }
 }
@@ -182,10 +182,10 @@ fn call_error(error: EgressError) -> HttpCallError {
         EgressError::Refused(_) => HttpCallError::Forbidden,
         EgressError::Unresolved | EgressError::Unreachable => HttpCallError::Unreachable,
         EgressError::TimedOut => HttpCallError::TimedOut,
-        EgressError::Redirected => HttpCallError::Refused,
+        EgressError::Redirected => HttpCallError::ErrorStatus,
         EgressError::TooLong => HttpCallError::TooLong,
         EgressError::Encoded => HttpCallError::Malformed,
-        EgressError::Incomplete => HttpCallError::Broken,
+        EgressError::Incomplete => HttpCallError::Truncated,
     }
 }
 

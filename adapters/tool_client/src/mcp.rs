@@ -54,12 +54,12 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 impl ToolClient {
     pub(crate) async fn call_mcp_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
         let way = &call.connection;
-        for hosts in [&way.hosts, &call.allowed_hosts].into_iter().flatten() {
-            if !matches_hosts(hosts, &way.address) {
+        for hosts in [&way.allowed_hosts, &call.allowed_hosts].into_iter().flatten() {
+            if !matches_hosts(hosts, &way.url) {
                 return Err(HttpCallError::Forbidden.into());
             }
         }
-        let endpoint = self.endpoint(&way.address, MAX_LISTING_BYTES).map_err(call_error)?;
+        let endpoint = self.endpoint(&way.url, MAX_LISTING_BYTES).map_err(call_error)?;
         let mut headers = HeaderMap::new();
         for (name, reference) in &way.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
@@ -69,13 +69,13 @@ impl ToolClient {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
         let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
-        let wire = GuardedTransport { endpoint, headers, named, broke: Arc::default() };
-        let broke = Arc::clone(&wire.broke);
+        let wire = GuardedTransport { endpoint, headers, idempotency_key: named, failure: Arc::default() };
+        let broke = Arc::clone(&wire.failure);
         run_session(wire, call).await.map_err(|error| match error {
             // The SDK reports only a broken transport; the transport has recorded the cause.
-            McpError::Call(HttpCallError::Broken) => {
+            McpError::Call(HttpCallError::Truncated) => {
                 let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
-                why.unwrap_or(HttpCallError::Broken).into()
+                why.unwrap_or(HttpCallError::Truncated).into()
             }
             McpError::Call(_) | McpError::Drifted(_) => error,
         })
@@ -83,13 +83,13 @@ impl ToolClient {
 }
 
 async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, McpError> {
-    let mut config = StreamableHttpClientTransportConfig::with_uri(call.connection.address.as_str());
+    let mut config = StreamableHttpClientTransportConfig::with_uri(call.connection.url.as_str());
     config.retry_config = Arc::new(NeverRetry::default());
     config.reinit_on_expired_session = false;
     config.max_sse_event_size = MAX_LISTING_BYTES;
     let transport = StreamableHttpClientTransport::with_client(wire, config);
     let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
-    let lifecycle = match call.connection.opening {
+    let lifecycle = match call.connection.session_start {
         SessionStart::Handshake => ClientLifecycleMode::Initialize,
         SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
     };
@@ -97,7 +97,7 @@ async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, Mc
     let me = ClientInfo(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
     let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
         tracing::info!(error = init_error_name(&error), "failed to start an MCP session");
-        HttpCallError::Broken
+        HttpCallError::Truncated
     })?;
     // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
     // and a slow server does not delay the result.
@@ -108,7 +108,7 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     if let (Some(agreed), Some(may)) = (peer.peer_info(), &call.connection.revisions)
         && !may.iter().any(|revision| revision == agreed.protocol_version.as_str())
     {
-        return Err(HttpCallError::Refused.into());
+        return Err(HttpCallError::ErrorStatus.into());
     }
     let found = find_tool(peer, &call.tool).await?;
     let found = found.and_then(|tool| {
@@ -122,7 +122,7 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     match peer.call_tool_once(params).await.map_err(|error| session_error(&error))? {
         CallToolResponse::Complete(result) => Ok(result_value(result)?),
         // No user is available for input, and no client would poll a task.
-        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::Refused.into()),
+        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::ErrorStatus.into()),
         _ => Err(HttpCallError::Malformed.into()),
     }
 }
@@ -151,7 +151,7 @@ async fn find_tool(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, 
 fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
     if result.is_error == Some(true) {
         tracing::info!("an MCP tool reported an error");
-        return Err(HttpCallError::Refused);
+        return Err(HttpCallError::ErrorStatus);
     }
     let value = match result.structured_content {
         Some(value) => value,
@@ -178,15 +178,15 @@ fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
 /// Converts a session failure. The log gets only its name: other parts may contain the server's text.
 fn session_error(error: &ServiceError) -> HttpCallError {
     let (name, failure) = match error {
-        ServiceError::McpError(_) => ("McpError", HttpCallError::Refused),
+        ServiceError::McpError(_) => ("McpError", HttpCallError::ErrorStatus),
         ServiceError::UnexpectedResponse => ("UnexpectedResponse", HttpCallError::Malformed),
-        ServiceError::TransportSend(_) => ("TransportSend", HttpCallError::Broken),
-        ServiceError::TransportClosed => ("TransportClosed", HttpCallError::Broken),
-        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", HttpCallError::Broken),
-        ServiceError::Cancelled { .. } => ("Cancelled", HttpCallError::Broken),
-        ServiceError::Timeout { .. } => ("Timeout", HttpCallError::Broken),
-        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Broken),
-        _ => ("unknown", HttpCallError::Broken),
+        ServiceError::TransportSend(_) => ("TransportSend", HttpCallError::Truncated),
+        ServiceError::TransportClosed => ("TransportClosed", HttpCallError::Truncated),
+        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", HttpCallError::Truncated),
+        ServiceError::Cancelled { .. } => ("Cancelled", HttpCallError::Truncated),
+        ServiceError::Timeout { .. } => ("Timeout", HttpCallError::Truncated),
+        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Truncated),
+        _ => ("unknown", HttpCallError::Truncated),
     };
     tracing::info!(error = name, "an MCP session failed");
     failure
@@ -225,16 +225,16 @@ struct GuardedTransport {
     endpoint: Endpoint,
     headers: HeaderMap,
     /// The key by which the server deduplicates a tool call.
-    named: HeaderValue,
+    idempotency_key: HeaderValue,
     /// The cause of a transport failure.
-    broke: Arc<Mutex<Option<HttpCallError>>>,
+    failure: Arc<Mutex<Option<HttpCallError>>>,
 }
 
 type McpTransportError = StreamableHttpError<EgressError>;
 
 impl GuardedTransport {
     fn record_failure(&self, why: HttpCallError) {
-        self.broke.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 
     fn egress_failure(&self, error: EgressError) -> McpTransportError {
@@ -279,7 +279,7 @@ impl GuardedTransport {
             && let ClientRequest::CallToolRequest(_) = &asked.request
         {
             // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
-            headers.insert(IDEMPOTENCY_KEY, self.named.clone());
+            headers.insert(IDEMPOTENCY_KEY, self.idempotency_key.clone());
         }
         let body = serde_json::to_vec(&message)?;
         let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
@@ -290,7 +290,7 @@ impl GuardedTransport {
         }
         if !status.is_success() {
             tracing::info!(status = status.as_u16(), "an MCP server returned an error status");
-            return Err(self.invalid_response(HttpCallError::Refused));
+            return Err(self.invalid_response(HttpCallError::ErrorStatus));
         }
         let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();

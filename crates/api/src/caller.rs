@@ -194,7 +194,7 @@ fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
 fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
     match chosen_tenant(&claims) {
         Some(tenant) => ClientKey::Tenant(tenant),
-        None if has_share_token(request) => ClientKey::Holder(client_of(request)),
+        None if has_share_token(request) => ClientKey::LinkHolder(client_of(request)),
         None => ClientKey::Caller(claims.actor),
     }
 }
@@ -231,7 +231,7 @@ fn respells_workload(path: &str) -> bool {
 fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
     let brought =
-        presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
+        presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Malformed } else { brought });
     Ok(RuntimeRequest {
         claims: claims(request)?,
         has_identity: names_actor(request),
@@ -269,7 +269,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiE
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Ok(None),
     };
-    Ok(Some(ShareToken::parse(text).map_or(PresentedToken::Nonsense, PresentedToken::Token)))
+    Ok(Some(ShareToken::parse(text).map_or(PresentedToken::Malformed, PresentedToken::Token)))
 }
 
 /// The hash of the request's result token.
@@ -344,7 +344,7 @@ mod tests {
             let request = request.to_http_request();
             client_key(&request, claims(&request).unwrap())
         };
-        let holder = ClientKey::Holder(fairway_domain::rate_limit::ClientAddress::from_ip(peer.ip()));
+        let holder = ClientKey::LinkHolder(fairway_domain::rate_limit::ClientAddress::from_ip(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
         assert_eq!(of("/v1/x", &[]), caller("user:local"));
         assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));

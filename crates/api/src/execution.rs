@@ -329,7 +329,7 @@ pub(crate) async fn execute_workload(
     let session = fields.check(parse_session(session_id.as_deref()));
     let wait = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
     let payload = RunPayload::Inputs(inputs.unwrap_or_default());
-    let (link, address) = (visit.pass, Some(visit.address));
+    let (link, address) = (visit.link, Some(visit.address));
     let wanted = fields.finish(|| {
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })

@@ -160,12 +160,12 @@ fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     let verified = runtime()?.block_on(serve::verify_artifacts(settings));
     telemetry.shutdown();
     let verified = verified?;
-    for (version, wrong) in &verified.wrong {
+    for (version, wrong) in &verified.discrepancies {
         let wrong: Vec<&str> = wrong.iter().map(|one| one.as_str()).collect();
         println!("tenant {} version {}: {}", version.tenant_id, version.asset_version_id, wrong.join("; "));
     }
-    println!("{} versions compared, {} with something wrong", verified.versions, verified.wrong.len());
-    Ok(if verified.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{} versions compared, {} with something wrong", verified.versions, verified.discrepancies.len());
+    Ok(if verified.discrepancies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -54,9 +54,9 @@ impl TurnView {
     fn of(turn: StoredTurn) -> Self {
         Self {
             execution_id: turn.execution_id.uuid(),
-            message: turn.said,
-            answer: turn.answered,
-            remembered_at: turn.remembered_at.to_string(),
+            message: turn.question,
+            answer: turn.response,
+            remembered_at: turn.stored_at.to_string(),
             expires_at: turn.expires_at.to_string(),
         }
     }

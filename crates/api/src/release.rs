@@ -374,7 +374,7 @@ pub(crate) async fn transition_release(
     let wanted = fields.finish(|| Some(Transition { to: to?, lanes: taking? }))?;
     let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
-    let revision = done.value.placed.release.revision;
+    let revision = done.value.release.release.revision;
     Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(revision).into_response())
 }
 

@@ -137,10 +137,10 @@ impl RolloutDetail {
 impl ObservedView {
     fn of(observed: &LaneMetrics) -> Self {
         Self {
-            soak_left_seconds: observed.lane.soak_left,
-            runs_ended: observed.lane.runs.ended,
-            runs_needed: observed.needed,
-            error_rate: observed.lane.runs.error_rate(),
+            soak_left_seconds: observed.soak_status.soak_seconds_left,
+            runs_ended: observed.soak_status.runs.ended,
+            runs_needed: observed.required_runs,
+            error_rate: observed.soak_status.runs.error_rate(),
             threshold: observed.recommendation.threshold,
         }
     }

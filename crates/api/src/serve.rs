@@ -259,18 +259,18 @@ pub fn start_server(
 struct WorkerApis {
     first: Api,
     others: Arc<[Api]>,
-    taken: Arc<AtomicUsize>,
+    next_index: Arc<AtomicUsize>,
 }
 
 impl WorkerApis {
     fn new(process: &Process, count: usize) -> anyhow::Result<Self> {
         let others = (1..count).map(|_| process.worker_api()).collect::<anyhow::Result<Arc<[Api]>>>()?;
-        Ok(Self { first: process.worker_api()?, others, taken: Arc::default() })
+        Ok(Self { first: process.worker_api()?, others, next_index: Arc::default() })
     }
 
     /// The `Api` of the next thread. A thread that replaces a crashed one shares the first `Api`.
     fn next(&self) -> Api {
-        let index = self.taken.fetch_add(1, Ordering::Relaxed);
+        let index = self.next_index.fetch_add(1, Ordering::Relaxed);
         self.others.get(index).unwrap_or(&self.first).clone()
     }
 }
@@ -383,7 +383,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if rollout::run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Told {
+        if rollout::run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Shutdown {
             tracing::info!("rollout controller stopped");
             return Ok(());
         }

@@ -17,7 +17,7 @@ pub(crate) struct Accounting {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Availability {
-    Possible,
+    Available,
     Unavailable,
 }
 
@@ -51,7 +51,7 @@ impl Accounting {
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
                     set_tracking(admin, "none").await?;
-                    Availability::Possible
+                    Availability::Available
                 }
                 Err(_) => Availability::Unavailable,
             },
@@ -64,7 +64,7 @@ impl Accounting {
     pub(crate) async fn start(&self, admin: &Client) -> Result<bool> {
         match self.availability {
             Availability::Unavailable => Ok(false),
-            Availability::Possible => {
+            Availability::Available => {
                 set_tracking(admin, "top").await?;
                 admin.batch_execute("SELECT pg_stat_statements_reset()").await?;
                 Ok(true)

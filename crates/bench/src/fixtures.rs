@@ -58,14 +58,14 @@ enum ReviewState {
 #[derive(Clone)]
 pub(crate) struct CompetingReleases {
     /// Whether the second release takes the lane next.
-    turn: Rc<Cell<bool>>,
+    second_is_next: Rc<Cell<bool>>,
     releases: [String; 2],
 }
 
 impl CompetingReleases {
     /// The release to activate next. The caller must send the request, because the state advances.
     pub(crate) fn next_release(&self) -> &str {
-        let second = self.turn.replace(!self.turn.get());
+        let second = self.second_is_next.replace(!self.second_is_next.get());
         let [one, two] = &self.releases;
         if second { two } else { one }
     }
@@ -84,20 +84,20 @@ pub(crate) struct ResourceIds {
 pub(crate) struct Fixtures {
     pub(crate) workloads: Rc<[Workload]>,
     /// A workload whose runs take three steps.
-    pub(crate) steps: Workload,
+    pub(crate) three_step_workload: Workload,
     /// Stored runs, if a scenario reads them.
-    pub(crate) grown: Option<StoredRuns>,
+    pub(crate) stored_runs: Option<StoredRuns>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
-    pub(crate) rivals: Rc<[CompetingReleases]>,
+    pub(crate) competing_releases: Rc<[CompetingReleases]>,
     /// Many assets, if a scenario lists them.
     pub(crate) catalogue: Option<Catalogue>,
     /// Resources of the default tenant.
-    pub(crate) home: ResourceIds,
+    pub(crate) hidden: ResourceIds,
     /// The workspace of [`NEIGHBOUR`].
-    pub(crate) next_door: String,
+    pub(crate) neighbour_workspace: String,
     /// Resources of another tenant.
-    pub(crate) abroad: ResourceIds,
+    pub(crate) other_tenant: ResourceIds,
     /// The bindings of every release in the default tenant.
     pub(crate) parts: Bindings,
     /// A counter for unique values.
@@ -126,7 +126,7 @@ impl Fixtures {
             Some(database) => Some(Catalogue::create(database, address).await.context("creating the catalogue")?),
             None => None,
         };
-        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, other_tenant: None };
         let parts = maker.bindings().await.context("creating the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOAD_COUNT);
         for number in 0..WORKLOAD_COUNT {
@@ -166,15 +166,15 @@ impl Fixtures {
             maker.resources("bench-abroad", &other_parts).await.context("creating the resources of another tenant")?;
         Ok(Fixtures {
             catalogue,
-            steps,
-            grown: None,
-            home,
-            next_door,
-            abroad,
+            three_step_workload: steps,
+            stored_runs: None,
+            hidden: home,
+            neighbour_workspace: next_door,
+            other_tenant: abroad,
             workloads: workloads.into(),
             assets: assets.into(),
             drafts: drafts.into(),
-            rivals: rivals.into(),
+            competing_releases: rivals.into(),
             parts,
             counter: Rc::new(Cell::new(0)),
         })
@@ -191,7 +191,7 @@ pub(crate) struct Bindings {
 struct FixtureBuilder {
     connection: Connection,
     /// The tenant and workspace for fixtures, unless the defaults apply.
-    elsewhere: Option<OtherTenant>,
+    other_tenant: Option<OtherTenant>,
 }
 
 struct OtherTenant {
@@ -205,7 +205,7 @@ impl FixtureBuilder {
     }
 
     async fn send(&mut self, request: BenchRequest) -> Result<Value> {
-        let request = match &self.elsewhere {
+        let request = match &self.other_tenant {
             Some(OtherTenant { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
             None => request,
         };
@@ -214,7 +214,7 @@ impl FixtureBuilder {
 
     /// Posts a body that names the workspace, unless it is the default.
     async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
-        if let (Some(OtherTenant { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
+        if let (Some(OtherTenant { workspace, .. }), Some(fields)) = (&self.other_tenant, body.as_object_mut()) {
             fields.insert("workspace_id".to_owned(), json!(workspace));
         }
         self.post(path, body).await
@@ -234,9 +234,9 @@ impl FixtureBuilder {
     async fn switch_to_new_tenant(&mut self) -> Result<()> {
         let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
         let tenant = required_string(&made, "tenant_id")?;
-        self.elsewhere = Some(OtherTenant { tenant: tenant.clone(), workspace: String::new() });
+        self.other_tenant = Some(OtherTenant { tenant: tenant.clone(), workspace: String::new() });
         let workspace = self.workspace("bench-abroad").await?;
-        self.elsewhere = Some(OtherTenant { tenant, workspace });
+        self.other_tenant = Some(OtherTenant { tenant, workspace });
         Ok(())
     }
 
@@ -316,7 +316,7 @@ impl FixtureBuilder {
         let second = self.active_release(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
         self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED_LANE}))
             .await?;
-        Ok(CompetingReleases { turn: Rc::new(Cell::new(false)), releases: [first, second] })
+        Ok(CompetingReleases { second_is_next: Rc::new(Cell::new(false)), releases: [first, second] })
     }
 
     /// Creates a draft with all bindings.

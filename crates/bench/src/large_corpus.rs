@@ -101,11 +101,11 @@ impl QueryKind {
 
 /// The result.
 pub(crate) struct RetrievalLatency {
-    pub(crate) pieces: u64,
+    pub(crate) chunks: u64,
     /// Run times in microseconds by kind of query.
-    pub(crate) looks: Vec<(QueryKind, Histogram<u64>)>,
+    pub(crate) latencies: Vec<(QueryKind, Histogram<u64>)>,
     /// The number of query kinds whose evidence reports correctly whether candidates were capped.
-    pub(crate) told: usize,
+    pub(crate) correct_evidence: usize,
 }
 
 /// Creates a knowledge base with this number of chunks, and a workload that searches it.
@@ -173,7 +173,7 @@ pub(crate) async fn measure(server: &ChildProcess, workload: &Workload, pieces: 
     for (looked, run) in last {
         told += usize::from(is_reported_capped(&mut connection, &run).await? == looked.is_capped());
     }
-    Ok(RetrievalLatency { pieces, looks, told })
+    Ok(RetrievalLatency { chunks: pieces, latencies: looks, correct_evidence: told })
 }
 
 /// Whether the evidence of a run reports capped candidates.
@@ -195,7 +195,7 @@ async fn is_reported_capped(connection: &mut Connection, run: &str) -> Result<bo
 impl RetrievalLatency {
     fn all(&self) -> Option<Histogram<u64>> {
         let mut all = histogram().ok()?;
-        for (_, times) in &self.looks {
+        for (_, times) in &self.latencies {
             all.add(times).ok()?;
         }
         (!all.is_empty()).then_some(all)
@@ -211,30 +211,30 @@ impl RetrievalLatency {
             let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
             format!("{:.1}, {:.1} ms", at(0.5), at(0.95))
         };
-        let looks = self.looks.iter().map(|(looked, times)| (*looked, of(times)));
+        let looks = self.latencies.iter().map(|(looked, times)| (*looked, of(times)));
         looks
-            .map(|(looked, times)| (format!("search {} chunks for {}: p50, p95", self.pieces, looked.name()), times))
+            .map(|(looked, times)| (format!("search {} chunks for {}: p50, p95", self.chunks, looked.name()), times))
             .collect()
     }
 
     /// The results as JSON.
     pub(crate) fn to_json(&self) -> Value {
-        let looks = self.looks.iter().map(|(looked, times)| {
+        let looks = self.latencies.iter().map(|(looked, times)| {
             json!({
                 "looked_for": looked.name(), "runs": times.len(), "p50_us": times.value_at_quantile(0.5),
                 "p95_us": times.value_at_quantile(0.95), "p99_us": times.value_at_quantile(0.99), "max_us": times.max(),
             })
         });
         json!({
-            "pieces": self.pieces, "looks": looks.collect::<Vec<_>>(),
-            "p95_us": self.all().map(|all| all.value_at_quantile(0.95)), "evidence_says_it_of_kinds": self.told,
+            "pieces": self.chunks, "looks": looks.collect::<Vec<_>>(),
+            "p95_us": self.all().map(|all| all.value_at_quantile(0.95)), "evidence_says_it_of_kinds": self.correct_evidence,
         })
     }
 }
 
 /// The targets, measured or not.
 pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
-    let seen = seen.filter(|seen| seen.pieces >= CHUNKS);
+    let seen = seen.filter(|seen| seen.chunks >= CHUNKS);
     let p95 = seen.and_then(RetrievalLatency::p95);
     vec![
         TargetResult {
@@ -248,9 +248,11 @@ pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
             target: "always".to_owned(),
             measured: seen.map_or_else(
                 || "n/a".to_owned(),
-                |seen| format!("for {} of {} kinds of question", seen.told, seen.looks.len()),
+                |seen| format!("for {} of {} kinds of question", seen.correct_evidence, seen.latencies.len()),
             ),
-            verdict: seen.map_or(TargetVerdict::NotMeasured, |seen| TargetVerdict::of(seen.told == seen.looks.len())),
+            verdict: seen.map_or(TargetVerdict::NotMeasured, |seen| {
+                TargetVerdict::of(seen.correct_evidence == seen.latencies.len())
+            }),
         },
     ]
 }
@@ -265,7 +267,7 @@ mod tests {
             times.record_n(micros, 100).unwrap();
             (looked, times)
         });
-        RetrievalLatency { pieces, looks: looks.collect(), told }
+        RetrievalLatency { chunks: pieces, latencies: looks.collect(), correct_evidence: told }
     }
 
     #[test]

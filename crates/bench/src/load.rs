@@ -27,7 +27,7 @@ pub(crate) struct ClientScript {
 #[derive(Clone, Copy)]
 pub(crate) struct LoadDuration {
     pub(crate) warm_up: Duration,
-    pub(crate) time: Duration,
+    pub(crate) measured: Duration,
 }
 
 /// The results of all clients in the measured time.
@@ -83,7 +83,7 @@ pub(crate) async fn run(
     let before = meter.read(program).await?;
     phase.set(LoadPhase::Measured);
     let since = Instant::now();
-    sleep(span.time).await;
+    sleep(span.measured).await;
     phase.set(LoadPhase::Over);
     let elapsed = since.elapsed();
     let after = meter.read(program).await?;

@@ -21,7 +21,7 @@ pub(crate) struct Meter {
 /// Whether PostgreSQL can report the contents of its write-ahead log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LogInspection {
-    Possible,
+    Available,
     Unavailable,
 }
 
@@ -71,7 +71,7 @@ impl Meter {
     pub(crate) async fn open(url: &str, postmaster: u32) -> Result<Meter> {
         let client = connect(url).await?;
         let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
-            Ok(()) => LogInspection::Possible,
+            Ok(()) => LogInspection::Available,
             // A build without contributed extensions reports only totals.
             Err(_) => LogInspection::Unavailable,
         };
@@ -101,8 +101,8 @@ impl Meter {
         let log = match self.log_inspection {
             // PostgreSQL fails when the range starts at a page boundary without a following record. The contents are
             // then omitted, instead of failing a run of half an hour.
-            LogInspection::Possible if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
-            LogInspection::Possible => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
+            LogInspection::Available if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
+            LogInspection::Available => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
             LogInspection::Unavailable => None,
         };
         Ok(Cost { log, ..to - from })

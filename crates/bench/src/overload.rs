@@ -116,7 +116,7 @@ struct Counts {
 struct OverloadTally {
     sent: u64,
     refused: u64,
-    strange: u64,
+    unexpected: u64,
     closed: u64,
     accepted: Histogram<u64>,
 }
@@ -124,11 +124,11 @@ struct OverloadTally {
 impl OverloadTally {
     /// Merges the results of all threads.
     fn sum(threads: impl IntoIterator<Item = Self>) -> Result<Self> {
-        let mut all = Self { sent: 0, refused: 0, strange: 0, closed: 0, accepted: histogram()? };
+        let mut all = Self { sent: 0, refused: 0, unexpected: 0, closed: 0, accepted: histogram()? };
         for thread in threads {
             all.sent += thread.sent;
             all.refused += thread.refused;
-            all.strange += thread.strange;
+            all.unexpected += thread.unexpected;
             all.closed += thread.closed;
             all.accepted.add(&thread.accepted)?;
         }
@@ -179,7 +179,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
         accepted: (all.accepted.len() as f64 / OVERLOAD_DURATION.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
         refused: all.refused,
-        unexpected: all.strange,
+        unexpected: all.unexpected,
         closed: all.closed,
         other_caller: others,
         memory: peak_resident(process)?,
@@ -237,7 +237,7 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
     Ok(OverloadTally {
         sent: counts.sent.get(),
         refused: counts.refused.get(),
-        strange: counts.unexpected.get(),
+        unexpected: counts.unexpected.get(),
         closed: counts.closed.get(),
         accepted,
     })
@@ -426,7 +426,7 @@ mod tests {
             for (micros, count) in times {
                 accepted.record_n(*micros, *count).unwrap();
             }
-            OverloadTally { sent: 2 * accepted.len(), refused: accepted.len(), strange: 0, closed: 0, accepted }
+            OverloadTally { sent: 2 * accepted.len(), refused: accepted.len(), unexpected: 0, closed: 0, accepted }
         };
         let watched = clients(&[(40_000, 3_200)]);
         let rest = clients(&[(40_000, 36_000), (90_000, 800)]);

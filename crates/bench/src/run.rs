@@ -187,7 +187,7 @@ struct Bench<'a> {
 struct SmallDatabase {
     server: ChildProcess,
     database: tokio_postgres::Client,
-    furniture: Fixtures,
+    fixtures: Fixtures,
 }
 
 impl SmallDatabase {
@@ -201,10 +201,10 @@ impl SmallDatabase {
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
         let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
-        let mut young = SmallDatabase { server, database, furniture };
+        let mut young = SmallDatabase { server, database, fixtures: furniture };
         report_progress("storing the runs of the small database");
         large_history::SMALL_HISTORY.store(&young.database).await?;
-        young.furniture.grown = Some(StoredRuns::select(&young.database, None).await?);
+        young.fixtures.stored_runs = Some(StoredRuns::select(&young.database, None).await?);
         Ok(young)
     }
 }
@@ -366,7 +366,7 @@ impl Bench<'_> {
         report_progress(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
         filling.store(fairway).await?;
-        self.fixtures.grown = Some(StoredRuns::select(fairway, walk).await?);
+        self.fixtures.stored_runs = Some(StoredRuns::select(fairway, walk).await?);
         Ok(())
     }
 
@@ -384,12 +384,12 @@ impl Bench<'_> {
     /// Measures a scenario on the small and the large database in alternating rounds.
     async fn measure_interleaved(&self, young: &SmallDatabase, row: Scenario) -> Result<Vec<InterleavedScenario>> {
         let mut all = Vec::new();
-        for clients in self.plan.clients.iter().filter(|_| row.is_available(&young.furniture)) {
+        for clients in self.plan.clients.iter().filter(|_| row.is_available(&young.fixtures)) {
             report_progress(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
                 let of = |furniture| row.scripts(furniture, *clients);
-                let here = self.measure_load(&young.server, of(&young.furniture)?, INTERLEAVED_DURATION).await?;
+                let here = self.measure_load(&young.server, of(&young.fixtures)?, INTERLEAVED_DURATION).await?;
                 rounds.push((here, self.measure_load(&self.server, of(&self.fixtures)?, INTERLEAVED_DURATION).await?));
             }
             all.push(InterleavedScenario { scenario: row, clients: *clients, rounds });
@@ -432,7 +432,7 @@ impl Bench<'_> {
         time: Duration,
     ) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
-        let span = LoadDuration { warm_up: WARM_UP, time };
+        let span = LoadDuration { warm_up: WARM_UP, measured: time };
         let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;
         let (before, after) = tally.readings;
         let cost = self.meter.cost(before, after).await?;
@@ -444,7 +444,7 @@ impl Bench<'_> {
         if !self.accounting.start(admin).await? {
             return Ok(None);
         }
-        let span = LoadDuration { warm_up: Duration::ZERO, time: COUNTING_DURATION };
+        let span = LoadDuration { warm_up: Duration::ZERO, measured: COUNTING_DURATION };
         let scripts = row.scripts(&self.fixtures, COUNTING_CLIENTS)?;
         let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))

@@ -182,7 +182,7 @@ impl Scenario {
 
     /// Whether its data exists. The deep page exists only after a year of runs was stored.
     pub(crate) fn is_available(self, furniture: &Fixtures) -> bool {
-        let deep = || furniture.grown.as_ref().is_some_and(|grown| grown.deep.is_some());
+        let deep = || furniture.stored_runs.as_ref().is_some_and(|grown| grown.deep.is_some());
         self != Scenario::RunList { which: RunFilter::Deep } || deep()
     }
 
@@ -221,7 +221,7 @@ impl Scenario {
                 Ok(ClientScript { next: Box::new(next), expects: "\"previous_state\":" })
             }
             Scenario::Activation => {
-                let own = furniture.rivals.iter().skip(client).step_by(clients);
+                let own = furniture.competing_releases.iter().skip(client).step_by(clients);
                 let mut rivals = Cycle::starting_at(own.cloned().collect(), 0)?;
                 let next = move || {
                     let path = format!("/v1/releases/{}/transition", rivals.next().next_release());
@@ -270,7 +270,7 @@ impl Scenario {
                 Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"recommended\":" })
             }
             Scenario::ExecuteSteps => {
-                let path = format!("/v1/workloads/by-slug/{}/execute", furniture.steps.slug);
+                let path = format!("/v1/workloads/by-slug/{}/execute", furniture.three_step_workload.slug);
                 let next = move || post(&path, &ticket_request(number()));
                 Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
             }
@@ -309,7 +309,7 @@ impl Scenario {
 }
 
 fn stored_runs(furniture: &Fixtures) -> Result<&StoredRuns> {
-    furniture.grown.as_ref().context("no runs were stored")
+    furniture.stored_runs.as_ref().context("no runs were stored")
 }
 
 /// The inputs of every workload in the benchmark.
@@ -356,8 +356,8 @@ impl BaselineOperation {
 
 /// An endless cycle of items.
 struct Cycle<T> {
-    now: T,
-    others: VecDeque<T>,
+    current: T,
+    rest: VecDeque<T>,
 }
 
 impl<T> Cycle<T> {
@@ -369,14 +369,14 @@ impl<T> Cycle<T> {
         let mut others: VecDeque<T> = things.into();
         others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
         let now = others.pop_front().context("there are more clients than fixtures")?;
-        Ok(Cycle { now, others })
+        Ok(Cycle { current: now, rest: others })
     }
 
     fn next(&mut self) -> &T {
-        if let Some(next) = self.others.pop_front() {
-            self.others.push_back(std::mem::replace(&mut self.now, next));
+        if let Some(next) = self.rest.pop_front() {
+            self.rest.push_back(std::mem::replace(&mut self.current, next));
         }
-        &self.now
+        &self.current
     }
 }
 
@@ -408,15 +408,15 @@ mod tests {
     fn keyed_requests_never_repeat_a_key() {
         let furniture = crate::fixtures::Fixtures {
             workloads: [crate::fixtures::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
-            steps: crate::fixtures::Workload { slug: "s".to_owned(), id: "j".to_owned() },
-            grown: None,
+            three_step_workload: crate::fixtures::Workload { slug: "s".to_owned(), id: "j".to_owned() },
+            stored_runs: None,
             assets: [].into(),
             drafts: [].into(),
-            rivals: [].into(),
+            competing_releases: [].into(),
             catalogue: None,
-            home: crate::fixtures::ResourceIds::default(),
-            next_door: String::new(),
-            abroad: crate::fixtures::ResourceIds::default(),
+            hidden: crate::fixtures::ResourceIds::default(),
+            neighbour_workspace: String::new(),
+            other_tenant: crate::fixtures::ResourceIds::default(),
             parts: crate::fixtures::Bindings::default(),
             counter: Rc::default(),
         };

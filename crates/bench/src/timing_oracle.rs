@@ -35,20 +35,20 @@ pub(crate) enum ResourceKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HiddenBy {
     /// It belongs to another tenant; the reader administers its own tenant.
-    Abroad,
+    Tenant,
     /// It belongs to another workspace of the same tenant; the reader administers a different workspace.
-    NextDoor,
+    Workspace,
 }
 
 /// The median times of one kind of read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimingComparison {
-    pub(crate) noun: ResourceKind,
+    pub(crate) kind: ResourceKind,
     pub(crate) hidden: HiddenBy,
     /// The median for the identifier of a hidden resource.
-    pub(crate) foreign: Duration,
+    pub(crate) hidden_id: Duration,
     /// The median for an unused identifier.
-    pub(crate) random: Duration,
+    pub(crate) unused_id: Duration,
 }
 
 impl ResourceKind {
@@ -85,34 +85,34 @@ impl ResourceKind {
 }
 
 impl HiddenBy {
-    pub(crate) const ALL: [HiddenBy; 2] = [HiddenBy::Abroad, HiddenBy::NextDoor];
+    pub(crate) const ALL: [HiddenBy; 2] = [HiddenBy::Tenant, HiddenBy::Workspace];
 
     fn reader(self) -> &'static str {
         match self {
-            HiddenBy::Abroad => OUTSIDER,
-            HiddenBy::NextDoor => NEIGHBOUR,
+            HiddenBy::Tenant => OUTSIDER,
+            HiddenBy::Workspace => NEIGHBOUR,
         }
     }
 
     fn resources(self, furniture: &Fixtures) -> &ResourceIds {
         match self {
-            HiddenBy::Abroad => &furniture.abroad,
-            HiddenBy::NextDoor => &furniture.home,
+            HiddenBy::Tenant => &furniture.other_tenant,
+            HiddenBy::Workspace => &furniture.hidden,
         }
     }
 
     /// The reader's workspace.
     fn workspace(self, furniture: &Fixtures) -> &str {
         match self {
-            HiddenBy::Abroad => WORKSPACE,
-            HiddenBy::NextDoor => &furniture.next_door,
+            HiddenBy::Tenant => WORKSPACE,
+            HiddenBy::Workspace => &furniture.neighbour_workspace,
         }
     }
 
     fn label(self) -> &'static str {
         match self {
-            HiddenBy::Abroad => "of another tenant",
-            HiddenBy::NextDoor => "of another workspace",
+            HiddenBy::Tenant => "of another tenant",
+            HiddenBy::Workspace => "of another workspace",
         }
     }
 }
@@ -120,12 +120,12 @@ impl HiddenBy {
 impl TimingComparison {
     /// The relative difference of the medians, as a share of the lower one.
     pub(crate) fn difference(&self) -> f64 {
-        let (one, other) = (self.foreign.as_secs_f64(), self.random.as_secs_f64());
+        let (one, other) = (self.hidden_id.as_secs_f64(), self.unused_id.as_secs_f64());
         (one - other).abs() / one.min(other).max(f64::EPSILON)
     }
 
     pub(crate) fn name(&self) -> String {
-        comparison_name(self.noun, self.hidden)
+        comparison_name(self.kind, self.hidden)
     }
 }
 
@@ -172,7 +172,7 @@ async fn compare(
             }
         }
     }
-    Ok(TimingComparison { noun, hidden, foreign: median(foreign), random: median(random) })
+    Ok(TimingComparison { kind: noun, hidden, hidden_id: median(foreign), unused_id: median(random) })
 }
 
 /// The time of a refused read.
@@ -197,7 +197,7 @@ pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
     let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|noun| (noun, hidden)));
     kinds
         .map(|(noun, hidden)| {
-            let found = compared.iter().find(|one| one.noun == noun && one.hidden == hidden);
+            let found = compared.iter().find(|one| one.kind == noun && one.hidden == hidden);
             TargetResult {
                 name: format!("{}, medians against an unused identifier", comparison_name(noun, hidden)),
                 target: "under 10 % apart".to_owned(),
@@ -215,7 +215,7 @@ pub(crate) mod tests {
 
     pub(crate) fn compared(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
         let of = Duration::from_micros;
-        TimingComparison { noun, hidden: HiddenBy::Abroad, foreign: of(foreign), random: of(random) }
+        TimingComparison { kind: noun, hidden: HiddenBy::Tenant, hidden_id: of(foreign), unused_id: of(random) }
     }
 
     #[test]

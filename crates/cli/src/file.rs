@@ -38,7 +38,7 @@ pub(crate) struct LocatedValue {
     pub(crate) name: String,
     /// The parsed value.
     pub(crate) value: Value,
-    places: SourceSpans,
+    spans: SourceSpans,
 }
 
 impl Source {
@@ -95,7 +95,7 @@ impl Source {
             let small = self.text.len() <= MAX_YAML_BYTES;
             let places =
                 if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
-            return Ok(LocatedValue { name, value, places });
+            return Ok(LocatedValue { name, value, spans: places });
         }
         if self.text.len() > MAX_YAML_BYTES {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
@@ -103,7 +103,7 @@ impl Source {
         // This check bounds alias expansion before the YAML reader expands anything.
         let places = SourceSpans::parse(&self.text).map_err(|fault| fault.in_file(&name))?;
         let value = strict::yaml(&self.text).map_err(|fault| fault.in_file(&name))?;
-        Ok(LocatedValue { name, value, places })
+        Ok(LocatedValue { name, value, spans: places })
     }
 }
 
@@ -118,7 +118,7 @@ fn line_column(text: &str, offset: usize) -> (u32, u32) {
 impl LocatedValue {
     /// The position of the value at a JSON pointer, or of its nearest existing ancestor.
     pub(crate) fn position(&self, pointer: &str) -> Option<(u32, u32)> {
-        self.places.nearest(pointer)
+        self.spans.nearest(pointer)
     }
 
     /// A finding about the value at a JSON pointer.

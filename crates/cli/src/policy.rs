@@ -64,7 +64,7 @@ enum CoveragePolicy {
     /// A failure.
     Required,
     /// A warning.
-    Told,
+    Reported,
 }
 
 impl RuleCoverage {
@@ -101,7 +101,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let Command::Test { directory, junit, require_coverage } = command;
     let report = suite::test_directory(directory)?;
     if let Some(path) = junit {
-        junit::write(&report, if *require_coverage { CoveragePolicy::Required } else { CoveragePolicy::Told }, path)?;
+        junit::write(
+            &report,
+            if *require_coverage { CoveragePolicy::Required } else { CoveragePolicy::Reported },
+            path,
+        )?;
     }
     let output = session.offline();
     if output.is_for_people() {

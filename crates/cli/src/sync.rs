@@ -78,7 +78,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
-            let PlannedSync { wanted, estate, plan } = make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
+            let PlannedSync { directory: wanted, remote: estate, plan } =
+                make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
             let plan = plan.with_diffs(&wanted, &estate);
             if let Some(path) = out {
                 let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -89,7 +90,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Apply { directory, prune, plan } => {
             let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
-            let PlannedSync { wanted, estate, mut plan } = make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
+            let PlannedSync { directory: wanted, remote: estate, mut plan } =
+                make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
             if let Some(agreed) = agreed {
                 plan = plan.with_diffs(&wanted, &estate);
                 plan.refuse_if_different(&agreed)?;
@@ -130,8 +132,8 @@ impl UnmanagedPolicy {
 
 /// A plan and its inputs.
 struct PlannedSync {
-    wanted: Directory,
-    estate: RemoteState,
+    directory: Directory,
+    remote: RemoteState,
     plan: Plan,
 }
 
@@ -140,5 +142,5 @@ fn make_plan(server: &Server, directory: &std::path::Path, rest: UnmanagedPolicy
     let wanted = Directory::read(directory)?;
     let estate = RemoteState::read(server, &wanted)?;
     let plan = plan::build_plan(server, &wanted, &estate, rest)?;
-    Ok(PlannedSync { wanted, estate, plan })
+    Ok(PlannedSync { directory: wanted, remote: estate, plan })
 }

@@ -122,7 +122,7 @@ struct Guardrail {
     asset: Arc<str>,
     id: String,
     stage: Stage,
-    effect: Enforcement,
+    enforcement: Enforcement,
     detector: Detector,
     action: Action,
     on_error: OnError,
@@ -131,7 +131,7 @@ struct Guardrail {
 
 impl Guardrail {
     fn can_trigger(&self, wanted: Action) -> bool {
-        self.effect == Enforcement::Enforced && (self.action == wanted || self.detector.can_trigger(wanted))
+        self.enforcement == Enforcement::Enforced && (self.action == wanted || self.detector.can_trigger(wanted))
     }
 }
 
@@ -195,7 +195,7 @@ impl Guardrails {
     pub fn requires_buffering(&self) -> bool {
         let holds = |rail: &Guardrail| match rail.stage {
             Stage::Output => {
-                let unsettled = rail.effect == Enforcement::Enforced && rail.on_error == OnError::FailClosed;
+                let unsettled = rail.enforcement == Enforcement::Enforced && rail.on_error == OnError::FailClosed;
                 unsettled || rail.can_trigger(Action::Block) || rail.can_trigger(Action::Mask)
             }
             Stage::Input | Stage::Retrieval | Stage::ToolIn | Stage::ToolOut => false,
@@ -288,7 +288,7 @@ fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardra
         asset: Arc::clone(asset),
         id: config.id,
         stage: config.stage,
-        effect,
+        enforcement: effect,
         detector,
         action,
         on_error: config.on_error,

@@ -53,9 +53,12 @@ pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
 pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let left =
-        Budget { values: Cell::new(MAX_VALUES), room: Cell::new(MAX_HEAP_BYTES), may_be_rounded: Cell::new(false) };
-    let value = StrictVisitor { depth: MAX_DEPTH, left: &left }
+    let left = Budget {
+        values: Cell::new(MAX_VALUES),
+        heap_bytes: Cell::new(MAX_HEAP_BYTES),
+        may_be_rounded: Cell::new(false),
+    };
+    let value = StrictVisitor { depth: MAX_DEPTH, budget: &left }
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
@@ -63,7 +66,7 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     if left.may_be_rounded.get() && contains_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
-    Ok((value, MAX_HEAP_BYTES.saturating_sub(left.room.get())))
+    Ok((value, MAX_HEAP_BYTES.saturating_sub(left.heap_bytes.get())))
 }
 
 /// Whether this well-formed JSON text contains an integer beyond 64 bits.
@@ -95,19 +98,19 @@ fn is_wide_integer(number: &str) -> bool {
 /// Remaining budget of a document.
 struct Budget {
     values: Cell<usize>,
-    room: Cell<usize>,
+    heap_bytes: Cell<usize>,
     /// Whether a float was parsed that may have been an integer.
     may_be_rounded: Cell<bool>,
 }
 
 impl Budget {
     fn is_spent(&self) -> bool {
-        self.values.get() == 0 || self.room.get() == 0
+        self.values.get() == 0 || self.heap_bytes.get() == 0
     }
 
     fn spend<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
         self.values.set(self.values.get().saturating_sub(values));
-        self.room.set(self.room.get().saturating_sub(room));
+        self.heap_bytes.set(self.heap_bytes.get().saturating_sub(room));
         if self.is_spent() { Err(E::custom("over budget")) } else { Ok(()) }
     }
 }
@@ -116,7 +119,7 @@ impl Budget {
 #[derive(Clone, Copy)]
 struct StrictVisitor<'c> {
     depth: usize,
-    left: &'c Budget,
+    budget: &'c Budget,
 }
 
 impl StrictVisitor<'_> {
@@ -134,7 +137,7 @@ impl<'de> DeserializeSeed<'de> for StrictVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.left.spend(1, VALUE_BYTES)?;
+        self.budget.spend(1, VALUE_BYTES)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -164,14 +167,14 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         if value.abs() >= INTEGER_BOUND {
-            self.left.may_be_rounded.set(true);
+            self.budget.may_be_rounded.set(true);
         }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         reject_nul(text)?;
-        self.left.spend(0, text.len() + ALLOCATION_BYTES)?;
+        self.budget.spend(0, text.len() + ALLOCATION_BYTES)?;
         Ok(Value::String(text.to_owned()))
     }
 
@@ -191,7 +194,7 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
         while let Some(key) = members.next_key::<String>()? {
             reject_nul(&key)?;
             let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
-            self.left.spend(0, key.len() + ALLOCATION_BYTES + node)?;
+            self.budget.spend(0, key.len() + ALLOCATION_BYTES + node)?;
             let value = members.next_value_seed(inside)?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate name in an object"));

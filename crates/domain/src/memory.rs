@@ -249,13 +249,13 @@ pub struct StoredTurn {
     /// Run that produced the turn.
     pub execution_id: ExecutionId,
     /// Question.
-    pub said: String,
+    pub question: String,
     /// Response.
-    pub answered: String,
+    pub response: String,
     /// Salted digest of both; it reveals nothing once they are erased.
     pub digest: [u8; 32],
     /// Time when the turn was stored.
-    pub remembered_at: Timestamp,
+    pub stored_at: Timestamp,
     /// Expiry.
     pub expires_at: Timestamp,
 }
@@ -265,7 +265,7 @@ pub struct StoredTurn {
 pub struct RecalledTurns {
     /// Latest erasure of the conversation within retention, if any. A run that started before a newer erasure writes no
     /// turn.
-    pub erasure: Option<Uuid>,
+    pub last_erasure: Option<Uuid>,
     /// Earlier turns, oldest first.
     pub turns: Vec<StoredTurn>,
 }
@@ -276,18 +276,18 @@ pub struct CandidateTurn {
     /// Memory asset.
     pub memory: BoundMemory,
     /// Latest erasure that the run has seen.
-    pub erasure: Option<Uuid>,
+    pub last_erasure: Option<Uuid>,
     /// Question.
-    pub said: String,
+    pub question: String,
     /// Response.
-    pub answered: String,
+    pub response: String,
 }
 
 impl CandidateTurn {
     /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.said.len().saturating_add(self.answered.len())
+        self.question.len().saturating_add(self.response.len())
     }
 }
 
@@ -308,7 +308,7 @@ impl Writeback {
     /// Digest that identifies the turn without revealing it.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
-        turn_digest(&self.turn.said, &self.turn.answered, self.salt)
+        turn_digest(&self.turn.question, &self.turn.response, self.salt)
     }
 }
 

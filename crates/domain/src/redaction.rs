@@ -162,23 +162,23 @@ impl Redactor {
         // The normalized form comes first: in the raw form a hidden character may leave the start of an address before
         // its mask. A hidden character may also separate two matches, so masking the raw form can expose another match.
         let seen = match is_disguised {
-            true => Cow::Owned(self.mask_view(text, View::Undisguised, &mut found)),
+            true => Cow::Owned(self.mask_view(text, View::Normalized, &mut found)),
             false => Cow::Borrowed(text),
         };
-        let mut text = self.mask_view(&seen, View::AsWritten, &mut found);
+        let mut text = self.mask_view(&seen, View::Raw, &mut found);
         if is_disguised {
-            text = self.mask_view(&text, View::UndisguisedAgain, &mut found);
+            text = self.mask_view(&text, View::NormalizedAgain, &mut found);
         }
         Redaction { text, found }
     }
 
     /// Masks the matches in one view of a text.
     fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
-        let seen = sight.of(text);
+        let seen = sight.apply(text);
         let mut rewriting = Replacer::new(text, &seen);
         email::find(&seen, |range| self.mask_match((PersonalDataClass::Email, range), sight, &mut rewriting, found));
         let text = rewriting.finish();
-        let seen = sight.of(&text);
+        let seen = sight.apply(&text);
         let mut rewriting = Replacer::new(&text, &seen);
         self.find_words(&seen, |class, range| self.mask_match((class, range), sight, &mut rewriting, found));
         rewriting.finish()
@@ -196,9 +196,9 @@ impl Redactor {
         let mask = (!self.unmasked.contains(&class)).then(|| class.mask());
         let is_disguised = rewriting.replace(range, mask);
         let counts = match sight {
-            View::Undisguised => is_disguised,
-            View::AsWritten => true,
-            View::UndisguisedAgain => false,
+            View::Normalized => is_disguised,
+            View::Raw => true,
+            View::NormalizedAgain => false,
         };
         if mask.is_some() || counts {
             found.increment(class);
@@ -315,16 +315,16 @@ impl Redactor {
 /// A view of a text.
 #[derive(Clone, Copy, Debug)]
 enum View {
-    Undisguised,
-    AsWritten,
-    UndisguisedAgain,
+    Normalized,
+    Raw,
+    NormalizedAgain,
 }
 
 impl View {
-    fn of(self, text: &str) -> Cow<'_, str> {
+    fn apply(self, text: &str) -> Cow<'_, str> {
         match self {
-            Self::AsWritten => Cow::Borrowed(text),
-            Self::Undisguised | Self::UndisguisedAgain => normalize(text),
+            Self::Raw => Cow::Borrowed(text),
+            Self::Normalized | Self::NormalizedAgain => normalize(text),
         }
     }
 }

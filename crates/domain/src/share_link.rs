@@ -171,7 +171,7 @@ pub struct ShareLinkSnapshot {
     /// The link.
     pub link: ShareLink,
     /// Whether it had expired, by the database's clock.
-    pub expired: bool,
+    pub is_expired: bool,
     /// The hash of its token.
     pub hash: TokenHash,
 }
@@ -182,7 +182,7 @@ impl ShareLinkSnapshot {
     /// # Errors
     /// When it was revoked or has expired.
     pub const fn check_open(&self) -> Result<(), TokenRefusal> {
-        match (self.link.is_revoked, self.expired) {
+        match (self.link.is_revoked, self.is_expired) {
             (true, _) => Err(TokenRefusal::Revoked),
             (false, true) => Err(TokenRefusal::Expired),
             (false, false) => Ok(()),
@@ -339,7 +339,7 @@ mod tests {
             created_at: at,
             created_by: ActorRef::local(),
         };
-        ShareLinkSnapshot { link, expired, hash: TokenHash::new([0; 32]) }
+        ShareLinkSnapshot { link, is_expired: expired, hash: TokenHash::new([0; 32]) }
     }
 
     #[test]

@@ -8,15 +8,15 @@ use uuid::Uuid;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Wakeup {
     /// All workers should recheck their leases.
-    LookAtAll,
+    RecheckAll,
     /// The worker of a run should recheck its lease.
-    Look(ExecutionId),
+    Recheck(ExecutionId),
     /// A run is queued for a worker.
-    Work,
+    RunQueued,
     /// The end of a run was stored.
-    Ended(ExecutionId),
+    RunEnded(ExecutionId),
     /// The progress of a run was stored.
-    Progress(ExecutionId),
+    RunProgress(ExecutionId),
 }
 
 impl Wakeup {
@@ -24,11 +24,11 @@ impl Wakeup {
     #[must_use]
     pub fn as_wire(self) -> String {
         match self {
-            Self::Work => "w".to_owned(),
-            Self::Ended(id) => format!("e{id}"),
-            Self::Progress(id) => format!("p{id}"),
-            Self::Look(id) => format!("l{id}"),
-            Self::LookAtAll => "a".to_owned(),
+            Self::RunQueued => "w".to_owned(),
+            Self::RunEnded(id) => format!("e{id}"),
+            Self::RunProgress(id) => format!("p{id}"),
+            Self::Recheck(id) => format!("l{id}"),
+            Self::RecheckAll => "a".to_owned(),
         }
     }
 
@@ -37,11 +37,11 @@ impl Wakeup {
     pub fn parse(text: &str) -> Option<Self> {
         let run = |text: &str| text.parse::<Uuid>().ok().map(ExecutionId::from);
         match text.split_at_checked(1)? {
-            ("w", "") => Some(Self::Work),
-            ("a", "") => Some(Self::LookAtAll),
-            ("e", id) => run(id).map(Self::Ended),
-            ("p", id) => run(id).map(Self::Progress),
-            ("l", id) => run(id).map(Self::Look),
+            ("w", "") => Some(Self::RunQueued),
+            ("a", "") => Some(Self::RecheckAll),
+            ("e", id) => run(id).map(Self::RunEnded),
+            ("p", id) => run(id).map(Self::RunProgress),
+            ("l", id) => run(id).map(Self::Recheck),
             _ => None,
         }
     }
@@ -63,7 +63,9 @@ mod tests {
     #[test]
     fn wakeups_round_trip_and_unknown_ones_are_ignored() {
         let id = ExecutionId::from(Uuid::from_u128(7));
-        for signal in [Wakeup::LookAtAll, Wakeup::Look(id), Wakeup::Work, Wakeup::Ended(id), Wakeup::Progress(id)] {
+        for signal in
+            [Wakeup::RecheckAll, Wakeup::Recheck(id), Wakeup::RunQueued, Wakeup::RunEnded(id), Wakeup::RunProgress(id)]
+        {
             assert!(signal.as_wire().len() <= 37);
             assert_eq!(Wakeup::parse(&signal.as_wire()), Some(signal));
         }

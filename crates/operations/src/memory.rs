@@ -77,7 +77,7 @@ impl Services {
         operation: Operation,
         workload: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
-        let pass = visit.pass.as_ref();
+        let pass = visit.link.as_ref();
         let found = self.stores.workloads.find(TenantScope::for_caller(caller), workload).await?;
         let workload = found.ok_or(Failure::NotFound)?;
         let scope = run_access::authorize_view(caller, pass, &workload, operation)?;

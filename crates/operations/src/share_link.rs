@@ -46,7 +46,7 @@ pub enum PresentedToken {
     /// A well-formed token.
     Token(ShareToken),
     /// A malformed token.
-    Nonsense,
+    Malformed,
 }
 
 /// The caller of a runtime interface, with its verified share link.
@@ -55,7 +55,7 @@ pub struct RuntimeCaller {
     /// The claims: the link's holder if the request claims no identity.
     pub claims: Claims,
     /// The verified share link.
-    pub pass: Option<VerifiedLink>,
+    pub link: Option<VerifiedLink>,
     /// The client's address.
     pub address: ClientAddress,
 }
@@ -212,7 +212,7 @@ impl Services {
         let Some(brought) = brought else {
             return Ok(RuntimeCaller {
                 claims: self.with_tenant_of_host(claims, host.as_deref()).await?,
-                pass: None,
+                link: None,
                 address,
             });
         };
@@ -233,7 +233,7 @@ impl Services {
         } else {
             Claims { actor: seen.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
         };
-        Ok(RuntimeCaller { claims, pass: Some(VerifiedLink { tenant, snapshot: seen }), address })
+        Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot: seen }), address })
     }
 
     /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is

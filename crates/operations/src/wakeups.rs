@@ -40,42 +40,42 @@ pub(crate) struct Wakeups {
 /// Progress of a run that this process knows to be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoredProgress {
-    Something,
-    TheEnd,
+    Partial,
+    End,
 }
 
 /// A subscription to the progress of a run; it ends when dropped.
 #[derive(Debug)]
 pub struct RunSubscription {
-    of: Arc<Wakeups>,
+    wakeups: Arc<Wakeups>,
     run: ExecutionId,
     /// `None` only while the subscription is dropped.
-    told: Option<watch::Receiver<StoredProgress>>,
+    progress: Option<watch::Receiver<StoredProgress>>,
 }
 
 impl RunSubscription {
     /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
     /// call counts.
     pub async fn wait_for_change(&mut self, at_most: Duration) {
-        if let Some(progress) = &mut self.told {
+        if let Some(progress) = &mut self.progress {
             let _woken = tokio::time::timeout(at_most, progress.changed()).await;
         }
     }
 
     /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn wait_for_end(&mut self, at_most: Duration) {
-        if let Some(progress) = &mut self.told {
+        if let Some(progress) = &mut self.progress {
             let _woken =
-                tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::TheEnd)).await;
+                tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::End)).await;
         }
     }
 }
 
 impl Drop for RunSubscription {
     fn drop(&mut self) {
-        let mut followers = self.of.subscribers();
+        let mut followers = self.wakeups.subscribers();
         // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
-        drop(self.told.take());
+        drop(self.progress.take());
         if followers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
             followers.remove(&self.run);
         }
@@ -96,8 +96,8 @@ impl Wakeups {
     #[must_use]
     pub(crate) fn subscribe(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
         let progress =
-            self.subscribers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Something)).subscribe();
-        RunSubscription { of: Arc::clone(self), run, told: Some(progress) }
+            self.subscribers().entry(run).or_insert_with(|| watch::Sender::new(StoredProgress::Partial)).subscribe();
+        RunSubscription { wakeups: Arc::clone(self), run, progress: Some(progress) }
     }
 
     /// Waits until a run may be queued.
@@ -118,11 +118,11 @@ impl Wakeups {
     /// Delivers a wakeup to the subscribers of this process.
     pub(crate) fn deliver(&self, signal: Wakeup, live: &ActiveRuns) {
         match signal {
-            Wakeup::Work => self.work.notify_one(),
-            Wakeup::Progress(run) => self.record_progress(run, StoredProgress::Something),
-            Wakeup::Ended(run) => self.record_progress(run, StoredProgress::TheEnd),
-            Wakeup::Look(run) => live.recheck(run),
-            Wakeup::LookAtAll => live.recheck_all(),
+            Wakeup::RunQueued => self.work.notify_one(),
+            Wakeup::RunProgress(run) => self.record_progress(run, StoredProgress::Partial),
+            Wakeup::RunEnded(run) => self.record_progress(run, StoredProgress::End),
+            Wakeup::Recheck(run) => live.recheck(run),
+            Wakeup::RecheckAll => live.recheck_all(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Wakeups {
         if let Some(progress) = self.subscribers().get(&run) {
             // Wakeups may arrive out of order; the end is final.
             progress.send_modify(|stored| {
-                *stored = if *stored == StoredProgress::TheEnd { StoredProgress::TheEnd } else { what }
+                *stored = if *stored == StoredProgress::End { StoredProgress::End } else { what }
             });
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.subscribe(run);
-        signals.publish(Wakeup::Progress(run), &live);
+        signals.publish(Wakeup::RunProgress(run), &live);
         let long = Duration::from_secs(60);
         let began = Instant::now();
         following.wait_for_change(long).await;
@@ -202,13 +202,13 @@ mod tests {
         let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.subscribe(run);
-        signals.publish(Wakeup::Progress(run), &live);
+        signals.publish(Wakeup::RunProgress(run), &live);
         let short = Duration::from_millis(50);
         let began = Instant::now();
         following.wait_for_end(short).await;
         assert!(began.elapsed() >= short);
-        signals.publish(Wakeup::Ended(run), &live);
-        signals.publish(Wakeup::Progress(run), &live);
+        signals.publish(Wakeup::RunEnded(run), &live);
+        signals.publish(Wakeup::RunProgress(run), &live);
         let (began, long) = (Instant::now(), Duration::from_secs(60));
         following.wait_for_end(long).await;
         assert!(began.elapsed() < long);
@@ -242,8 +242,8 @@ mod tests {
     fn messages_are_bounded_and_send_each_wakeup_once() {
         let (signals, live) = (Wakeups::default(), ActiveRuns::default());
         for number in 0..(MAX_PER_MESSAGE as u128 + 10) {
-            signals.publish(Wakeup::Progress(Uuid::from_u128(number).into()), &live);
-            signals.publish(Wakeup::Work, &live);
+            signals.publish(Wakeup::RunProgress(Uuid::from_u128(number).into()), &live);
+            signals.publish(Wakeup::RunQueued, &live);
         }
         assert_eq!(signals.next_message().len(), MAX_PER_MESSAGE);
         assert_eq!(signals.next_message().len(), 11);

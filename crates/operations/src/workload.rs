@@ -188,7 +188,7 @@ impl Services {
             }
             self.sequencer_wakeup.notify_facts();
             if next.status != Status::Registered {
-                self.publish_wakeup(Wakeup::LookAtAll);
+                self.publish_wakeup(Wakeup::RecheckAll);
             }
             return Ok(next);
         }
@@ -234,7 +234,7 @@ impl Services {
         visit: &RuntimeCaller,
         slug: &Slug,
     ) -> Result<Workload, Failure> {
-        let pass = visit.pass.as_ref();
+        let pass = visit.link.as_ref();
         let found = self.stores.workloads.find_by_slug(TenantScope::for_caller(caller), slug).await?;
         let workload = found.ok_or_else(|| unknown_slug(pass))?;
         let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;

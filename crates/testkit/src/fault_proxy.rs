@@ -50,7 +50,7 @@ pub enum ProxyFault {
     /// At this many of 10,000 requests, drawn from the seed.
     Drawn(u64),
     /// Before every statement that contains this text.
-    At(&'static str),
+    Matching(&'static str),
     /// At the next execution of a statement that contains this text, once.
     Once(&'static str, FaultPoint),
     /// Before every statement, and at every new connection.
@@ -87,13 +87,13 @@ struct Shared {
 
 /// The proxy's thread with its own runtime, because tests block theirs.
 struct ProxyThread {
-    over: Option<watch::Sender<()>>,
+    stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for ProxyThread {
     fn drop(&mut self) {
-        drop(self.over.take());
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -150,7 +150,7 @@ impl FaultProxy {
             let shared = Arc::clone(&shared);
             move || runtime.block_on(shared.forward_connections(listener, until))
         })?;
-        let running = ProxyThread { over: Some(over), thread: Some(thread) };
+        let running = ProxyThread { stop: Some(over), thread: Some(thread) };
         Ok(Self { url: url.replace(&from, &to), shared, _running: running })
     }
 
@@ -281,7 +281,7 @@ impl Shared {
         let cut = match &*fault {
             ProxyFault::None => None,
             ProxyFault::Down => Some(FaultPoint::Before),
-            ProxyFault::At(words) => statement.contains(words).then_some(FaultPoint::Before),
+            ProxyFault::Matching(words) => statement.contains(words).then_some(FaultPoint::Before),
             ProxyFault::Once(words, cut) => {
                 let cut = Some(*cut).filter(|_| asked.is_executed() && statement.contains(words));
                 if cut.is_some() {

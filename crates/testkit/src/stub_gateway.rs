@@ -18,7 +18,7 @@ pub enum GatewayBehaviour {
     /// Returns this result.
     Answers(Result<ScriptResult, GatewayFailure>),
     /// Blocks until the behaviour changes.
-    Holds,
+    Blocks,
 }
 
 /// A gateway that answers, fails or blocks, and records its scripts.
@@ -28,7 +28,7 @@ struct StubState {
     behaviour: watch::Sender<GatewayBehaviour>,
     prepared: AtomicUsize,
     waiting: AtomicUsize,
-    handed: watch::Sender<usize>,
+    script_count: watch::Sender<usize>,
     scripts: Mutex<Vec<Script>>,
     limits: Mutex<Vec<ScriptLimits>>,
 }
@@ -41,7 +41,7 @@ impl StubGateway {
             behaviour: watch::Sender::new(behaviour),
             prepared: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            handed: watch::Sender::new(0),
+            script_count: watch::Sender::new(0),
             scripts: Mutex::default(),
             limits: Mutex::default(),
         })))
@@ -61,7 +61,7 @@ impl StubGateway {
     /// The number of received scripts.
     #[must_use]
     pub fn count(&self) -> usize {
-        *self.0.handed.borrow()
+        *self.0.script_count.borrow()
     }
 
     /// The number of preparations, and how many of them are still waiting for a script.
@@ -85,7 +85,7 @@ impl StubGateway {
     /// Waits for this number of scripts.
     pub async fn wait_for_scripts(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.0.handed.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.0.script_count.subscribe().wait_for(|count| *count >= times).await;
     }
 }
 
@@ -96,7 +96,7 @@ impl ScriptGateway for StubGateway {
 
     /// Like an external gateway, whose scripts may continue.
     fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::MayGoOn
+        AbandonBehavior::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
@@ -122,13 +122,13 @@ impl PreparedGateway for PreparedStub {
         drop(self);
         stub.scripts.lock().unwrap_or_else(PoisonError::into_inner).push(request.script.clone());
         stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
-        stub.handed.send_modify(|count| *count += 1);
+        stub.script_count.send_modify(|count| *count += 1);
         let mut behaviour = stub.behaviour.subscribe();
-        let settled = behaviour.wait_for(|behaviour| *behaviour != GatewayBehaviour::Holds).await;
+        let settled = behaviour.wait_for(|behaviour| *behaviour != GatewayBehaviour::Blocks).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(GatewayBehaviour::Answers(answer)) => answer,
             // The gateway was dropped with its test.
-            Ok(GatewayBehaviour::Holds) | Err(_) => Err(GatewayFailure::Lost),
+            Ok(GatewayBehaviour::Blocks) | Err(_) => Err(GatewayFailure::Lost),
         }
     }
 }

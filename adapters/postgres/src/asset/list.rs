@@ -31,7 +31,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
     };
     let (with, branches) = match &filter.visibility {
         AssetVisibility::Tenant => (String::new(), vec![branch(None, &[])]),
-        AssetVisibility::From { namespace, workspace, principals } => {
+        AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
             let elsewhere = format!("namespace_id <> {namespace}");
             let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
@@ -43,7 +43,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
             ];
             (String::new(), branches)
         }
-        AssetVisibility::Within { reach, principals } => {
+        AssetVisibility::InScopes { reach, principals } => {
             let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
             let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
             let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));

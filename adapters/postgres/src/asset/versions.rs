@@ -216,8 +216,8 @@ impl BatchCommitter for VersionCommitter {
             &batch.contents,
             &batch.artifacts,
             &batch.checksums,
-            &batch.made,
-            &batch.makers,
+            &batch.created_at,
+            &batch.created_by,
         ];
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH, &batch.facts.with(&own)).await? else { return Ok(None) };
         let made: HashMap<Uuid, &Row> =
@@ -243,8 +243,8 @@ struct BatchColumns<'a> {
     contents: Vec<&'a str>,
     artifacts: Vec<&'a str>,
     checksums: Vec<&'a str>,
-    made: Vec<OffsetDateTime>,
-    makers: Vec<String>,
+    created_at: Vec<OffsetDateTime>,
+    created_by: Vec<String>,
 }
 
 impl<'a> BatchColumns<'a> {
@@ -256,8 +256,8 @@ impl<'a> BatchColumns<'a> {
         self.contents.push(row.content);
         self.artifacts.push(row.artifact);
         self.checksums.push(row.checksum);
-        self.made.push(row.at);
-        self.makers.push(row.by);
+        self.created_at.push(row.at);
+        self.created_by.push(row.by);
     }
 }
 

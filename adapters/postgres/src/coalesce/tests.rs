@@ -49,13 +49,13 @@ async fn batch_starts_after_all_its_requests_arrived() {
     // The first batch is in flight, so its reads may be older than these requests.
     let later: Vec<_> = (2..5).map(|item| spawn_submit(&gather, item)).collect();
     run_until_idle().await;
-    assert_eq!(gather.batch.statements.load(Ordering::SeqCst), 1);
-    gather.batch.permits.add_permits(2);
+    assert_eq!(gather.operation.statements.load(Ordering::SeqCst), 1);
+    gather.operation.permits.add_permits(2);
     assert_eq!(first.await.unwrap(), Some((1, 1)));
     for (asked, item) in later.into_iter().zip(2..) {
         assert_eq!(asked.await.unwrap(), Some((2, item)));
     }
-    gather.batch.permits.add_permits(1);
+    gather.operation.permits.add_permits(1);
     assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Some((3, 9)));
 }
 
@@ -67,7 +67,7 @@ async fn splits_more_than_the_maximum_into_several_batches() {
     let many = u64::try_from(MAX_BATCH).unwrap() + 1;
     let later: Vec<_> = (0..many).map(|item| spawn_submit(&gather, item)).collect();
     run_until_idle().await;
-    gather.batch.permits.add_permits(3);
+    gather.operation.permits.add_permits(3);
     first.await.unwrap().unwrap();
     let mut numbers = Vec::new();
     for asked in later {
@@ -84,7 +84,7 @@ async fn cancelled_leader_leaves_followers_their_results() {
     let second = spawn_submit(&gather, 2);
     run_until_idle().await;
     first.abort();
-    gather.batch.permits.add_permits(2);
+    gather.operation.permits.add_permits(2);
     assert_eq!(second.await.unwrap(), Some((2, 2)));
 }
 
@@ -99,7 +99,7 @@ async fn cancelled_requests_are_not_executed() {
     run_until_idle().await;
     second.abort();
     run_until_idle().await;
-    gather.batch.permits.add_permits(2);
+    gather.operation.permits.add_permits(2);
     assert_eq!((first.await.unwrap(), third.await.unwrap()), (Some((1, 1)), Some((2, 3))));
 }
 
@@ -135,8 +135,8 @@ async fn fails_queued_requests_when_the_batch_task_panics() {
     run_until_idle().await;
     let second = spawn_submit(&gather, 2);
     run_until_idle().await;
-    gather.batch.permits.add_permits(1);
+    gather.operation.permits.add_permits(1);
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (None, None));
-    gather.batch.permits.add_permits(1);
+    gather.operation.permits.add_permits(1);
     assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Some((2, 3)));
 }

@@ -14,15 +14,15 @@ use tokio_postgres::Row;
 
 /// A statement that PostgreSQL may still execute, with its connection and its permit.
 struct HeldStatement<P: Send + 'static> {
-    held: Option<(Object, P)>,
+    resources: Option<(Object, P)>,
     /// Deadline of the statement.
-    until: Instant,
+    deadline: Instant,
 }
 
 impl<P: Send + 'static> Drop for HeldStatement<P> {
     fn drop(&mut self) {
-        let (Some((connection, permit)), Ok(runtime)) = (self.held.take(), Handle::try_current()) else { return };
-        let until = self.until;
+        let (Some((connection, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else { return };
+        let until = self.deadline;
         runtime.spawn(async move {
             // A connection answers in order, so an empty query returns after the pending statement ended.
             match timeout_at(until, connection.batch_execute("")).await {
@@ -43,13 +43,13 @@ pub(super) async fn try_query<P: Send + 'static>(
     params: &[Param<'_>],
 ) -> Result<(Result<Vec<Row>, tokio_postgres::Error>, P), StoreError> {
     let until = Instant::now() + answer;
-    let mut in_flight = HeldStatement { held: Some((connection(pool, until).await?, permit)), until };
+    let mut in_flight = HeldStatement { resources: Some((connection(pool, until).await?, permit)), deadline: until };
     let sent = async {
-        let (connection, _) = in_flight.held.as_ref()?;
+        let (connection, _) = in_flight.resources.as_ref()?;
         Some(send(connection, sql, params).await)
     };
     let answer = timeout_at(until, sent).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
-    let ended = answer.zip(in_flight.held.take());
+    let ended = answer.zip(in_flight.resources.take());
     let (answer, (_, permit)) = ended.ok_or_else(|| store_error::broken("the statement lost its connection".into()))?;
     Ok((answer, permit))
 }

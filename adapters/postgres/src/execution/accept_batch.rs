@@ -237,7 +237,7 @@ impl AcceptCommitter {
             &batch.body_digests,
             &batch.senders,
         ];
-        match &batch.most {
+        match &batch.queue_limit {
             None => params.extend_from_slice(&[&batch.tokens, &batch.lease_for, &batch.deadline_in]),
             Some(most) => params.push(most),
         }
@@ -282,7 +282,7 @@ struct BatchColumns<'a> {
     evaluated: Vec<OffsetDateTime>,
     senders: Vec<String>,
     /// Maximum number of queued runs of a tenant; the same for the whole batch.
-    most: Option<i64>,
+    queue_limit: Option<i64>,
     tokens: Vec<Uuid>,
     lease_for: Vec<f64>,
     deadline_in: Vec<f64>,
@@ -301,7 +301,7 @@ impl<'a> BatchColumns<'a> {
                 self.lease_for.push(lease_for.as_secs_f64());
                 self.deadline_in.push(deadline_in.as_secs_f64());
             }
-            Admission::Queue { most } => self.most = Some(i64::from(*most)),
+            Admission::Queue { most } => self.queue_limit = Some(i64::from(*most)),
             Admission::Script { .. } | Admission::Deny(_) => return,
         }
         self.tenants.push(scope.tenant().uuid());

@@ -91,17 +91,17 @@ fn artifacts(asked: RunSelector) -> String {
 #[derive(Clone, Copy)]
 enum RunSelector {
     /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
-    One,
+    Single,
     /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
-    Each,
+    Batch,
 }
 
 impl RunSelector {
     /// The condition that a row of `table` belongs to the run.
     fn condition(self, table: &str) -> String {
         match self {
-            Self::One => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
-            Self::Each => format!(
+            Self::Single => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
+            Self::Batch => format!(
                 "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
                     AND {table}.execution_id >= $3 AND {table}.execution_id <= $4"
             ),
@@ -151,7 +151,7 @@ impl BatchLoader for EvidenceLoader {
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
         let rows = match keys {
             [(tenant, run)] => {
-                let (columns, of) = (evidence_columns(RunSelector::One), RunSelector::One.condition("execution"));
+                let (columns, of) = (evidence_columns(RunSelector::Single), RunSelector::Single.condition("execution"));
                 read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
             _ => {
@@ -160,8 +160,8 @@ impl BatchLoader for EvidenceLoader {
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
                         SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
-                    evidence_columns(RunSelector::Each),
-                    RunSelector::Each.condition("execution"),
+                    evidence_columns(RunSelector::Batch),
+                    RunSelector::Batch.condition("execution"),
                 );
                 read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
             }

@@ -31,7 +31,7 @@ enum ScanTable {
     /// Leases of runs that have not ended.
     Leases,
     /// The queue, and leases of runs that were just dequeued.
-    Line,
+    Queue,
     /// Runs that await a human review.
     Reviews,
 }
@@ -41,7 +41,7 @@ impl ScanTable {
         match status {
             None | Some(Status::Completed) => Self::Runs,
             Some(Status::Failed | Status::Denied | Status::Cancelled | Status::Unknown) => Self::Exceptions,
-            Some(Status::Queued) => Self::Line,
+            Some(Status::Queued) => Self::Queue,
             Some(Status::Running) => Self::Leases,
             Some(Status::AwaitingReview) => Self::Reviews,
         }
@@ -53,7 +53,7 @@ impl ScanTable {
             Self::Exceptions => "execution_exception",
             Self::Leases => "execution_lease",
             Self::Reviews => "execution_review",
-            Self::Line => {
+            Self::Queue => {
                 "(SELECT tenant_id, execution_id FROM execution_queue \
                  UNION ALL SELECT tenant_id, execution_id FROM execution_lease)"
             }
@@ -64,7 +64,7 @@ impl ScanTable {
     fn is_append_only(self, status: Option<Status>) -> bool {
         match self {
             Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
-            Self::Leases | Self::Line | Self::Reviews => false,
+            Self::Leases | Self::Queue | Self::Reviews => false,
         }
     }
 
@@ -72,7 +72,7 @@ impl ScanTable {
     const fn has_single_status(self) -> bool {
         match self {
             Self::Reviews => true,
-            Self::Runs | Self::Exceptions | Self::Leases | Self::Line => false,
+            Self::Runs | Self::Exceptions | Self::Leases | Self::Queue => false,
         }
     }
 
@@ -80,7 +80,7 @@ impl ScanTable {
     const fn run_alias(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions | Self::Reviews => "entry",
-            Self::Leases | Self::Line => "run",
+            Self::Leases | Self::Queue => "run",
         }
     }
 }
@@ -115,7 +115,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
     let mut from = format!("FROM {} AS entry", walk.table());
-    if matches!(walk, ScanTable::Leases | ScanTable::Line) {
+    if matches!(walk, ScanTable::Leases | ScanTable::Queue) {
         from.push_str(RUN_OF_ENTRY);
     }
     let (with, branches) = visible_list_arms(filter, &from, run, conditions, &mut values);

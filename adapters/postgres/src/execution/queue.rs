@@ -320,10 +320,10 @@ pub(super) async fn cancel(
     let row = decode("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;
     Ok(match (row.column("taken")?, row.column("told")?) {
-        (false, false) => CancelOutcome::Over,
-        (true, _) | (_, true) if !keyed => CancelOutcome::KeyTaken,
-        (true, _) => CancelOutcome::Taken,
-        (false, true) => CancelOutcome::Told,
+        (false, false) => CancelOutcome::AlreadyEnded,
+        (true, _) | (_, true) if !keyed => CancelOutcome::DuplicateKey,
+        (true, _) => CancelOutcome::LeaseTaken,
+        (false, true) => CancelOutcome::WorkerNotified,
     })
 }
 

@@ -101,8 +101,8 @@ impl ReviewStore for Database {
         let tail = CommitParams::new(scope, &end.fact, key);
         let (run, at) = (end.execution_id.uuid(), end.finished_at.to_datetime());
         let whenever = match end.deadline_check {
-            DeadlineCheck::Needed => false,
-            DeadlineCheck::Unneeded => true,
+            DeadlineCheck::Required => false,
+            DeadlineCheck::NotRequired => true,
         };
         let (status, outcome) = (Status::as_str(end.status), end.outcome.as_str());
         let error = end.error.as_ref();
@@ -138,8 +138,12 @@ impl ReviewStore for Database {
             }
             None => row.column("body")?,
         };
-        let answer = |kept| {
-            Ok(AnswerUnderReview { kept, asked_at: row.timestamp("asked_at")?, lapses_at: row.timestamp("lapses_at")? })
+        let answer = |stored_answer| {
+            Ok(AnswerUnderReview {
+                stored_answer,
+                requested_at: row.timestamp("asked_at")?,
+                expires_at: row.timestamp("lapses_at")?,
+            })
         };
         kept.map(answer).transpose()
     }

@@ -75,13 +75,13 @@ pub(crate) struct StartCommitter(pub(crate) Pool);
 /// A run to start.
 pub(crate) struct PendingStart {
     start: Start,
-    telling: PendingProgress,
+    progress: PendingProgress,
 }
 
 impl PendingStart {
     pub(super) fn of(scope: TenantScope, start: &Start) -> Result<Self, StoreError> {
         let held = LeaseRef { execution_id: start.acceptance.execution_id, lease: start.lease };
-        Ok(Self { telling: PendingProgress::of(scope, held, &start.progress)?, start: start.clone() })
+        Ok(Self { progress: PendingProgress::of(scope, held, &start.progress)?, start: start.clone() })
     }
 }
 
@@ -92,11 +92,11 @@ impl BatchCommitter for StartCommitter {
     const LABEL: &'static str = "starts of runs";
 
     fn is_batchable(pending: &PendingStart, in_front: &[&PendingStart]) -> bool {
-        in_front.iter().all(|other| other.telling.lease_ref.execution_id != pending.telling.lease_ref.execution_id)
+        in_front.iter().all(|other| other.progress.lease_ref.execution_id != pending.progress.lease_ref.execution_id)
     }
 
     fn payload_bytes(pending: &PendingStart) -> usize {
-        pending.telling.events.len()
+        pending.progress.events.len()
     }
 
     async fn commit_batch(
@@ -107,7 +107,7 @@ impl BatchCommitter for StartCommitter {
         let Some(rows) = commit_batch(&self.0, START, &batch.params()).await? else { return Ok(None) };
         let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
         let answer =
-            |pending: &&PendingStart| start_outcome(held.get(&pending.telling.lease_ref.execution_id.uuid()).copied());
+            |pending: &&PendingStart| start_outcome(held.get(&pending.progress.lease_ref.execution_id.uuid()).copied());
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
@@ -152,14 +152,14 @@ struct BatchColumns<'a> {
     events: Vec<&'a str>,
     links: Vec<Option<Uuid>>,
     /// The range of identifiers lets PostgreSQL prune monthly partitions.
-    first: Option<Uuid>,
-    last: Option<Uuid>,
+    first_execution: Option<Uuid>,
+    last_execution: Option<Uuid>,
 }
 
 impl<'a> BatchColumns<'a> {
     fn of(pending: &[&'a PendingStart]) -> Self {
         let mut batch = Self::default();
-        for PendingStart { start, telling } in pending {
+        for PendingStart { start, progress: telling } in pending {
             let (run, on) = (&start.acceptance, start.expected_revisions);
             batch.tenants.push(telling.scope.tenant().uuid());
             batch.executions.push(run.execution_id.uuid());
@@ -182,8 +182,8 @@ impl<'a> BatchColumns<'a> {
             batch.events.push(&telling.events);
             batch.links.push(start.share_link.map(ShareLinkId::uuid));
         }
-        batch.first = batch.executions.iter().min().copied();
-        batch.last = batch.executions.iter().max().copied();
+        batch.first_execution = batch.executions.iter().min().copied();
+        batch.last_execution = batch.executions.iter().max().copied();
         batch
     }
 
@@ -208,8 +208,8 @@ impl<'a> BatchColumns<'a> {
             &self.positions,
             &self.events,
             &self.links,
-            &self.first,
-            &self.last,
+            &self.first_execution,
+            &self.last_execution,
         ]
     }
 }

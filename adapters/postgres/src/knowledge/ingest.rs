@@ -127,7 +127,7 @@ pub(super) async fn commit_documents(
         &documents.names,
         &documents.digests,
         &documents.lengths,
-        &documents.pieces,
+        &documents.chunk_counts,
         &documents.titles,
         &documents.sources,
         &documents.metadata,
@@ -163,7 +163,7 @@ struct DocumentColumns<'a> {
     names: Vec<&'a str>,
     digests: Vec<&'a str>,
     lengths: Vec<i32>,
-    pieces: Vec<i32>,
+    chunk_counts: Vec<i32>,
     titles: Vec<Option<&'a str>>,
     sources: Vec<Option<&'a str>>,
     metadata: Vec<String>,
@@ -178,7 +178,7 @@ impl<'a> DocumentColumns<'a> {
         self.names.push(document.document_id.as_str());
         self.digests.push(document.digest.as_str());
         self.lengths.push(integer("text_bytes", document.text.len())?);
-        self.pieces.push(integer("chunk_count", document.chunks.len())?);
+        self.chunk_counts.push(integer("chunk_count", document.chunks.len())?);
         self.titles.push(document.title.as_deref());
         self.sources.push(document.source_ref.as_deref());
         self.metadata.push(metadata.text().to_owned());

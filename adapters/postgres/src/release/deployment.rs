@@ -261,7 +261,7 @@ impl BatchCommitter for LaneChangeCommitter {
 struct BatchColumns<'a> {
     facts: FactColumns,
     releases: Vec<Uuid>,
-    seen: Vec<i64>,
+    expected_revisions: Vec<i64>,
     states: Vec<&'static str>,
     digests: Vec<Option<&'a str>>,
     revisions: Vec<i64>,
@@ -269,18 +269,18 @@ struct BatchColumns<'a> {
     supersedes: Vec<Option<Uuid>>,
     workloads: Vec<Uuid>,
     environments: Vec<&'a str>,
-    lanes_seen: Vec<i64>,
+    expected_deployment_revisions: Vec<i64>,
     restricted: Vec<Option<Uuid>>,
     guided: Vec<Option<Uuid>>,
     standard: Vec<Option<Uuid>>,
     lanes_revisions: Vec<i64>,
-    told: Vec<Uuid>,
+    history_facts: Vec<Uuid>,
     lanes: Vec<&'static str>,
     from: Vec<Option<Uuid>>,
     to: Vec<Option<Uuid>>,
     reasons: Vec<&'static str>,
     actors: Vec<String>,
-    takes_lanes: Vec<bool>,
+    assigns_lane: Vec<bool>,
 }
 
 impl<'a> BatchColumns<'a> {
@@ -290,7 +290,7 @@ impl<'a> BatchColumns<'a> {
         let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
         self.facts.push(pending.scope, &change.fact);
         self.releases.push(row.id);
-        self.seen.push(row.expected_revision);
+        self.expected_revisions.push(row.expected_revision);
         self.states.push(row.state);
         self.digests.push(row.digest);
         self.revisions.push(row.revision);
@@ -298,14 +298,14 @@ impl<'a> BatchColumns<'a> {
         self.supersedes.push(holder(change.release.supersedes_release_id));
         self.workloads.push(next.workload_id.uuid());
         self.environments.push(next.environment.as_str());
-        self.lanes_seen.push(change.deployment_decided_on.get());
+        self.expected_deployment_revisions.push(change.deployment_decided_on.get());
         self.restricted.push(holder(next.restricted));
         self.guided.push(holder(next.guided));
         self.standard.push(holder(next.standard));
         self.lanes_revisions.push(next.revision.get());
-        self.takes_lanes.push(assigns_lane(change));
+        self.assigns_lane.push(assigns_lane(change));
         for moved in &change.moves {
-            self.told.push(change.fact.fact_id.uuid());
+            self.history_facts.push(change.fact.fact_id.uuid());
             self.lanes.push(moved.lane.as_str());
             self.from.push(holder(moved.from));
             self.to.push(holder(moved.to));
@@ -317,7 +317,7 @@ impl<'a> BatchColumns<'a> {
     fn params(&self) -> [Param<'_>; 21] {
         [
             &self.releases,
-            &self.seen,
+            &self.expected_revisions,
             &self.states,
             &self.digests,
             &self.revisions,
@@ -325,18 +325,18 @@ impl<'a> BatchColumns<'a> {
             &self.supersedes,
             &self.workloads,
             &self.environments,
-            &self.lanes_seen,
+            &self.expected_deployment_revisions,
             &self.restricted,
             &self.guided,
             &self.standard,
             &self.lanes_revisions,
-            &self.told,
+            &self.history_facts,
             &self.lanes,
             &self.from,
             &self.to,
             &self.reasons,
             &self.actors,
-            &self.takes_lanes,
+            &self.assigns_lane,
         ]
     }
 }

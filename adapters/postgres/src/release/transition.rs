@@ -138,8 +138,14 @@ impl BatchCommitter for TransitionCommitter {
         for pending in pending {
             batch.push(pending);
         }
-        let own: [Param<'_>; 6] =
-            [&batch.releases, &batch.seen, &batch.states, &batch.digests, &batch.revisions, &batch.moments];
+        let own: [Param<'_>; 6] = [
+            &batch.releases,
+            &batch.expected_revisions,
+            &batch.states,
+            &batch.digests,
+            &batch.revisions,
+            &batch.moments,
+        ];
         let Some(rows) = commit_batch(&self.0, TRANSITION_BATCH, &batch.facts.with(&own)).await? else {
             return Ok(None);
         };
@@ -160,7 +166,7 @@ impl BatchCommitter for TransitionCommitter {
 struct BatchColumns<'a> {
     facts: FactColumns,
     releases: Vec<Uuid>,
-    seen: Vec<i64>,
+    expected_revisions: Vec<i64>,
     states: Vec<&'static str>,
     digests: Vec<Option<&'a str>>,
     revisions: Vec<i64>,
@@ -173,7 +179,7 @@ impl<'a> BatchColumns<'a> {
         let row = ReleaseRow::of(next, *decided_on);
         self.facts.push(pending.scope, fact);
         self.releases.push(row.id);
-        self.seen.push(row.expected_revision);
+        self.expected_revisions.push(row.expected_revision);
         self.states.push(row.state);
         self.digests.push(row.digest);
         self.revisions.push(row.revision);

@@ -65,7 +65,7 @@ async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
         stage.run(&spoil.sql).await;
         let before = contents(stage).await;
         let error = (decision.send)(commit.takes_key.then(|| key(Uuid::now_v7()))).await.unwrap_err();
-        assert_eq!(rejection_of(&error), Some(spoil.lost), "{} after {}: {error:?}", commit.method, spoil.sql);
+        assert_eq!(rejection_of(&error), Some(spoil.rejection), "{} after {}: {error:?}", commit.method, spoil.sql);
         let after = contents(stage).await;
         assert_eq!(changed(&before, &after), [""; 0], "{} wrote after {}", commit.method, spoil.sql);
     }

@@ -118,7 +118,7 @@ pub(crate) enum Rejection {
 /// A statement that invalidates a decision between the decision and its commit.
 pub(crate) struct Invalidation {
     pub(crate) sql: String,
-    pub(crate) lost: Rejection,
+    pub(crate) rejection: Rejection,
 }
 
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
@@ -138,12 +138,12 @@ impl Decision {
     }
 
     fn stale_after(mut self, sql: String) -> Self {
-        self.invalidations.push(Invalidation { sql, lost: Rejection::Stale });
+        self.invalidations.push(Invalidation { sql, rejection: Rejection::Stale });
         self
     }
 
     fn conflict_after(mut self, conflict: Conflict, sql: String) -> Self {
-        self.invalidations.push(Invalidation { sql, lost: Rejection::Conflict(conflict) });
+        self.invalidations.push(Invalidation { sql, rejection: Rejection::Conflict(conflict) });
         self
     }
 }

@@ -154,7 +154,7 @@ async fn large_outputs_under_review_wait_for_memory() {
             if is_limited && text.len() == LARGE {
                 assert!(is_unavailable(&awaiting), "a large output was read without memory");
             } else {
-                assert_eq!(awaiting.unwrap().unwrap().kept, *text);
+                assert_eq!(awaiting.unwrap().unwrap().stored_answer, *text);
             }
         }
         fairway_memory_limit::limit_process(1);

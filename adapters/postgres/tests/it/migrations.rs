@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// An empty database on the server of a clone.
 struct EmptyDatabase {
     name: String,
-    beside: TestDatabase,
+    server_clone: TestDatabase,
 }
 
 impl EmptyDatabase {
@@ -23,11 +23,11 @@ impl EmptyDatabase {
         let name = format!("empty_{}", Uuid::now_v7().simple());
         let owner = beside.owner().await.unwrap();
         owner.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
-        Self { name, beside }
+        Self { name, server_clone: beside }
     }
 
     fn url(&self) -> String {
-        let url = self.beside.url();
+        let url = self.server_clone.url();
         let (server, _) = url.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name)
     }
@@ -37,7 +37,7 @@ impl EmptyDatabase {
     }
 
     async fn drop_database(self) {
-        let owner = self.beside.owner().await.unwrap();
+        let owner = self.server_clone.owner().await.unwrap();
         owner.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await.unwrap();
     }
 }

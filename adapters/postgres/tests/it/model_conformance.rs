@@ -81,7 +81,7 @@ impl<'a> StoredHistory<'a> {
     }
 
     fn decide(&self, operation: &Operation) -> Result<Decision, Refusal> {
-        let given = DecisionInput { stamp: stamp(), id: fresh(), version: &self.bound.knowledge };
+        let given = DecisionInput { stamp: stamp(), new_id: fresh(), version: &self.bound.knowledge };
         decide(self.seen.as_ref().unwrap(), operation, &given)
     }
 
@@ -121,15 +121,15 @@ impl<'a> StoredHistory<'a> {
         let Step { operation, outcome } = step;
         match outcome {
             RequestOutcome::Answered => self.execute(model, operation).await,
-            RequestOutcome::Forgotten => {
+            RequestOutcome::CrashedBeforeCommit => {
                 drop(self.decide(operation));
                 self.compare(model, None).await
             }
-            RequestOutcome::AskedAgain => {
+            RequestOutcome::CrashedAfterCommit => {
                 self.execute(model, operation).await?;
                 self.execute(model, operation).await
             }
-            RequestOutcome::Overtaken(other) => {
+            RequestOutcome::PrecededBy(other) => {
                 let (decided, ground) = (self.decide(operation), model.decision_basis(operation));
                 self.execute(model, other).await?;
                 let Ok(decision) = decided else { return self.execute(model, operation).await };

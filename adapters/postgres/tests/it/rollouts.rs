@@ -52,9 +52,9 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     stage.store.finish(scope(), &ending(&counted)).await.unwrap();
     let seen = record().await.unwrap();
     assert_eq!(seen.runs.ended, 1, "counts ended runs of the lane since its activation only");
-    assert!((3_500..=3_600).contains(&seen.soak_left), "{}", seen.soak_left);
+    assert!((3_500..=3_600).contains(&seen.soak_seconds_left), "{}", seen.soak_seconds_left);
     assert_eq!(stage.store.list_soaked(None, 10).await.unwrap(), []);
     stage.database.move_clock(3_600).await.unwrap();
-    assert_eq!(record().await.unwrap().soak_left, 0);
+    assert_eq!(record().await.unwrap().soak_seconds_left, 0);
     assert_eq!(stage.store.list_soaked(None, 10).await.unwrap().len(), 1);
 }

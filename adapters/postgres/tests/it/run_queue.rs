@@ -146,10 +146,13 @@ async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
         deadline_in: Duration::from_secs(60),
     };
     for _ in 0..2 {
-        assert_eq!(stage.store.request_cancel(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::Taken);
+        assert_eq!(stage.store.request_cancel(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::LeaseTaken);
     }
     let other = CancelLease { lease_ref: LeaseRef { execution_id: run, lease: fresh() }, ..stop };
-    assert_eq!(stage.store.request_cancel(scope(), other, &actor(), None).await.unwrap(), CancelOutcome::Told);
+    assert_eq!(
+        stage.store.request_cancel(scope(), other, &actor(), None).await.unwrap(),
+        CancelOutcome::WorkerNotified
+    );
 }
 
 #[tokio::test]
@@ -205,8 +208,8 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
         tokio::task::yield_now().await;
     }
     owner.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(stopping.await.unwrap().unwrap(), CancelOutcome::Over, "the caller retries");
-    assert_eq!(stage.store.request_cancel(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::Told);
+    assert_eq!(stopping.await.unwrap().unwrap(), CancelOutcome::AlreadyEnded, "the caller retries");
+    assert_eq!(stage.store.request_cancel(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::WorkerNotified);
 }
 
 /// Inputs with a JSON text of `bytes` bytes.

@@ -169,7 +169,7 @@ pub(super) struct StreamError {
 pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
-    told: ResponseMetadata,
+    metadata: ResponseMetadata,
     is_done: bool,
 }
 
@@ -178,8 +178,8 @@ impl StreamedResponse {
     pub(super) fn apply(&mut self, event: Event) -> Result<Option<String>, ProviderFailure> {
         let part = match event {
             Event::MessageStart { message } => {
-                self.told.model = message.model;
-                self.told.usage = message.usage;
+                self.metadata.model = message.model;
+                self.metadata.usage = message.usage;
                 None
             }
             Event::ContentBlockStart { index: _, content_block: Block::Text { text } } => Some(text),
@@ -196,8 +196,8 @@ impl StreamedResponse {
                 None
             }
             Event::MessageDelta { delta, usage } => {
-                self.told.stop_reason = delta.stop_reason.or(self.told.stop_reason.take());
-                self.told.usage = self.told.usage.updated_with(usage);
+                self.metadata.stop_reason = delta.stop_reason.or(self.metadata.stop_reason.take());
+                self.metadata.usage = self.metadata.usage.updated_with(usage);
                 None
             }
             Event::MessageStop => {
@@ -232,7 +232,7 @@ impl StreamedResponse {
             call
         });
         let calls = calls.collect();
-        Ok(self.told.completion(self.text, calls, provider))
+        Ok(self.metadata.completion(self.text, calls, provider))
     }
 }
 

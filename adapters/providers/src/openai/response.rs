@@ -158,7 +158,7 @@ struct FunctionDelta {
 pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
-    told: ResponseMetadata,
+    metadata: ResponseMetadata,
     is_done: bool,
 }
 
@@ -168,11 +168,11 @@ impl StreamedResponse {
         if let Some(error) = chunk.error {
             return Err(stream_error(&error).into());
         }
-        self.told.model = chunk.model.or(self.told.model.take());
-        self.told.usage = chunk.usage.or(self.told.usage.take());
+        self.metadata.model = chunk.model.or(self.metadata.model.take());
+        self.metadata.usage = chunk.usage.or(self.metadata.usage.take());
         // Only one choice is requested.
         let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index == 0) else { return Ok(None) };
-        self.told.finish_reason = choice.finish_reason.or(self.told.finish_reason.take());
+        self.metadata.finish_reason = choice.finish_reason.or(self.metadata.finish_reason.take());
         for called in choice.delta.tool_calls.unwrap_or_default() {
             let empty = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
             let call = self.calls.entry(called.index).or_insert_with(empty);
@@ -195,10 +195,10 @@ impl StreamedResponse {
 
     /// The response, if the stream is complete.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
-        if !self.is_done && self.told.finish_reason.is_none() {
+        if !self.is_done && self.metadata.finish_reason.is_none() {
             return Err(ProviderError::Malformed.into());
         }
-        self.told.completion(self.text, self.calls.into_values().collect(), provider)
+        self.metadata.completion(self.text, self.calls.into_values().collect(), provider)
     }
 }
 

@@ -60,7 +60,7 @@ impl Gateway {
     fn client(&self, time: Duration) -> ExternalGateway {
         let guard = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
         ExternalGateway {
-            opens: None,
+            authorization: None,
             endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap(),
         }
     }

@@ -103,12 +103,12 @@ async fn failures_have_codes_and_are_not_retried() {
     let endpoint = FaultyEndpoint::start().await;
     let long = "x".repeat(MAX_RESPONSE_BYTES + 1);
     for (script, error) in [
-        (Script::status(500, "s3cret <html>"), HttpCallError::Refused),
-        (Script::status(404, ""), HttpCallError::Refused),
-        (Script::redirect("http://169.254.169.254/"), HttpCallError::Refused),
+        (Script::status(500, "s3cret <html>"), HttpCallError::ErrorStatus),
+        (Script::status(404, ""), HttpCallError::ErrorStatus),
+        (Script::redirect("http://169.254.169.254/"), HttpCallError::ErrorStatus),
         (Script::status(200, &long).header("content-type", "text/plain"), HttpCallError::TooLong),
-        (Script::reset(), HttpCallError::Broken),
-        (Script::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Broken),
+        (Script::reset(), HttpCallError::Truncated),
+        (Script::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Truncated),
     ] {
         let before = endpoint.count();
         assert_eq!(answer(&endpoint, script).await, Err(error));
@@ -136,6 +136,6 @@ async fn refused_calls_are_not_sent() {
     // An unreadable secret stops the call before it is sent; other tenants have no such secret.
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let foreign = HttpCall { secret, ..call(endpoint.url("/")) };
-    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::Secret));
+    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::SecretUnavailable));
     assert_eq!(endpoint.count(), 0);
 }

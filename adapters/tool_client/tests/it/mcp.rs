@@ -27,12 +27,12 @@ fn call(address: String) -> McpCall {
     McpCall {
         server: (uuid::Uuid::from_u128(1).into(), "weather@v1".to_owned()),
         connection: McpConnection {
-            address,
+            url: address,
             headers: vec![("X-Key".to_owned(), SecretRef::parse("env:KEY").unwrap())],
             bearer: Some(SecretRef::parse("env:KEY").unwrap()),
-            hosts: None,
-            time: MAX_DURATION,
-            opening: SessionStart::Handshake,
+            allowed_hosts: None,
+            timeout: MAX_DURATION,
+            session_start: SessionStart::Handshake,
             revisions: None,
         },
         allowed_hosts: None,
@@ -157,7 +157,7 @@ async fn session_end_does_not_delay_the_result() {
     let begun = begun.header("Mcp-Session-Id", "s-1");
     endpoint.respond_in_sequence([begun, noted, listed, result, Script::hang()]);
     let mut call = call(endpoint.url("/"));
-    call.connection.time = Duration::from_secs(3);
+    call.connection.timeout = Duration::from_secs(3);
     assert_eq!(caller(&["127.0.0.0/8"]).call_tool(&acme(), &call).await, Ok(json!("17")));
     endpoint.asked(5).await;
     let requests = endpoint.requests();
@@ -226,11 +226,11 @@ async fn failed_calls_are_not_retried() {
     let structured = r#"{"content":[],"structuredContent":{"a":1,"a":2}}"#;
     let twice = format!(r#"{{"jsonrpc":"2.0","id":2,"result":{structured}}}"#);
     for (script, expected) in [
-        (Script::reset(), HttpCallError::Broken),
+        (Script::reset(), HttpCallError::Truncated),
         (Script::hang(), HttpCallError::TimedOut),
-        (result("x").truncated(), HttpCallError::Broken),
-        (result("x").reset_before_end(), HttpCallError::Broken),
-        (Script::events(["data: {\"jsonrpc\":\"2.0\""]).truncated(), HttpCallError::Broken),
+        (result("x").truncated(), HttpCallError::Truncated),
+        (result("x").reset_before_end(), HttpCallError::Truncated),
+        (Script::events(["data: {\"jsonrpc\":\"2.0\""]).truncated(), HttpCallError::Truncated),
         (Script::events([format!("data: {twice}\n\n")]), HttpCallError::Malformed),
         (Script::events([format!("event: message\ndata: {twice}\n\n")]), HttpCallError::Malformed),
         (Script::events(["data: canary\n\n"]), HttpCallError::Malformed),
@@ -238,12 +238,12 @@ async fn failed_calls_are_not_retried() {
         (result("x").header("content-encoding", "gzip"), HttpCallError::Malformed),
         (Script::events(["data: {}\n\n"]).header("content-encoding", "gzip"), HttpCallError::Malformed),
         (Script::status(200, "canary"), HttpCallError::Malformed),
-        (Script::status(500, "canary"), HttpCallError::Refused),
-        (Script::status(404, "canary"), HttpCallError::Refused),
-        (Script::redirect("http://127.0.0.1:1/"), HttpCallError::Refused),
-        (Script::json(&refuses), HttpCallError::Refused),
+        (Script::status(500, "canary"), HttpCallError::ErrorStatus),
+        (Script::status(404, "canary"), HttpCallError::ErrorStatus),
+        (Script::redirect("http://127.0.0.1:1/"), HttpCallError::ErrorStatus),
+        (Script::json(&refuses), HttpCallError::ErrorStatus),
         (Script::json(&json!({"jsonrpc": "2.0", "id": 2, "result": 1})), HttpCallError::Malformed),
-        (answer(2, &json!({"content": [], "isError": true})), HttpCallError::Refused),
+        (answer(2, &json!({"content": [], "isError": true})), HttpCallError::ErrorStatus),
         (answer(2, &json!({"content": [{"type": "image", "data": "", "mimeType": "a/b"}]})), HttpCallError::Malformed),
         (answer(2, &json!({"content": [], "structuredContent": {"a": "\0"}})), HttpCallError::Malformed),
         (result(&long), HttpCallError::TooLong),
@@ -253,7 +253,7 @@ async fn failed_calls_are_not_retried() {
         script_calls(&endpoint, DESCRIPTION, script);
         let mut call = call(endpoint.url("/"));
         if expected == HttpCallError::TimedOut {
-            call.connection.time = Duration::from_millis(400);
+            call.connection.timeout = Duration::from_millis(400);
         }
         let found = caller(&["127.0.0.0/8"]).call_tool(&acme(), &call).await;
         assert_eq!(found, Err(McpError::Call(expected)), "{description}");
@@ -269,13 +269,14 @@ async fn refused_sessions_are_not_started() {
     assert_eq!(caller(&[]).call_tool(&acme(), &there).await, forbidden);
     let hosts = Some(vec!["mcp.example.com".to_owned()]);
     let by_tool = McpCall { allowed_hosts: hosts.clone(), ..there.clone() };
-    let by_server = McpCall { connection: McpConnection { hosts, ..there.connection.clone() }, ..there.clone() };
+    let by_server =
+        McpCall { connection: McpConnection { allowed_hosts: hosts, ..there.connection.clone() }, ..there.clone() };
     for call in [by_tool, by_server] {
         assert_eq!(caller(&["127.0.0.0/8"]).call_tool(&acme(), &call).await, forbidden);
     }
     let bearer = SecretRef::parse("env:OTHER").ok();
     let unknown = McpCall { connection: McpConnection { bearer, ..there.connection.clone() }, ..there };
     let refused = caller(&["127.0.0.0/8"]).call_tool(&acme(), &unknown).await;
-    assert_eq!(refused, Err(McpError::Call(HttpCallError::Secret)));
+    assert_eq!(refused, Err(McpError::Call(HttpCallError::SecretUnavailable)));
     assert_eq!(endpoint.count(), 0);
 }

@@ -69,7 +69,7 @@ impl ProviderAccount {
     pub(super) fn read_all(value: &Value) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
         for (place, table) in tables("providers", value, "[[providers]]")? {
-            let account = Self::read(&TableContext { name: &place, table, keys: &KEYS })?;
+            let account = Self::read(&TableContext { path: &place, table, keys: &KEYS })?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
                 return Err(invalid(&format!("{place}.account_slot"), "must be unique"));
             }
@@ -181,7 +181,7 @@ impl ProviderEndpoint {
 
 /// A table with its path in the file.
 struct TableContext<'a> {
-    name: &'a str,
+    path: &'a str,
     table: &'a Table,
     keys: &'a [&'static str],
 }
@@ -189,8 +189,8 @@ struct TableContext<'a> {
 impl TableContext<'_> {
     fn check_keys(&self) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
-        let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.name));
-        Err(ConfigError::UnknownKey { key: format!("{}.{unknown}", self.name), nearest })
+        let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.path));
+        Err(ConfigError::UnknownKey { key: format!("{}.{unknown}", self.path), nearest })
     }
 
     fn text(&self, key: &str) -> Result<Option<String>, ConfigError> {
@@ -212,8 +212,8 @@ impl TableContext<'_> {
     fn prices(&self) -> Result<Vec<ModelPrice>, ConfigError> {
         let Some(value) = self.table.get("prices") else { return Ok(Vec::new()) };
         let mut prices: Vec<ModelPrice> = Vec::new();
-        for (name, table) in tables(&format!("{}.prices", self.name), value, "[[providers.prices]]")? {
-            let place = TableContext { name: &name, table, keys: &PRICE_KEYS };
+        for (name, table) in tables(&format!("{}.prices", self.path), value, "[[providers.prices]]")? {
+            let place = TableContext { path: &name, table, keys: &PRICE_KEYS };
             place.check_keys()?;
             let amount = |key: &str| {
                 let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
@@ -233,7 +233,7 @@ impl TableContext<'_> {
     }
 
     fn invalid(&self, key: &str, rule: &str) -> ConfigError {
-        invalid(&format!("{}.{key}", self.name), rule)
+        invalid(&format!("{}.{key}", self.path), rule)
     }
 }
 

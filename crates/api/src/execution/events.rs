@@ -168,31 +168,31 @@ pub(super) async fn open_stream(
     seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut telling = EventStream {
-        following: api.services.subscribe(followed.id),
+        wakeups: api.services.subscribe(followed.id),
         api: api.clone(),
         base: base.clone(),
-        followed,
+        target: followed,
         request_id: request_id(),
-        heard: EventCursor::default(),
-        seen,
-        seat: None,
+        cursor: EventCursor::default(),
+        last_sent: seen,
+        permit: None,
         unsent: Unsent::default(),
-        said_at: Instant::now(),
+        last_write: Instant::now(),
         has_more: true,
-        over: false,
+        has_ended: false,
     };
     let mut first = String::new();
     // Skips received events page by page.
     while first.is_empty() && telling.has_more {
         let (told, follower) = telling.poll_events().await?;
         first = telling.encode_new_events(&told)?;
-        if telling.over && first.is_empty() {
+        if telling.has_ended && first.is_empty() {
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
         // Streams of ended runs need a permit as well, because slow clients hold their events.
-        if telling.seat.is_none() {
-            telling.seat = Some(base.stream_limiter.acquire(telling.followed.id, follower.guest_address())?);
+        if telling.permit.is_none() {
+            telling.permit = Some(base.stream_limiter.acquire(telling.target.id, follower.guest_address())?);
         }
         if !telling.has_more || !first.is_empty() {
             telling.unsent = Unsent::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
@@ -209,19 +209,19 @@ pub(super) async fn open_stream(
 struct EventStream {
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    following: RunSubscription,
-    followed: StreamTarget,
+    wakeups: RunSubscription,
+    target: StreamTarget,
     request_id: RequestId,
-    heard: EventCursor,
+    cursor: EventCursor,
     /// Number of the last sent event.
-    seen: usize,
+    last_sent: usize,
     /// Permit among the open streams.
-    seat: Option<StreamPermit>,
+    permit: Option<StreamPermit>,
     unsent: Unsent,
-    said_at: Instant,
+    last_write: Instant,
     /// Whether further events are already stored.
     has_more: bool,
-    over: bool,
+    has_ended: bool,
 }
 
 /// The client of a stream, as last identified.
@@ -271,11 +271,11 @@ impl EventStream {
     /// Reads the events since the last read. Each read identifies and authorizes the caller again, so revoked access
     /// ends the stream.
     async fn poll_events(&mut self) -> Result<(EventBatch, Follower), ApiError> {
-        let StreamTarget { arrival, token, id } = &self.followed;
+        let StreamTarget { arrival, token, id } = &self.target;
         let services = &self.api.services;
         let visit = services.verify_request(arrival.clone()).await?;
         let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        let told = services.read_events(&caller, (*id, token.as_ref()), &mut self.heard).await?;
+        let told = services.read_events(&caller, (*id, token.as_ref()), &mut self.cursor).await?;
         self.has_more = told.has_more;
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }
@@ -286,20 +286,20 @@ impl EventStream {
             if let Some(portion) = self.unsent.next_chunk() {
                 return Some(portion);
             }
-            if self.over || self.base.shutdown.is_announced() {
+            if self.has_ended || self.base.shutdown.is_announced() {
                 return None;
             }
             if !self.has_more {
-                self.following.wait_for_change(POLL_INTERVAL).await;
+                self.wakeups.wait_for_change(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
             let (told, follower) = self.poll_events().await.ok()?;
             let text = self.encode_new_events(&told).ok()?;
             if !text.is_empty() {
-                self.said_at = Instant::now();
+                self.last_write = Instant::now();
                 self.unsent = Unsent::reserve(text, follower.address, &self.base).ok()?;
-            } else if self.said_at.elapsed() >= HEARTBEAT {
-                self.said_at = Instant::now();
+            } else if self.last_write.elapsed() >= HEARTBEAT {
+                self.last_write = Instant::now();
                 return Some(Bytes::from_static(b":\n\n"));
             }
         }
@@ -309,22 +309,22 @@ impl EventStream {
     fn encode_new_events(&mut self, told: &EventBatch) -> Result<String, ApiError> {
         let mut text = String::new();
         for (number, event) in &told.events {
-            if *number > self.seen {
+            if *number > self.last_sent {
                 text.push_str(&encode_event(*number, event.kind.as_str(), &event.data)?);
-                self.seen = *number;
+                self.last_sent = *number;
             }
         }
         if told.is_complete() {
             let number = told.last.saturating_add(1);
-            if self.seen < number {
+            if self.last_sent < number {
                 let completed = told.execution.status == Status::Completed;
                 let kind = if completed { "execution.completed" } else { "execution.failed" };
                 text.push_str(&encode_event(number, kind, &ExecutionResult::of(&told.execution)?)?);
-                self.seen = number;
+                self.last_sent = number;
             }
         }
         // A review may take days, so the stream ends and releases its permit.
-        self.over = told.is_complete() || told.awaits_review();
+        self.has_ended = told.is_complete() || told.awaits_review();
         Ok(text)
     }
 }

@@ -118,10 +118,11 @@ pub(crate) async fn read_execution_review(
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let AnswerUnderReview { kept, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
-    let stored = serde_json::from_str(&kept).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let AnswerUnderReview { stored_answer, requested_at, expires_at } =
+        api.services.awaiting_review(&caller, *execution).await?;
+    let stored = serde_json::from_str(&stored_answer).map_err(|error| ApiError::internal().caused_by(&error))?;
     let StoredOutput { output, metadata } = stored;
-    let (asked_at, lapses_at) = (asked_at.to_string(), lapses_at.to_string());
+    let (asked_at, lapses_at) = (requested_at.to_string(), expires_at.to_string());
     let view = AwaitingReviewView { execution_id: execution.uuid(), output, metadata, asked_at, lapses_at };
     Ok(ResourceResponse::ok(&view).into_response())
 }

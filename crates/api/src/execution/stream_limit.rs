@@ -27,9 +27,9 @@ pub struct StreamLimiter(Arc<Mutex<StreamCounts>>);
 
 #[derive(Debug, Default)]
 struct StreamCounts {
-    all: usize,
-    of_runs: HashMap<ExecutionId, usize>,
-    of_clients: HashMap<ClientAddress, usize>,
+    total: usize,
+    by_run: HashMap<ExecutionId, usize>,
+    by_client: HashMap<ClientAddress, usize>,
 }
 
 /// The permit of an open stream; dropping it closes the slot.
@@ -46,18 +46,18 @@ impl StreamLimiter {
     pub(super) fn acquire(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<StreamPermit, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
-        let is_exceeded = counts.all >= MAX_STREAMS
-            || open(counts.of_runs.get(&run)) >= MAX_STREAMS_PER_RUN
-            || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MAX_STREAMS_PER_CLIENT);
+        let is_exceeded = counts.total >= MAX_STREAMS
+            || open(counts.by_run.get(&run)) >= MAX_STREAMS_PER_RUN
+            || client.is_some_and(|client| open(counts.by_client.get(&client)) >= MAX_STREAMS_PER_CLIENT);
         if is_exceeded {
             let message = "too many streams are open; close one or try again later";
             let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
             return Err(refused.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
-        counts.all += 1;
-        *counts.of_runs.entry(run).or_default() += 1;
+        counts.total += 1;
+        *counts.by_run.entry(run).or_default() += 1;
         if let Some(client) = client {
-            *counts.of_clients.entry(client).or_default() += 1;
+            *counts.by_client.entry(client).or_default() += 1;
         }
         Ok(StreamPermit { limiter: self.clone(), run, client })
     }
@@ -71,10 +71,10 @@ impl StreamLimiter {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut counts = self.limiter.counts();
-        counts.all = counts.all.saturating_sub(1);
-        decrement(&mut counts.of_runs, self.run);
+        counts.total = counts.total.saturating_sub(1);
+        decrement(&mut counts.by_run, self.run);
         if let Some(client) = self.client {
-            decrement(&mut counts.of_clients, client);
+            decrement(&mut counts.by_client, client);
         }
     }
 }
@@ -121,6 +121,6 @@ mod tests {
         drop(seats.remove(0));
         seats.push(crowd.acquire(run(101), Some(client)).unwrap());
         drop(seats);
-        assert!(crowd.counts().of_runs.is_empty() && crowd.counts().of_clients.is_empty());
+        assert!(crowd.counts().by_run.is_empty() && crowd.counts().by_client.is_empty());
     }
 }

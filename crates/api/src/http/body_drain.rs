@@ -45,7 +45,7 @@ pub async fn body_drain<B: MessageBody + 'static>(
     {
         return next.call(request).await;
     }
-    let body = Rc::new(SharedBody { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
+    let body = Rc::new(SharedBody { payload: RefCell::new(request.parts_mut().1.take()), has_ended: Cell::new(false) });
     let read = Rc::clone(&body);
     let shared = stream::poll_fn(move |context| read.poll(context));
     request.set_payload(Payload::Stream { payload: Box::pin(shared) });
@@ -53,7 +53,7 @@ pub async fn body_drain<B: MessageBody + 'static>(
     // A client that was too slow for the handler gets no additional time.
     let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
     if drains
-        && !body.over.get()
+        && !body.has_ended.get()
         // Bytes that have already arrived are dropped without waiting.
         && drain(&body).now_or_never().is_none()
         && let Some(_drain) = DrainPermit::acquire()
@@ -94,13 +94,13 @@ impl Drop for DrainPermit {
 struct SharedBody {
     payload: RefCell<Payload>,
     /// Whether the body has ended or failed; it must not be polled again.
-    over: Cell<bool>,
+    has_ended: Cell<bool>,
 }
 
 impl SharedBody {
     fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, PayloadError>>> {
         let part = self.payload.borrow_mut().poll_next_unpin(context);
-        self.over.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
+        self.has_ended.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
         part
     }
 }

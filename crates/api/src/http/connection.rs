@@ -65,14 +65,14 @@ pub struct ConnectionActivity(Rc<ActivityState>);
 
 #[derive(Debug)]
 struct ActivityState {
-    serving: Cell<bool>,
+    is_serving: Cell<bool>,
     /// Bytes of incomplete request heads.
-    unread: RefCell<HeadMemory<'static>>,
+    head_memory: RefCell<HeadMemory<'static>>,
     /// Bytes that the framework holds for the present request.
-    window: ReceiveWindow,
+    receive_window: ReceiveWindow,
     /// Number of requests that have arrived.
     requests: Cell<u64>,
-    moved: Cell<Instant>,
+    last_activity: Cell<Instant>,
 }
 
 /// Marks a connection as active while it serves a request.
@@ -83,36 +83,36 @@ pub struct RequestGuard(ConnectionActivity);
 impl ConnectionActivity {
     fn new() -> Self {
         Self(Rc::new(ActivityState {
-            serving: Cell::new(false),
-            unread: RefCell::default(),
-            window: ReceiveWindow::default(),
+            is_serving: Cell::new(false),
+            head_memory: RefCell::default(),
+            receive_window: ReceiveWindow::default(),
             requests: Cell::new(0),
-            moved: Cell::new(Instant::now()),
+            last_activity: Cell::new(Instant::now()),
         }))
     }
 
     /// Marks the start of a request. Its processing time does not count as idle time.
     pub fn start_request(&self) -> RequestGuard {
-        self.0.serving.set(true);
-        self.0.unread.borrow_mut().clear();
+        self.0.is_serving.set(true);
+        self.0.head_memory.borrow_mut().clear();
         self.0.requests.set(self.0.requests.get().wrapping_add(1));
         RequestGuard(self.clone())
     }
 
     /// Opens the receive window: the consumer of the current body waits for more.
     pub fn await_body(&self) {
-        self.0.window.open();
+        self.0.receive_window.open();
     }
 
     fn touch(&self) {
-        self.0.moved.set(Instant::now());
+        self.0.last_activity.set(Instant::now());
     }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.0.serving.set(false);
-        self.0.0.window.response_ready();
+        self.0.0.is_serving.set(false);
+        self.0.0.receive_window.response_ready();
         self.0.touch();
     }
 }
@@ -121,16 +121,16 @@ impl Drop for RequestGuard {
 #[derive(Debug)]
 pub struct GuardedConnection<S> {
     inner: S,
-    line: ConnectionActivity,
-    patience: Duration,
+    activity: ConnectionActivity,
+    idle_timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    cut: bool,
+    is_closed: bool,
     framing: Framing,
     /// Bytes behind a request without a response, and whether the client has closed its side.
-    ahead: Vec<u8>,
+    read_ahead: Vec<u8>,
     has_ended: bool,
     /// After the end of reading: the bytes that the framework reads instead. Later bytes of the client are dropped.
-    refusal: Option<&'static [u8]>,
+    final_bytes: Option<&'static [u8]>,
     write_rate: WriteRate,
     replacement: Option<Replacement>,
 }
@@ -146,19 +146,19 @@ struct Replacement {
 
 impl<S> GuardedConnection<S> {
     /// Guards a new connection.
-    pub fn new(inner: S, patience: Duration) -> Self {
-        let timer = Box::pin(sleep_until(Instant::now() + patience));
+    pub fn new(inner: S, idle_timeout: Duration) -> Self {
+        let timer = Box::pin(sleep_until(Instant::now() + idle_timeout));
         Self {
             inner,
-            line: ConnectionActivity::new(),
-            patience,
+            activity: ConnectionActivity::new(),
+            idle_timeout,
             timer,
-            cut: false,
+            is_closed: false,
             framing: Framing::default(),
-            ahead: Vec::new(),
+            read_ahead: Vec::new(),
             has_ended: false,
-            refusal: None,
-            write_rate: WriteRate::new(patience),
+            final_bytes: None,
+            write_rate: WriteRate::new(idle_timeout),
             replacement: None,
         }
     }
@@ -166,7 +166,7 @@ impl<S> GuardedConnection<S> {
     /// The activity handle for requests of this connection.
     #[must_use]
     pub fn activity(&self) -> ConnectionActivity {
-        self.line.clone()
+        self.activity.clone()
     }
 
     /// Reads a few bytes ahead to detect a closed connection, so that requests of disconnected clients are cancelled.
@@ -174,28 +174,28 @@ impl<S> GuardedConnection<S> {
     where
         S: AsyncRead + Unpin,
     {
-        while !self.has_ended && self.ahead.len() < READ_AHEAD_BYTES {
+        while !self.has_ended && self.read_ahead.len() < READ_AHEAD_BYTES {
             let mut space = [0; READ_AHEAD_BYTES];
             let mut space = ReadBuf::new(&mut space);
-            let mut read = space.take(READ_AHEAD_BYTES.saturating_sub(self.ahead.len()));
+            let mut read = space.take(READ_AHEAD_BYTES.saturating_sub(self.read_ahead.len()));
             ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
             self.has_ended = read.filled().is_empty();
-            self.ahead.extend_from_slice(read.filled());
+            self.read_ahead.extend_from_slice(read.filled());
         }
-        if self.has_ended && self.ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if self.has_ended && self.read_ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Whether the idle timeout has expired. The timer is re-armed lazily when it fires, so a request costs a clock
     /// read and no timer update.
     fn has_timed_out(&mut self, context: &mut Context<'_>) -> bool {
-        while !self.cut && self.timer.as_mut().poll(context).is_ready() {
+        while !self.is_closed && self.timer.as_mut().poll(context).is_ready() {
             let now = Instant::now();
-            let since = if self.line.0.serving.get() { now } else { self.line.0.moved.get() };
-            let until = since + self.patience;
-            self.cut = until <= now || self.write_rate.is_too_slow(now);
+            let since = if self.activity.0.is_serving.get() { now } else { self.activity.0.last_activity.get() };
+            let until = since + self.idle_timeout;
+            self.is_closed = until <= now || self.write_rate.is_too_slow(now);
             self.timer.as_mut().reset(until);
         }
-        self.cut
+        self.is_closed
     }
 }
 
@@ -210,28 +210,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        if self.refusal.is_none() {
+        if self.final_bytes.is_none() {
             let this = &mut *self;
-            let state = (this.framing.messages(), this.line.0.serving.get());
-            if this.line.0.window.is_closed(state, context) {
+            let state = (this.framing.messages(), this.activity.0.is_serving.get());
+            if this.activity.0.receive_window.is_closed(state, context) {
                 return this.detect_disconnect(context);
             }
             let mut space = [MaybeUninit::uninit(); READ_BYTES];
             let mut space = ReadBuf::uninit(&mut space);
             let mut read = space.take(buffer.remaining().min(READ_BYTES));
-            if this.ahead.is_empty() {
+            if this.read_ahead.is_empty() {
                 ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
             } else {
-                let many = this.ahead.len().min(read.remaining());
-                read.put_slice(this.ahead.get(..many).unwrap_or_default());
-                this.ahead.drain(..many);
+                let many = this.read_ahead.len().min(read.remaining());
+                read.put_slice(this.read_ahead.get(..many).unwrap_or_default());
+                this.read_ahead.drain(..many);
             }
             let read = read.filled();
-            if !this.line.0.serving.get() && this.line.0.unread.borrow_mut().add(read.len()) {
+            if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(read.len()) {
                 tracing::debug!(
                     "incomplete request heads exceed their memory limit; closing a connection with a long head"
                 );
-                this.cut = true;
+                this.is_closed = true;
                 return Poll::Ready(Ok(()));
             }
             let (at, refusal) = match this.framing.advance(read) {
@@ -241,17 +241,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             };
             let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
             buffer.put_slice(now);
-            this.line.0.window.add(now.len());
-            this.refusal = refusal;
+            this.activity.0.receive_window.add(now.len());
+            this.final_bytes = refusal;
             if refusal.is_none() {
-                this.ahead.splice(..0, later.iter().copied());
+                this.read_ahead.splice(..0, later.iter().copied());
                 return Poll::Ready(Ok(()));
             }
         }
-        let rest = self.refusal.unwrap_or_default();
+        let rest = self.final_bytes.unwrap_or_default();
         let (now, later) = rest.split_at(rest.len().min(buffer.remaining()));
         buffer.put_slice(now);
-        self.refusal = Some(later);
+        self.final_bytes = Some(later);
         if buffer.filled().len() > before {
             return Poll::Ready(Ok(()));
         }
@@ -268,7 +268,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.cut {
+        if self.is_closed {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         if self.replacement.is_none() {
@@ -277,12 +277,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
         let this = &mut *self;
         let Some(replacement) = &mut this.replacement else {
             let written = Pin::new(&mut this.inner).poll_write(context, bytes);
-            this.cut |= this.write_rate.observe(&written, this.line.0.requests.get(), Instant::now());
-            if this.cut || (written.is_pending() && this.has_timed_out(context)) {
+            this.is_closed |= this.write_rate.observe(&written, this.activity.0.requests.get(), Instant::now());
+            if this.is_closed || (written.is_pending() && this.has_timed_out(context)) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let written = ready!(written)?;
-            this.line.touch();
+            this.activity.touch();
             return Poll::Ready(Ok(written));
         };
         while let Some(rest) = replacement.bytes.get(replacement.written..).filter(|rest| !rest.is_empty()) {
@@ -294,7 +294,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
         }
         let instead_of = replacement.replaced_bytes;
         this.replacement = None;
-        this.line.touch();
+        this.activity.touch();
         Poll::Ready(Ok(instead_of))
     }
 

@@ -20,13 +20,13 @@ pub(super) enum DeserializeError {
     /// The field is unknown.
     Unknown,
     /// The field occurs twice.
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// The value is not one of these variants.
-    NoneOf(&'static [&'static str]),
+    NotOneOf(&'static [&'static str]),
     /// The value has the wrong type or form.
     Invalid,
     /// The diagnosis has already recorded the problem.
-    Noted,
+    Recorded,
 }
 
 impl fmt::Display for DeserializeError {
@@ -51,7 +51,7 @@ impl de::Error for DeserializeError {
     }
 
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::NoneOf(expected)
+        Self::NotOneOf(expected)
     }
 
     fn unknown_field(_: &str, _: &'static [&'static str]) -> Self {
@@ -63,7 +63,7 @@ impl de::Error for DeserializeError {
     }
 
     fn duplicate_field(field: &'static str) -> Self {
-        Self::Twice(field)
+        Self::Duplicate(field)
     }
 }
 
@@ -73,10 +73,10 @@ pub(super) fn to_field_problem(failure: serde_path_to_error::Error<DeserializeEr
     match failure.into_inner() {
         DeserializeError::Missing(field) => FieldProblem::missing(child_path(&path, field)),
         DeserializeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
-        error @ DeserializeError::Twice(field) => {
+        error @ DeserializeError::Duplicate(field) => {
             FieldProblem::new(child_path(&path, field), "invalid", error_message(&error))
         }
-        error @ (DeserializeError::NoneOf(_) | DeserializeError::Invalid | DeserializeError::Noted) => {
+        error @ (DeserializeError::NotOneOf(_) | DeserializeError::Invalid | DeserializeError::Recorded) => {
             FieldProblem::new(path, "invalid", error_message(&error))
         }
     }
@@ -85,12 +85,12 @@ pub(super) fn to_field_problem(failure: serde_path_to_error::Error<DeserializeEr
 /// The human-readable message for a present value.
 pub(super) fn error_message(error: &DeserializeError) -> Cow<'static, str> {
     match error {
-        DeserializeError::NoneOf(expected) => one_of(expected),
-        DeserializeError::Twice(_) => "this field occurs more than once".into(),
+        DeserializeError::NotOneOf(expected) => one_of(expected),
+        DeserializeError::Duplicate(_) => "this field occurs more than once".into(),
         DeserializeError::Missing(_)
         | DeserializeError::Unknown
         | DeserializeError::Invalid
-        | DeserializeError::Noted => FieldProblem::invalid("").message,
+        | DeserializeError::Recorded => FieldProblem::invalid("").message,
     }
 }
 

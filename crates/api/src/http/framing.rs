@@ -102,7 +102,7 @@ enum ChunkState {
 
 /// Transition after a byte of a chunked body.
 enum ChunkTransition {
-    To(ChunkState),
+    Next(ChunkState),
     Ended,
     /// The framework closes the connection.
     Broken,
@@ -172,7 +172,7 @@ impl Framing {
             }
             State::Chunks(chunks) => {
                 self.state = match chunks.transition(*rest.first()?) {
-                    ChunkTransition::To(next) => State::Chunks(next),
+                    ChunkTransition::Next(next) => State::Chunks(next),
                     ChunkTransition::Ended => self.end_message(),
                     ChunkTransition::Broken => State::Opaque,
                     ChunkTransition::Refused => return None,
@@ -289,29 +289,29 @@ impl ChunkState {
     fn transition(self, byte: u8) -> ChunkTransition {
         match (self, byte) {
             (Self::SizeBegins, _) => {
-                hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::To(Self::Size(digit)))
+                hex_digit(byte).map_or(ChunkTransition::Broken, |digit| ChunkTransition::Next(Self::Size(digit)))
             }
-            (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => ChunkTransition::To(Self::Blank(size)),
-            (Self::Size(size) | Self::Blank(size), b';') => ChunkTransition::To(Self::Extension(size)),
+            (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => ChunkTransition::Next(Self::Blank(size)),
+            (Self::Size(size) | Self::Blank(size), b';') => ChunkTransition::Next(Self::Extension(size)),
             (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => {
-                ChunkTransition::To(Self::SizeEnds(size))
+                ChunkTransition::Next(Self::SizeEnds(size))
             }
             (Self::Size(size), _) => {
                 let next = hex_digit(byte).and_then(|digit| size.checked_mul(16)?.checked_add(digit));
-                next.map_or(ChunkTransition::Broken, |size| ChunkTransition::To(Self::Size(size)))
+                next.map_or(ChunkTransition::Broken, |size| ChunkTransition::Next(Self::Size(size)))
             }
             (Self::Extension(_), 0x00..=0x08 | 0x0a..=0x1f | 0x7f) => ChunkTransition::Broken,
-            (Self::Extension(size), _) => ChunkTransition::To(Self::Extension(size)),
-            (Self::SizeEnds(0), b'\n') => ChunkTransition::To(Self::TrailerBegins),
-            (Self::SizeEnds(size), b'\n') => ChunkTransition::To(Self::Data(size)),
-            (Self::DataCarriageReturn, b'\r') => ChunkTransition::To(Self::DataLineFeed),
-            (Self::DataLineFeed, b'\n') => ChunkTransition::To(Self::SizeBegins),
-            (Self::TrailerBegins, b'\r') => ChunkTransition::To(Self::LastLineFeed),
+            (Self::Extension(size), _) => ChunkTransition::Next(Self::Extension(size)),
+            (Self::SizeEnds(0), b'\n') => ChunkTransition::Next(Self::TrailerBegins),
+            (Self::SizeEnds(size), b'\n') => ChunkTransition::Next(Self::Data(size)),
+            (Self::DataCarriageReturn, b'\r') => ChunkTransition::Next(Self::DataLineFeed),
+            (Self::DataLineFeed, b'\n') => ChunkTransition::Next(Self::SizeBegins),
+            (Self::TrailerBegins, b'\r') => ChunkTransition::Next(Self::LastLineFeed),
             (Self::LastLineFeed, b'\n') => ChunkTransition::Ended,
             (Self::TrailerBegins | Self::Trailer, b'\n') => ChunkTransition::Refused,
-            (Self::Trailer, b'\r') => ChunkTransition::To(Self::TrailerLineFeed),
-            (Self::TrailerBegins | Self::Trailer, _) => ChunkTransition::To(Self::Trailer),
-            (Self::TrailerLineFeed, b'\n') => ChunkTransition::To(Self::TrailerBegins),
+            (Self::Trailer, b'\r') => ChunkTransition::Next(Self::TrailerLineFeed),
+            (Self::TrailerBegins | Self::Trailer, _) => ChunkTransition::Next(Self::Trailer),
+            (Self::TrailerLineFeed, b'\n') => ChunkTransition::Next(Self::TrailerBegins),
             (
                 Self::Blank(_)
                 | Self::SizeEnds(_)

@@ -63,7 +63,7 @@ pub enum ClientKey {
     /// The caller, if the request names no tenant.
     Caller(ActorRef),
     /// The address of an unnamed share link holder.
-    Holder(ClientAddress),
+    LinkHolder(ClientAddress),
 }
 
 /// The permit of an admitted request; dropping it ends the request.
@@ -95,14 +95,14 @@ type Sender = Option<ClientKey>;
 
 #[derive(Debug)]
 struct ShedState {
-    stretch_began: Instant,
+    window_start: Instant,
     /// The minimum of waiting statements in this window, sampled at each request.
-    fewest: usize,
+    min_waiting: usize,
     overloaded_until: Option<Instant>,
     /// Time of the next refusal.
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
-    under_way: HashMap<ClientKey, usize>,
+    in_flight: HashMap<ClientKey, usize>,
     /// Arriving bodies by sender, without zero entries.
     arriving: HashMap<Sender, usize>,
     /// Time of the last log line about refused bodies.
@@ -114,11 +114,11 @@ impl LoadShedder {
     #[must_use]
     pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
         let books = ShedState {
-            stretch_began: Instant::now(),
-            fewest: 0,
+            window_start: Instant::now(),
+            min_waiting: 0,
             overloaded_until: None,
             next_refusal: Instant::now(),
-            under_way: HashMap::new(),
+            in_flight: HashMap::new(),
             arriving: HashMap::new(),
             bodies_logged_at: None,
         };
@@ -139,18 +139,18 @@ impl LoadShedder {
     ) -> Option<AdmissionPermit> {
         let mut books = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.count();
-        books.fewest = books.fewest.min(waiting);
-        if now.saturating_duration_since(books.stretch_began) >= OBSERVATION_WINDOW {
-            let is_standing = mem::replace(&mut books.fewest, waiting) >= self.max_waiting;
+        books.min_waiting = books.min_waiting.min(waiting);
+        if now.saturating_duration_since(books.window_start) >= OBSERVATION_WINDOW {
+            let is_standing = mem::replace(&mut books.min_waiting, waiting) >= self.max_waiting;
             if is_standing {
                 if books.overloaded_until.is_none_or(|until| now >= until) {
                     tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
                 }
                 books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             }
-            books.stretch_began = now;
+            books.window_start = now;
         }
-        let all: usize = books.under_way.values().sum();
+        let all: usize = books.in_flight.values().sum();
         if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
@@ -168,14 +168,14 @@ impl LoadShedder {
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let burst = self.max_waiting.saturating_mul(BURST_FACTOR);
         let limit = if overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
-        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&books.under_way, &party)) {
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&books.in_flight, &party)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
             books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             return None;
         }
-        *books.under_way.entry(party.clone()).or_default() += 1;
+        *books.in_flight.entry(party.clone()).or_default() += 1;
         let arriving = has_body.then(|| {
             *books.arriving.entry(sender.clone()).or_default() += 1;
             Arriving { sender, books: Arc::clone(&self.state) }
@@ -214,7 +214,7 @@ impl ShedState {
 /// The sender that a client's bodies count for.
 fn sender(party: &ClientKey) -> Sender {
     match party {
-        ClientKey::Holder(_) => None,
+        ClientKey::LinkHolder(_) => None,
         ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
         ClientKey::Tenant(_) | ClientKey::Caller(_) => Some(party.clone()),
     }
@@ -246,7 +246,7 @@ impl Drop for Arriving {
 
 impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        count_down(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).under_way, &self.client);
+        count_down(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).in_flight, &self.client);
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn bounds_arriving_bodies_and_serves_other_senders() {
         let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
-        let holder = ClientKey::Holder(ClientAddress::from_ip([192, 0, 2, 7].into()));
+        let holder = ClientKey::LinkHolder(ClientAddress::from_ip([192, 0, 2, 7].into()));
         let (crowd, now) = (client("anonymous"), Instant::now());
         let admit = |party: &ClientKey| admission.admit(party.clone(), true, now);
         let mut held: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&crowd).unwrap()).collect();
@@ -383,6 +383,6 @@ mod tests {
         let _more = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
         assert!(admission.admit(other, false, later).is_none());
         drop(places);
-        assert!(admission.state.lock().unwrap().under_way.is_empty());
+        assert!(admission.state.lock().unwrap().in_flight.is_empty());
     }
 }

@@ -44,9 +44,9 @@ pub struct MemoryBudget(Arc<BudgetState>);
 #[derive(Debug)]
 struct BudgetState {
     max: usize,
-    max_of_client: usize,
+    max_per_client: usize,
     /// Bytes that arriving bodies leave free.
-    kept_from_arrivals: usize,
+    reserved_for_values: usize,
     usage: Mutex<Usage>,
     released: Notify,
 }
@@ -85,7 +85,13 @@ impl MemoryBudget {
     /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
-        Self(Arc::new(BudgetState { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
+        Self(Arc::new(BudgetState {
+            max,
+            max_per_client: max / 2,
+            reserved_for_values: kept_from_arrivals,
+            usage,
+            released,
+        }))
     }
 
     /// An empty reservation, which can grow.
@@ -112,10 +118,10 @@ impl Reservation {
     fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
         let (shared, before) = (&*self.budget.0, self.bytes);
         let kept = match stage {
-            Stage::Arrival => shared.kept_from_arrivals,
+            Stage::Arrival => shared.reserved_for_values,
             Stage::Values => 0,
         };
-        let (max, max_of_client) = (shared.max.saturating_sub(kept), shared.max_of_client.saturating_sub(kept));
+        let (max, max_of_client) = (shared.max.saturating_sub(kept), shared.max_per_client.saturating_sub(kept));
         let mut usage = self.budget.usage();
         let others = usage.total.saturating_sub(before);
         let of_client = usage.by_client.get(&self.client).copied().unwrap_or_default().saturating_sub(before);

@@ -134,9 +134,9 @@ struct RequestRecord {
     span: Span,
     began: Instant,
     /// Whether the caller has an identity and may see the server timing.
-    is_named: bool,
+    may_see_timing: bool,
     /// Whether the connection must close after the response.
-    ends_connection: bool,
+    closes_connection: bool,
     base: Option<web::Data<HttpBase>>,
 }
 
@@ -148,16 +148,27 @@ impl RequestRecord {
         let span = create_span(request_id, foreign, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
-        let is_named = !is_guest(request.request());
+        let may_see_timing = !is_guest(request.request());
         // A TRACE probes intermediaries (threat T5).
-        let ends_connection = request.method() == http::Method::TRACE;
+        let closes_connection = request.method() == http::Method::TRACE;
         // Routes handle HEAD as GET; the connection omits the body.
         if request.method() == http::Method::HEAD {
             request.head_mut().method = http::Method::GET;
         }
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
         let began = Instant::now();
-        Self { request_id, client_request_id, trace_id, method, path, span, began, is_named, ends_connection, base }
+        Self {
+            request_id,
+            client_request_id,
+            trace_id,
+            method,
+            path,
+            span,
+            began,
+            may_see_timing,
+            closes_connection,
+            base,
+        }
     }
 
     fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
@@ -197,14 +208,14 @@ impl RequestRecord {
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
         }
-        if self.is_named && !is_refusal {
+        if self.may_see_timing && !is_refusal {
             let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
             if let Ok(timing) = HeaderValue::from_str(&timing) {
                 headers.insert(SERVER_TIMING, timing);
             }
         }
         let reported = response.extensions().get::<ReportedShutdown>().map(|reported| reported.0);
-        if self.ends_connection
+        if self.closes_connection
             || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.shutdown.is_announced()))
         {
             response.head_mut().set_connection_type(ConnectionType::Close);

@@ -66,7 +66,7 @@ pub async fn response_memory<B: MessageBody + 'static>(
                 Err(LimitReached) => Err(Exhausted),
             };
             match base.map(reserve) {
-                Some(Ok(reservation)) => ResponseMemory::Answer(reservation),
+                Some(Ok(reservation)) => ResponseMemory::Reserved(reservation),
                 // Unit tests have no base.
                 None => return Ok(response),
                 Some(Err(_)) => {
@@ -78,8 +78,8 @@ pub async fn response_memory<B: MessageBody + 'static>(
         }
     };
     Ok(response.map_body(|_, body| match body.try_into_bytes() {
-        Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _held: held }),
-        Err(body) => BoxBody::new(SizedBody { body, _held: held }),
+        Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _memory: held }),
+        Err(body) => BoxBody::new(SizedBody { body, _memory: held }),
     }))
 }
 
@@ -96,14 +96,14 @@ fn refusal_without_memory<B>(response: &ServiceResponse<B>) -> ApiError {
 
 /// The memory reservation of a response until it is written.
 enum ResponseMemory {
-    Answer(#[expect(dead_code, reason = "dropped with the answer")] Reservation),
+    Reserved(#[expect(dead_code, reason = "dropped with the answer")] Reservation),
     Request(#[expect(dead_code, reason = "dropped with the answer")] RequestMemory),
 }
 
 /// A body that is written chunk by chunk.
 struct ChunkedBody {
     bytes: Bytes,
-    _held: ResponseMemory,
+    _memory: ResponseMemory,
 }
 
 impl MessageBody for ChunkedBody {
@@ -122,7 +122,7 @@ impl MessageBody for ChunkedBody {
 /// A body of known size that produces its own chunks.
 struct SizedBody {
     body: BoxBody,
-    _held: ResponseMemory,
+    _memory: ResponseMemory,
 }
 
 impl MessageBody for SizedBody {

@@ -33,33 +33,33 @@ pub(super) fn negotiate(
 ) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(INITIALIZE_METHOD);
     match (revision_header(request.headers()), is_handshake) {
-        (RevisionHeader::Nothing, true) => Ok(None),
-        (RevisionHeader::Nothing, false) if document.pointer(META_POINTER).is_some() => Ok(None),
-        (RevisionHeader::Nothing, false) => Ok(Some(DEFAULT_REVISION)),
-        (RevisionHeader::One(name), true) => {
+        (RevisionHeader::Absent, true) => Ok(None),
+        (RevisionHeader::Absent, false) if document.pointer(META_POINTER).is_some() => Ok(None),
+        (RevisionHeader::Absent, false) => Ok(Some(DEFAULT_REVISION)),
+        (RevisionHeader::Single(name), true) => {
             let offered = document.pointer("/params/protocolVersion").and_then(Value::as_str);
-            if offered == Some(name) { Ok(None) } else { Err(UnsupportedRevision::Torn) }
+            if offered == Some(name) { Ok(None) } else { Err(UnsupportedRevision::HeaderMismatch) }
         }
-        (RevisionHeader::One(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
-        (RevisionHeader::One(name), false) => Err(UnsupportedRevision::Other(name.to_owned())),
-        (RevisionHeader::Garbage, _) => Err(UnsupportedRevision::Garbage),
+        (RevisionHeader::Single(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
+        (RevisionHeader::Single(name), false) => Err(UnsupportedRevision::Unknown(name.to_owned())),
+        (RevisionHeader::Malformed, _) => Err(UnsupportedRevision::Malformed),
     }
 }
 
 /// The value of the header.
 enum RevisionHeader<'r> {
-    Nothing,
-    One(&'r str),
+    Absent,
+    Single(&'r str),
     /// Several values, or a value that is not text.
-    Garbage,
+    Malformed,
 }
 
 fn revision_header(headers: &HeaderMap) -> RevisionHeader<'_> {
     let mut values = headers.get_all(HEADER);
     match (values.next(), values.next()) {
-        (None, _) => RevisionHeader::Nothing,
-        (Some(value), None) => value.to_str().map_or(RevisionHeader::Garbage, RevisionHeader::One),
-        (Some(_), Some(_)) => RevisionHeader::Garbage,
+        (None, _) => RevisionHeader::Absent,
+        (Some(value), None) => value.to_str().map_or(RevisionHeader::Malformed, RevisionHeader::Single),
+        (Some(_), Some(_)) => RevisionHeader::Malformed,
     }
 }
 
@@ -67,11 +67,11 @@ fn revision_header(headers: &HeaderMap) -> RevisionHeader<'_> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum UnsupportedRevision {
     /// The header differs from the handshake message.
-    Torn,
+    HeaderMismatch,
     /// The revision is not supported.
-    Other(String),
+    Unknown(String),
     /// The header is not the name of a revision.
-    Garbage,
+    Malformed,
 }
 
 impl UnsupportedRevision {
@@ -80,14 +80,14 @@ impl UnsupportedRevision {
     pub(super) fn to_response(&self, document: &Value) -> HttpResponse {
         let message = "this protocol revision is not supported";
         let (code, message, data) = match self {
-            Self::Torn => {
+            Self::HeaderMismatch => {
                 (ErrorCode::HEADER_MISMATCH, "MCP-Protocol-Version does not match the handshake", Value::Null)
             }
-            Self::Other(name) if is_date(name) => {
+            Self::Unknown(name) if is_date(name) => {
                 let data = json!({ "supported": REVISIONS, "requested": name });
                 (ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, message, data)
             }
-            Self::Other(_) | Self::Garbage => {
+            Self::Unknown(_) | Self::Malformed => {
                 (ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, message, json!({ "supported": REVISIONS }))
             }
         };

@@ -33,14 +33,14 @@ const ETAG_SCHEMAS: [&str; 10] = [
 struct HeaderDescription {
     name: HeaderName,
     schema: ObjectBuilder,
-    what: &'static str,
+    description: &'static str,
 }
 
 fn described_headers() -> Vec<HeaderDescription> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let whole = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
     let truth = || text().enum_values(Some(["true"]));
-    let told = |name, schema, what| HeaderDescription { name, schema, what };
+    let told = |name, schema, what| HeaderDescription { name, schema, description: what };
     let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
     vec![
         told(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
@@ -61,7 +61,7 @@ fn described_headers() -> Vec<HeaderDescription> {
 /// Adds the headers to the components and to all operations.
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
-    for HeaderDescription { name, schema, what } in described_headers() {
+    for HeaderDescription { name, schema, description: what } in described_headers() {
         let header: Header = HeaderBuilder::new().schema(Some(schema.build())).description(Some(what)).build();
         components.headers.insert(name.to_string(), RefOr::T(header));
     }

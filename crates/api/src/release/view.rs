@@ -160,7 +160,7 @@ pub(crate) struct TransitionView {
 impl TransitionView {
     pub(super) fn of(moved: &TransitionResult, by: &ActorRef) -> Self {
         Self {
-            release: ReleaseDetail::of(&moved.placed),
+            release: ReleaseDetail::of(&moved.release),
             previous_state: moved.previous.map(StateName::as_str),
             lane: moved.lane.map(Lane::as_str),
             transitioned_by: by.to_string(),

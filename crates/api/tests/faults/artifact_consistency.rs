@@ -102,16 +102,16 @@ async fn store_faults_leave_no_row_without_artifact() {
 /// because their order is not deterministic.
 #[derive(Default)]
 struct RewindableIds {
-    given: Mutex<(Vec<Uuid>, usize)>,
+    issued: Mutex<(Vec<Uuid>, usize)>,
 }
 
 impl RewindableIds {
     fn position(&self) -> usize {
-        self.given.lock().unwrap().1
+        self.issued.lock().unwrap().1
     }
 
     fn rewind_to(&self, mark: usize) {
-        self.given.lock().unwrap().1 = mark;
+        self.issued.lock().unwrap().1 = mark;
     }
 }
 
@@ -121,7 +121,7 @@ impl IdSource for RewindableIds {
         if !is_request_thread {
             return Uuid::now_v7();
         }
-        let mut given = self.given.lock().unwrap();
+        let mut given = self.issued.lock().unwrap();
         let position = given.1;
         if position == given.0.len() {
             given.0.push(Uuid::now_v7());

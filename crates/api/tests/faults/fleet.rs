@@ -63,29 +63,29 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
 /// The record of the clients: each idempotency key with the runs in its responses.
 #[derive(Default)]
 struct ClientRecord {
-    told: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
+    runs_by_key: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
     /// Runs in the responses to guests of the share link.
-    by_link: Mutex<BTreeSet<Uuid>>,
-    answers: AtomicUsize,
-    closed: AtomicBool,
+    link_runs: Mutex<BTreeSet<Uuid>>,
+    response_count: AtomicUsize,
+    is_stopped: AtomicBool,
 }
 
 /// Sends runs to the servers in turn, each with its own key and most of them asynchronously.
 async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
-    while !book.closed.load(Ordering::SeqCst) {
+    while !book.is_stopped.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
-        book.told.lock().unwrap().entry(key.clone()).or_default();
+        book.runs_by_key.lock().unwrap().entry(key.clone()).or_default();
         let path = if turn.is_multiple_of(4) { path.clone() } else { format!("{path}?mode=async") };
         for _ in 0..2 {
             turn += 1;
             tokio::time::sleep(REQUEST_INTERVAL).await;
             let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 429 | 503), "{response:?}");
-            book.answers.fetch_add(1, Ordering::SeqCst);
+            book.response_count.fetch_add(1, Ordering::SeqCst);
             // Other statuses name a run only when its outcome is unknown.
             if matches!(response.status, 200 | 202) {
-                book.told.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
+                book.runs_by_key.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
                 break;
             }
         }
@@ -100,7 +100,7 @@ async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, b
         tokio::time::sleep(REQUEST_INTERVAL).await;
         let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), None).await else { continue };
         match response.status {
-            200 | 202 => assert!(book.by_link.lock().unwrap().insert(response.execution_id().unwrap())),
+            200 | 202 => assert!(book.link_runs.lock().unwrap().insert(response.execution_id().unwrap())),
             401 => refusals += 1,
             429 | 503 => {}
             _ => panic!("{response:?}"),
@@ -235,11 +235,11 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     }
     let mut random = SEED;
     for fault in shuffled_faults(&mut random) {
-        let target = book.answers.load(Ordering::SeqCst)
+        let target = book.response_count.load(Ordering::SeqCst)
             + RESPONSES_BETWEEN_FAULTS / 2
             + next_random(&mut random, RESPONSES_BETWEEN_FAULTS);
         wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
-            book.answers.load(Ordering::SeqCst) >= target
+            book.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
         match fault {
@@ -253,7 +253,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         }
     }
     holders.join_all().await;
-    book.closed.store(true, Ordering::SeqCst);
+    book.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let unfinished =
@@ -266,8 +266,8 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         server.wait_until_ready().await;
     }
 
-    let runs_by_key = book.told.lock().unwrap().clone();
-    let by_link = book.by_link.lock().unwrap().clone();
+    let runs_by_key = book.runs_by_key.lock().unwrap().clone();
+    let by_link = book.link_runs.lock().unwrap().clone();
     let acknowledged: BTreeSet<Uuid> = runs_by_key.values().flatten().chain(&by_link).copied().collect();
     let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
     let stored: BTreeMap<Uuid, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();

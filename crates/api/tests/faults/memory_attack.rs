@@ -131,16 +131,16 @@ fn selected_attacks() -> Vec<Attack> {
 /// Draws attacks in random order, each once per pass.
 struct AttackOrder {
     random: Random,
-    left: Vec<Attack>,
+    remaining: Vec<Attack>,
 }
 
 impl AttackOrder {
     fn next(&mut self) -> Attack {
-        if self.left.is_empty() {
-            self.left.extend(selected_attacks());
+        if self.remaining.is_empty() {
+            self.remaining.extend(selected_attacks());
         }
-        let at = self.random.below(self.left.len());
-        self.left.swap_remove(at)
+        let at = self.random.below(self.remaining.len());
+        self.remaining.swap_remove(at)
     }
 }
 
@@ -148,7 +148,7 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
     let until = Instant::now() + duration();
     let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
     let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
-    let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), left: Vec::new() }));
+    let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), remaining: Vec::new() }));
     let mut attackers = JoinSet::new();
     for _ in 0..CONCURRENT_ATTACKS {
         let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));

@@ -39,20 +39,20 @@ const LEASE: &str = "60s";
 #[derive(Default)]
 struct ClientRecord {
     /// The run of each idempotency key.
-    runs: Mutex<BTreeMap<String, Uuid>>,
-    answers: AtomicUsize,
+    runs_by_key: Mutex<BTreeMap<String, Uuid>>,
+    response_count: AtomicUsize,
     /// Number of responses with `Connection: close`.
-    goodbyes: AtomicUsize,
-    closed: AtomicBool,
+    announced_closes: AtomicUsize,
+    is_stopped: AtomicBool,
 }
 
 /// A client with a simple load balancer. If a connection is refused, or closed between requests, the client sends the
 /// same request to the other server.
 struct BalancedClient {
     servers: [SocketAddr; 2],
-    at: usize,
-    wire: Option<(RawConnection, usize)>,
-    book: Arc<ClientRecord>,
+    server_index: usize,
+    connection: Option<(RawConnection, usize)>,
+    record: Arc<ClientRecord>,
 }
 
 impl BalancedClient {
@@ -60,30 +60,30 @@ impl BalancedClient {
         let since = Instant::now();
         loop {
             assert!(since.elapsed() < RESPONSE_TIMEOUT, "no server answers {}", question.path);
-            let (mut wire, sent_requests) = match self.wire.take() {
+            let (mut wire, sent_requests) = match self.connection.take() {
                 Some(open) => open,
-                None => match RawConnection::open(self.servers[self.at % 2]).await {
+                None => match RawConnection::open(self.servers[self.server_index % 2]).await {
                     Some(wire) => (wire, 0),
                     None => {
-                        self.at += 1;
+                        self.server_index += 1;
                         continue;
                     }
                 },
             };
             let Some(response) = wire.send(&question).await else {
-                self.at += 1;
+                self.server_index += 1;
                 continue;
             };
             assert!(response.status < 500, "{}: {response:?}", question.path);
-            self.book.answers.fetch_add(1, Ordering::SeqCst);
+            self.record.response_count.fetch_add(1, Ordering::SeqCst);
             if response.closes_connection {
-                self.book.goodbyes.fetch_add(1, Ordering::SeqCst);
+                self.record.announced_closes.fetch_add(1, Ordering::SeqCst);
                 wire.wait_for_close().await;
-                self.at += 1;
+                self.server_index += 1;
             } else if sent_requests + 1 == REQUESTS_PER_CONNECTION {
-                self.at += 1;
+                self.server_index += 1;
             } else {
-                self.wire = Some((wire, sent_requests + 1));
+                self.connection = Some((wire, sent_requests + 1));
             }
             return response;
         }
@@ -94,15 +94,15 @@ impl BalancedClient {
     async fn run_workloads(mut self, path: String) {
         let body = execute_body();
         let async_path = format!("{path}?mode=async");
-        let mut is_queued = self.at.is_multiple_of(2);
-        while !self.book.closed.load(Ordering::SeqCst) {
+        let mut is_queued = self.server_index.is_multiple_of(2);
+        while !self.record.is_stopped.load(Ordering::SeqCst) {
             let key = Uuid::now_v7().to_string();
             is_queued = !is_queued;
             if is_queued {
                 let accepted = self.send(RawRequest { path: &async_path, body_and_key: Some((&body, &key)) }).await;
                 assert_eq!(accepted.status, 202, "{accepted:?}");
                 let run = execution_id(&accepted);
-                self.book.runs.lock().unwrap().insert(key, run);
+                self.record.runs_by_key.lock().unwrap().insert(key, run);
                 let since = Instant::now();
                 loop {
                     let run_state =
@@ -125,7 +125,7 @@ impl BalancedClient {
                 }
             };
             let run = execution_id(&executed);
-            self.book.runs.lock().unwrap().insert(key, run);
+            self.record.runs_by_key.lock().unwrap().insert(key, run);
             let run_state = self.send(RawRequest { path: &format!("/v1/executions/{run}"), body_and_key: None }).await;
             assert_eq!((run_state.status, run_state.body["outcome"].as_str()), (200, Some("success")), "{run_state:?}");
         }
@@ -165,18 +165,19 @@ async fn rolling_restart_fails_no_request() {
     let mut clients = JoinSet::new();
     for at in 0..CLIENTS {
         let addresses = [setups[0].address, setups[1].address];
-        let caller = BalancedClient { servers: addresses, at, wire: None, book: Arc::clone(&book) };
+        let caller =
+            BalancedClient { servers: addresses, server_index: at, connection: None, record: Arc::clone(&book) };
         clients.spawn(caller.run_workloads(path.clone()));
     }
     let mut random = SEED;
     let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
-        let target = book.answers.load(Ordering::SeqCst) + more;
+        let target = book.response_count.load(Ordering::SeqCst) + more;
         wait_until("enough responses arrived", SHUTDOWN_TIMEOUT, async || {
             // Propagate the panic of a client.
             if let Some(finished) = clients.try_join_next() {
                 finished.unwrap();
             }
-            book.answers.load(Ordering::SeqCst) >= target
+            book.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
     };
@@ -188,12 +189,12 @@ async fn rolling_restart_fails_no_request() {
         )
         .await;
         let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
-        let goodbyes = book.goodbyes.load(Ordering::SeqCst);
+        let goodbyes = book.announced_closes.load(Ordering::SeqCst);
         servers[server].terminate();
         let status = servers[server].wait_for_exit(SHUTDOWN_TIMEOUT).await;
         assert!(status.success(), "{status}: {}", servers[server].read_log());
         wait_until("a client received `Connection: close`", RESPONSE_TIMEOUT, async || {
-            book.goodbyes.load(Ordering::SeqCst) > goodbyes
+            book.announced_closes.load(Ordering::SeqCst) > goodbyes
         })
         .await;
         servers[server] = setup.spawn_without_worker();
@@ -205,11 +206,11 @@ async fn rolling_restart_fails_no_request() {
         workers[server] = worker_setups[server].spawn_worker();
     }
     wait_for_responses(&mut clients, RESPONSES_BETWEEN_RESTARTS).await;
-    book.closed.store(true, Ordering::SeqCst);
+    book.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let owner = database.owner().await.unwrap();
-    let runs = book.runs.lock().unwrap().clone();
+    let runs = book.runs_by_key.lock().unwrap().clone();
     let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
     let stored: BTreeMap<Uuid, Option<String>> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     for (key, run) in &runs {

@@ -39,21 +39,21 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
 /// The record of the clients: each idempotency key with the runs in its responses.
 #[derive(Default)]
 struct ClientRecord {
-    told: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
-    answers: AtomicUsize,
-    closed: AtomicBool,
+    runs_by_key: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
+    response_count: AtomicUsize,
+    is_stopped: AtomicBool,
 }
 
 impl ClientRecord {
     fn record(&self, key: &str, execution: Option<Uuid>) {
-        self.told.lock().unwrap().entry(key.to_owned()).or_default().extend(execution);
+        self.runs_by_key.lock().unwrap().entry(key.to_owned()).or_default().extend(execution);
     }
 }
 
 /// Sends runs to the servers in turn, each with its own key and half of them asynchronously, and records the responses.
 async fn run_client(number: usize, remotes: [ApiClient; 2], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
-    while !book.closed.load(Ordering::SeqCst) {
+    while !book.is_stopped.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
         book.record(&key, None);
         let path = if turn % 4 < 2 { path.clone() } else { format!("{path}?mode=async") };
@@ -62,7 +62,7 @@ async fn run_client(number: usize, remotes: [ApiClient; 2], path: String, book: 
             let Ok(response) = remotes[turn % 2].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 503), "{response:?}");
             book.record(&key, response.execution_id());
-            book.answers.fetch_add(1, Ordering::SeqCst);
+            book.response_count.fetch_add(1, Ordering::SeqCst);
             if response.status == 200 {
                 break;
             }
@@ -96,18 +96,18 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     }
     let mut random = SEED;
     for _ in 0..KILLS {
-        let target = book.answers.load(Ordering::SeqCst)
+        let target = book.response_count.load(Ordering::SeqCst)
             + RESPONSES_BETWEEN_KILLS / 2
             + next_random(&mut random) % RESPONSES_BETWEEN_KILLS;
         wait_until("enough responses arrived", RECOVERY_TIMEOUT, async || {
-            book.answers.load(Ordering::SeqCst) >= target
+            book.response_count.load(Ordering::SeqCst) >= target
         })
         .await;
         let victim = next_random(&mut random) % servers.len();
         servers[victim].kill();
         servers[victim] = setups[victim].spawn();
     }
-    book.closed.store(true, Ordering::SeqCst);
+    book.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
     let unfinished =
@@ -124,7 +124,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
         .await;
     }
 
-    let runs_by_key = book.told.lock().unwrap().clone();
+    let runs_by_key = book.runs_by_key.lock().unwrap().clone();
     let mut runs = BTreeSet::new();
     for (number, (key, executions)) in runs_by_key.iter().enumerate() {
         assert!(executions.len() <= 1, "the key {key} has several runs: {executions:?}");

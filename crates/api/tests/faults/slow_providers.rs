@@ -36,8 +36,8 @@ fn completion_body(text: &str) -> Value {
 struct Fixture {
     database: TestDatabase,
     endpoint: FaultyEndpoint,
-    place: ServerSetup,
-    front: Server,
+    setup: ServerSetup,
+    server: Server,
     owner: Client,
 }
 
@@ -49,18 +49,18 @@ impl Fixture {
         let mut front = setup.spawn_without_worker();
         front.wait_until_ready().await;
         let owner = database.owner().await.unwrap();
-        Self { database, endpoint, place: setup, front, owner }
+        Self { database, endpoint, setup, server: front, owner }
     }
 
     /// A worker and its place, whose files the worker reads while it starts: keep both.
     fn start_worker(&self) -> (ServerSetup, Server) {
-        let setup = ServerSetup::sharing_storage_of(&self.place).config_file(&account_config(&self.endpoint));
+        let setup = ServerSetup::sharing_storage_of(&self.setup).config_file(&account_config(&self.endpoint));
         let worker = setup.spawn_worker();
         (setup, worker)
     }
 
     fn client(&self) -> &ApiClient {
-        &self.front.client
+        &self.server.client
     }
 
     async fn queue_run(&self, path: &str) -> Uuid {

@@ -32,7 +32,7 @@ async fn verification_reports_every_difference() {
     let sound = given.prompt("sound").await;
     let services = app.services();
     let verified = services.verify_artifacts().await.unwrap();
-    assert_eq!((verified.versions, verified.wrong.len()), (1, 0));
+    assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
         (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
@@ -49,7 +49,7 @@ async fn verification_reports_every_difference() {
     let verified = services.verify_artifacts().await.unwrap();
     assert_eq!(verified.versions, 4);
     let found: Vec<(String, Vec<&str>)> = verified
-        .wrong
+        .discrepancies
         .iter()
         .map(|(version, wrong)| (version.asset_version_id.to_string(), wrong.iter().map(|one| one.as_str()).collect()))
         .collect();
@@ -87,7 +87,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     assert_eq!(swept.removed, 2, "{swept:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(artifact_file(&app, &kept).exists() && unrelated.exists());
-    assert_eq!(services.verify_artifacts().await.unwrap().wrong, []);
+    assert_eq!(services.verify_artifacts().await.unwrap().discrepancies, []);
     assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
 }
 
@@ -198,7 +198,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     // The same request with the same key succeeds once the store returns the right bytes.
     faults.set_fault(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
-    let wrong = app.services().verify_artifacts().await.unwrap().wrong;
+    let wrong = app.services().verify_artifacts().await.unwrap().discrepancies;
     let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(wrong, [truncated.asset_version_id]);
 }
@@ -269,7 +269,7 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let before = bytes_read();
     let refused = app.post(documents.clone(), body.clone()).await;
     refused.expect_refusal(503, "integrity_mismatch");
-    let wrong = app.services().verify_artifacts().await.unwrap().wrong;
+    let wrong = app.services().verify_artifacts().await.unwrap().discrepancies;
     let read = bytes_read() - before;
     assert!(read < 1 << 26, "{read} bytes were read");
     let wrong: Vec<(String, Vec<&str>)> = wrong

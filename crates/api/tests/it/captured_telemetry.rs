@@ -32,7 +32,7 @@ pub(crate) struct CapturedServer {
     pub(crate) client: Client,
     pub(crate) database: TestDatabase,
     child: Child,
-    home: TempDir,
+    directory: TempDir,
     spans: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -80,7 +80,7 @@ impl CapturedServer {
             .stderr(file);
         let child = command.spawn().unwrap();
         let client = Client::new(address, database.url()).unwrap();
-        let mut server = Self { client, database, child, home, spans };
+        let mut server = Self { client, database, child, directory: home, spans };
         server.wait_until_ready(address).await;
         server
     }
@@ -95,7 +95,7 @@ impl CapturedServer {
     }
 
     fn read_log(&self) -> String {
-        String::from_utf8(fs::read(self.home.path().join("log")).unwrap()).unwrap()
+        String::from_utf8(fs::read(self.directory.path().join("log")).unwrap()).unwrap()
     }
 
     /// Shuts the server down gracefully, so that it exports the last spans.
@@ -110,7 +110,7 @@ impl CapturedServer {
         // Concatenated protobuf messages decode as one message with the items of all of them.
         let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
         let spans = String::from_utf8_lossy(&sent).into_owned();
-        let files = read_files(&self.home.path().join("data"));
+        let files = read_files(&self.directory.path().join("data"));
         (CapturedTelemetry { log: self.read_log(), spans, trace_request: traced, files }, self.database)
     }
 }

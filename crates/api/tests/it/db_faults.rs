@@ -258,7 +258,7 @@ async fn unreadable_permissions_refuse_every_request() {
     let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.operation_id() != CANCEL_OPERATION;
     let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
     assert!(ours.len() > 40, "{}", ours.len());
-    for fault in [ProxyFault::At("access_revision"), ProxyFault::Down] {
+    for fault in [ProxyFault::Matching("access_revision"), ProxyFault::Down] {
         for route in &ours {
             let request = stage.successful_request(route.operation_id()).await;
             // A successful request warms the caches.

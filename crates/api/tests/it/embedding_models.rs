@@ -264,9 +264,9 @@ async fn capped_vector_search_is_reported() {
 
 /// Records the texts to embed, and blocks every response until it is released.
 struct BlockedEmbeddings {
-    asked: Mutex<Vec<String>>,
-    count: watch::Sender<usize>,
-    may_answer: watch::Sender<bool>,
+    texts: Mutex<Vec<String>>,
+    calls: watch::Sender<usize>,
+    is_released: watch::Sender<bool>,
 }
 
 #[async_trait]
@@ -276,9 +276,9 @@ impl Provider for BlockedEmbeddings {
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        self.asked.lock().unwrap().extend(call.texts.clone());
-        self.count.send_modify(|count| *count += 1);
-        let _ = self.may_answer.subscribe().wait_for(|may| *may).await;
+        self.texts.lock().unwrap().extend(call.texts.clone());
+        self.calls.send_modify(|count| *count += 1);
+        let _ = self.is_released.subscribe().wait_for(|may| *may).await;
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
     }
 
@@ -291,9 +291,9 @@ impl Provider for BlockedEmbeddings {
 #[tokio::test]
 async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
-        asked: Mutex::default(),
-        count: watch::Sender::new(0),
-        may_answer: watch::Sender::new(false),
+        texts: Mutex::default(),
+        calls: watch::Sender::new(0),
+        is_released: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let given = app.fixtures();
@@ -313,7 +313,7 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         tokio::spawn(request.into_future())
     };
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+        blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
     wait_for_calls(4).await;
@@ -321,9 +321,9 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
     wait_for_calls(5).await;
     answers.push(send(0, 2));
     wait_for_calls(6).await;
-    let texts = blocked.asked.lock().unwrap().clone();
+    let texts = blocked.texts.lock().unwrap().clone();
     assert_eq!(texts, ["first", "first", "first", "first", "second", "third"]);
-    blocked.may_answer.send_replace(true);
+    blocked.is_released.send_replace(true);
     for answer in answers {
         answer.await.unwrap().expect(201);
     }
@@ -333,13 +333,13 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
 #[tokio::test]
 async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
-        asked: Mutex::default(),
-        count: watch::Sender::new(0),
-        may_answer: watch::Sender::new(false),
+        texts: Mutex::default(),
+        calls: watch::Sender::new(0),
+        is_released: watch::Sender::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+        blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
     let given = app.fixtures();
@@ -358,8 +358,8 @@ async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let theirs = app.post(theirs, text_document("a", "theirs")).in_tenant(&other_tenant);
     answers.push(tokio::spawn(theirs.into_future()));
     wait_for_calls(5).await;
-    assert_eq!(*blocked.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
-    blocked.may_answer.send_replace(true);
+    assert_eq!(*blocked.texts.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
+    blocked.is_released.send_replace(true);
     for answer in answers {
         answer.await.unwrap().expect(201);
     }

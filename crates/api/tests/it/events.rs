@@ -242,7 +242,7 @@ async fn failed_stream_returns_202_with_the_run() {
     let workload = create_public_workload(&direct, "main").await;
     let proxy = FaultProxy::to_database(direct.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&direct).through_proxy(&proxy).start().await;
-    proxy.set_fault(ProxyFault::At("SELECT position, events"));
+    proxy.set_fault(ProxyFault::Matching("SELECT position, events"));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let execute = || proxied.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
     let named = execute().as_actor("user:ada").idempotency_key("k").await;

@@ -26,9 +26,9 @@ const TOOL: &str = "run_ticket_sorter";
 
 /// A remote server with tools, and a local server whose agents call them.
 struct ServerPair {
-    theirs: TestApp,
+    remote: TestApp,
     workload: ActiveWorkload,
-    ours: TestApp,
+    local: TestApp,
 }
 
 impl ServerPair {
@@ -36,7 +36,7 @@ impl ServerPair {
         let theirs = TestApp::start().await;
         let workload = theirs.active_workload("ticket-sorter").await;
         let ours = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
-        let set = Self { theirs, workload, ours };
+        let set = Self { remote: theirs, workload, local: ours };
         set.set_description("Sorts tickets.").await;
         set
     }
@@ -46,13 +46,13 @@ impl ServerPair {
         let field = json!({ "name": "ticket", "type": "text", "required": true });
         let form = json!({ "presentation_mode": "form", "description": description, "input_fields": [field] });
         let path = format!("/v1/workloads/{}", self.workload.workload_id);
-        self.theirs.patch(path, json!({ "interface_config": form })).await.expect(200);
+        self.remote.patch(path, json!({ "interface_config": form })).await.expect(200);
     }
 
     /// The definition of the remote tool, from the manifest of its server.
     async fn tool_definition(&self, server: &str) -> Value {
         let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
-        let manifest = self.theirs.get(path).await.expect(200);
+        let manifest = self.remote.get(path).await.expect(200);
         let tools = manifest["tools"].as_array().unwrap();
         let tool = tools.iter().find(|tool| tool["name"] == TOOL).unwrap();
         json!({
@@ -63,12 +63,12 @@ impl ServerPair {
 
     /// The versions of a release whose agents call the tool. `more` extends the definition of the server.
     async fn versions(&self, slug: &str, more: &Value) -> Vec<Version> {
-        let given = self.ours.fixtures();
+        let given = self.local.fixtures();
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
         let models = json!({ "provider_route": route, "supports_tool_use": true });
-        let url = format!("http://{}/mcp?environment=dev", self.theirs.address());
+        let url = format!("http://{}/mcp?environment=dev", self.remote.address());
         let mut server =
             json!({ "name": "com.example/tickets", "transport": { "type": "streamable-http", "url": url } });
         server.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -90,24 +90,24 @@ impl ServerPair {
     }
 
     async fn active_workload(&self, more: &Value) -> ActiveWorkload {
-        self.ours.fixtures().active_workload_with("desk", self.versions("tickets", more).await).await
+        self.local.fixtures().active_workload_with("desk", self.versions("tickets", more).await).await
     }
 
     /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each call.
     async fn execute_with_calls(&self, workload: &ActiveWorkload, calls: usize) -> Vec<Value> {
         let ticket = vec![format!("Call: {TOOL} {{\"ticket\": \"a refund\"}}"); calls].join("\n");
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        let answer = self.ours.post(workload.execute_path(), body).await.expect(200);
+        let answer = self.local.post(workload.execute_path(), body).await.expect(200);
         assert_eq!(answer["status"], "completed", "{answer}");
-        evidence_documents(&self.ours, &answer["execution_id"], "tool_call").await
+        evidence_documents(&self.local, &answer["execution_id"], "tool_call").await
     }
 
     async fn remote_run_count(&self) -> i64 {
-        query_number(&self.theirs, "SELECT count(*) FROM execution").await
+        query_number(&self.remote, "SELECT count(*) FROM execution").await
     }
 
     async fn drift_fact_count(&self) -> i64 {
-        query_number(&self.ours, "SELECT count(*) FROM fact WHERE kind = 'tool.drifted'").await
+        query_number(&self.local, "SELECT count(*) FROM fact WHERE kind = 'tool.drifted'").await
     }
 }
 
@@ -135,14 +135,14 @@ async fn calls_a_tool_only_while_its_definition_matches_the_pin() {
     assert_eq!(set.remote_run_count().await, 1, "a drifted tool is not called");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'tool.drifted'
         AND convert_from(body, 'UTF8') LIKE '%tickets@v1%' AND convert_from(body, 'UTF8') NOT LIKE '%everything%'";
-    assert_eq!(query_number(&set.ours, facts).await, 2, "each refused call records a fact without the server's texts");
+    assert_eq!(query_number(&set.local, facts).await, 2, "each refused call records a fact without the server's texts");
     // The tool has its pinned definition again.
     set.set_description("Sorts tickets.").await;
     assert_eq!(call_results(&set.execute_with_calls(&workload, 1).await), ["answered"]);
     assert_eq!(set.remote_run_count().await, 2);
     // A tool that no longer exists has no digest.
     let path = format!("/v1/workloads/{}", set.workload.workload_id);
-    set.theirs.patch(path, json!({ "interface_config": null })).await.expect(200);
+    set.remote.patch(path, json!({ "interface_config": null })).await.expect(200);
     let calls = set.execute_with_calls(&workload, 1).await;
     assert_eq!(call_results(&calls), ["tool_drifted"]);
     assert_eq!((&calls[0]["pinned"], calls[0].get("found")), (&json!(pinned), Some(&Value::Null)));
@@ -177,12 +177,12 @@ async fn unusable_tools_block_the_activation() {
         ("oauth", json!({ "auth": { "type": "oauth2", "issuer": "https://idp.example" } })),
         ("old", json!({ "protocol_versions": ["2024-11-05"] })),
     ] {
-        let given = set.ours.fixtures();
+        let given = set.local.fixtures();
         let versions = set.versions(slug, &more).await;
         let workload = given.workload(slug).await;
         let release = given.approved_release(&workload, &versions).await;
         let body = json!({ "to_state": "active" });
-        let refused = set.ours.post(format!("/v1/releases/{release}/transition"), body).await.expect(422);
+        let refused = set.local.post(format!("/v1/releases/{release}/transition"), body).await.expect(422);
         let missing = refused["detail"]["missing"].as_array().unwrap();
         assert_eq!(missing.len(), 1, "{slug}: {refused}");
         assert_eq!(missing[0]["code"], "step_type_unavailable", "{slug}");

@@ -19,11 +19,11 @@ enum RequiredPermissions {
     /// A permission; without it the response is 403 and names it.
     Permission(&'static str),
     /// Each of these; without one of them the response is 403 and names it.
-    Every(&'static [&'static str]),
+    AllOf(&'static [&'static str]),
     /// One of the two; without both the response is 403 and names the first.
-    Either(&'static str, &'static str),
+    OneOf(&'static str, &'static str),
     /// A permission that makes the resource visible; without it the response is 404.
-    Sight(&'static str),
+    Visibility(&'static str),
     /// Below a visible resource: without the first the response is 404.
     /// Without one of the others it is 403 and names it.
     Below(&'static str, &'static [&'static str]),
@@ -32,7 +32,7 @@ enum RequiredPermissions {
     Release(&'static [&'static str]),
 }
 
-use RequiredPermissions::{Below, Either, Every, Membership, Nothing, Permission, Release, Sight};
+use RequiredPermissions::{AllOf, Below, Membership, Nothing, OneOf, Permission, Release, Visibility};
 
 /// The permissions of the contract.
 const PERMISSIONS: [&str; 31] = [
@@ -73,9 +73,9 @@ const PERMISSIONS: [&str; 31] = [
 const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("list_tenants", Permission("platform.manage")),
     ("create_tenant", Permission("platform.manage")),
-    ("read_tenant_settings", Either("tenant.manage", "platform.manage")),
+    ("read_tenant_settings", OneOf("tenant.manage", "platform.manage")),
     ("change_tenant_settings", Permission("tenant.manage")),
-    ("change_tenant_public_hosts", Every(&["tenant.manage", "platform.manage"])),
+    ("change_tenant_public_hosts", AllOf(&["tenant.manage", "platform.manage"])),
     ("list_workspaces", Membership),
     ("create_workspace", Permission("tenant.manage")),
     ("read_workspace", Membership),
@@ -83,7 +83,7 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("change_environment_settings", Permission("workspace.manage")),
     ("list_roles", Membership),
     ("list_role_bindings", Permission("workspace.manage")),
-    ("delete_role_binding", Sight("workspace.manage")),
+    ("delete_role_binding", Visibility("workspace.manage")),
     ("list_principal_bindings", Below("workload.view", &["workspace.manage"])),
     ("set_principal_binding", Below("workload.view", &["workspace.manage"])),
     ("delete_principal_binding", Below("workload.view", &["workspace.manage"])),
@@ -100,14 +100,14 @@ const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("list_assets", Permission("asset.view")),
     ("create_asset", Permission("asset.create")),
     ("generate_asset_draft", Permission("asset.create")),
-    ("read_asset", Sight("asset.view")),
-    ("list_asset_versions", Sight("asset.view")),
-    ("read_asset_version", Sight("asset.view")),
+    ("read_asset", Visibility("asset.view")),
+    ("list_asset_versions", Visibility("asset.view")),
+    ("read_asset_version", Visibility("asset.view")),
     ("create_asset_version", Below("asset.view", &["asset.edit"])),
     ("list_asset_kinds", Membership),
     ("read_asset_kind_schema", Membership),
-    ("diff_asset_versions", Sight("asset.view")),
-    ("read_blast_radius", Sight("asset.view")),
+    ("diff_asset_versions", Visibility("asset.view")),
+    ("read_blast_radius", Visibility("asset.view")),
     ("activate_asset", Below("asset.view", &["asset.edit"])),
     ("retire_asset", Below("asset.view", &["asset.edit"])),
     ("archive_asset", Below("asset.view", &["asset.edit"])),
@@ -117,30 +117,30 @@ const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("add_documents", Below("asset.view", &["asset.edit"])),
     ("reembed_documents", Below("asset.view", &["asset.edit"])),
     ("fetch_documents", Below("asset.view", &["asset.edit", "connection.manage"])),
-    ("list_documents", Sight("asset.view")),
+    ("list_documents", Visibility("asset.view")),
     ("revoke_access_contract", Below("asset.view", &["asset.edit"])),
     ("list_flows", Permission("asset.view")),
     ("create_flow", Permission("asset.create")),
-    ("read_flow", Sight("asset.view")),
+    ("read_flow", Visibility("asset.view")),
     ("create_flow_version", Below("asset.view", &["asset.edit"])),
-    ("validate_flow", Sight("asset.view")),
+    ("validate_flow", Visibility("asset.view")),
 ];
 
 /// Workloads, share links and releases.
 const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("list_workloads", Permission("workload.view")),
     ("create_workload", Permission("workload.create")),
-    ("read_workload", Sight("workload.view")),
+    ("read_workload", Visibility("workload.view")),
     ("change_workload", Below("workload.view", &["workload.edit"])),
     ("change_workload_status", Below("workload.view", &["workload.suspend"])),
     ("change_workload_access", Below("workload.view", &["workload.edit", "workload.expose"])),
     ("list_runtime_workloads", Permission("workload.view")),
-    ("read_runtime_workload", Sight("workload.view")),
+    ("read_runtime_workload", Visibility("workload.view")),
     ("list_share_links", Below("workload.view", &["share_link.manage"])),
     ("read_share_link", Below("workload.view", &["share_link.manage"])),
     ("create_share_link", Below("workload.view", &["share_link.manage"])),
     ("revoke_share_link", Below("workload.view", &["share_link.manage"])),
-    ("read_page", Sight("workload.view")),
+    ("read_page", Visibility("workload.view")),
     ("list_releases", Permission("release.view")),
     ("list_workload_releases", Below("workload.view", &["release.view"])),
     ("read_active_release", Below("workload.view", &["release.view"])),
@@ -168,19 +168,19 @@ const RUNS: &[(&str, RequiredPermissions)] = &[
     ("execute_workload_on_lane", Below("workload.view", &["execution.run", "release.transition"])),
     ("run_code", Below("workload.view", &["execution.run"])),
     ("call_tool", Below("workload.view", &["execution.run"])),
-    ("read_session_memory", Sight("workload.view")),
-    ("erase_session_memory", Sight("workload.view")),
+    ("read_session_memory", Visibility("workload.view")),
+    ("erase_session_memory", Visibility("workload.view")),
     ("erase_session_memory_of_others", Below("workload.view", &["execution.kill"])),
     ("list_executions", Permission("execution.view")),
-    ("read_execution", Sight("execution.view")),
-    ("read_execution_events", Sight("execution.view")),
+    ("read_execution", Visibility("execution.view")),
+    ("read_execution_events", Visibility("execution.view")),
     ("cancel_execution", Below("execution.view", &["execution.kill"])),
     ("settle_execution", Below("execution.view", &["execution.kill"])),
     ("read_execution_review", Below("execution.view", &["release.approve"])),
     ("review_execution", Below("execution.view", &["release.approve"])),
-    ("read_evidence_graph", Sight("execution.view")),
-    ("read_evidence_artifact", Sight("execution.view")),
-    ("read_context_lineage", Sight("execution.view")),
+    ("read_evidence_graph", Visibility("execution.view")),
+    ("read_evidence_artifact", Visibility("execution.view")),
+    ("read_context_lineage", Visibility("execution.view")),
     ("read_runtime_plugins", Permission("workload.view")),
     ("read_runtime_system_meta", Permission("workload.view")),
     ("read_runtime_mcp_manifest", Permission("workload.view")),
@@ -196,8 +196,8 @@ impl RequiredPermissions {
     fn all_permissions(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
-            Permission(one) | Sight(one) | Either(one, _) => vec![one],
-            Every(all) => all.to_vec(),
+            Permission(one) | Visibility(one) | OneOf(one, _) => vec![one],
+            AllOf(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
             Release(others) => std::iter::once(RELEASE_VISIBILITY).chain(others.iter().copied()).collect(),
         }
@@ -206,43 +206,47 @@ impl RequiredPermissions {
     /// The expected outcome for a caller with these permissions.
     fn expected_outcome(self, held: &BTreeSet<&str>) -> Outcome {
         match self {
-            Nothing | Membership => Outcome::Done,
-            Sight(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
-            Sight(_) => Outcome::Done,
+            Nothing | Membership => Outcome::Success,
+            Visibility(sight) | Below(sight, _) if !held.contains(sight) => Outcome::NotFound,
+            Visibility(_) => Outcome::Success,
             Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Outcome::NotFound,
-            Release(_) if !held.contains(RELEASE_VISIBILITY) => Outcome::Lacks(RELEASE_VISIBILITY.to_owned()),
-            Permission(needed) if !held.contains(needed) => Outcome::Lacks(needed.to_owned()),
-            Permission(_) => Outcome::Done,
-            Either(one, other) if held.contains(one) || held.contains(other) => Outcome::Done,
-            Either(one, _) => Outcome::Lacks(one.to_owned()),
-            Every(needed) | Below(_, needed) | Release(needed) => needed
+            Release(_) if !held.contains(RELEASE_VISIBILITY) => {
+                Outcome::MissingPermission(RELEASE_VISIBILITY.to_owned())
+            }
+            Permission(needed) if !held.contains(needed) => Outcome::MissingPermission(needed.to_owned()),
+            Permission(_) => Outcome::Success,
+            OneOf(one, other) if held.contains(one) || held.contains(other) => Outcome::Success,
+            OneOf(one, _) => Outcome::MissingPermission(one.to_owned()),
+            AllOf(needed) | Below(_, needed) | Release(needed) => needed
                 .iter()
                 .find(|needed| !held.contains(**needed))
-                .map_or(Outcome::Done, |needed| Outcome::Lacks((*needed).to_owned())),
+                .map_or(Outcome::Success, |needed| Outcome::MissingPermission((*needed).to_owned())),
         }
     }
 }
 
 #[derive(PartialEq, Eq, Debug)]
 enum Outcome {
-    Done,
+    Success,
     NotFound,
-    Lacks(String),
-    Other(u16),
+    MissingPermission(String),
+    OtherStatus(u16),
 }
 
 impl Outcome {
     fn of_response(operation: &str, answer: &Response) -> Self {
         match answer.status {
-            200 | 201 | 204 => Self::Done,
+            200 | 201 | 204 => Self::Success,
             // The request passed authorization; the server does not fetch from its address.
-            422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Done,
-            403 => Self::Lacks(answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned()),
+            422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Success,
+            403 => Self::MissingPermission(
+                answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
+            ),
             404 => {
                 answer.expect_refusal(404, "not_found");
                 Self::NotFound
             }
-            other => Self::Other(other),
+            other => Self::OtherStatus(other),
         }
     }
 }
@@ -275,7 +279,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
                 None => stage.successful_request(operation).await,
             };
             let is_read = prepared.method() == "GET";
-            if expected == Outcome::Done && !is_read {
+            if expected == Outcome::Success && !is_read {
                 // A change needs a target of its own. The short form makes it with the exact permissions and a few
                 // wider sets; the long form makes it for each permission that is not required.
                 changes += 1;
@@ -290,7 +294,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             }
             let answer = prepared.clone().as_actor(&caller).await;
             let outcome = Outcome::of_response(operation, &answer);
-            if is_read || outcome != Outcome::Done {
+            if is_read || outcome != Outcome::Success {
                 request = Some(prepared);
             }
             if outcome != expected {
@@ -355,7 +359,11 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         let caller = SinglePermissions::lacking(&[permission]);
         stage.fixtures.bind_role(&caller, "viewer", ("platform", None)).await;
         let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
-        let expected = if needed.contains(&permission) { Outcome::Lacks(permission.to_owned()) } else { Outcome::Done };
+        let expected = if needed.contains(&permission) {
+            Outcome::MissingPermission(permission.to_owned())
+        } else {
+            Outcome::Success
+        };
         assert_eq!(Outcome::of_response(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
     }
 }

@@ -50,7 +50,7 @@ struct GatedEmbedder {
     /// Whether permitted calls fail.
     fails: AtomicBool,
     /// Number of checks whether an account is configured.
-    looks: AtomicUsize,
+    account_checks: AtomicUsize,
 }
 
 impl GatedEmbedder {
@@ -61,7 +61,7 @@ impl GatedEmbedder {
             count: watch::Sender::new(0),
             permits: Semaphore::new(calls),
             fails: AtomicBool::new(false),
-            looks: AtomicUsize::new(0),
+            account_checks: AtomicUsize::new(0),
         })
     }
 
@@ -103,7 +103,7 @@ impl Provider for GatedEmbedder {
     }
 
     fn has_account(&self, _: &str) -> bool {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.account_checks.fetch_add(1, Ordering::Relaxed);
         true
     }
 }
@@ -193,10 +193,10 @@ struct KeyedRequest {
     server: TestApp,
     base: Version,
     status: u16,
-    rest: &'static str,
+    path_suffix: &'static str,
     body: Value,
     /// A different body for the same key.
-    other: Value,
+    other_body: Value,
 }
 
 impl KeyedRequest {
@@ -214,13 +214,13 @@ impl KeyedRequest {
             let gate = GatedEmbedder::with_permits(0);
             let server = server_with_accounts(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
             let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).sharing_storage_of(app).start().await;
-            all.push(Self { gate, server, base, status, rest, body, other });
+            all.push(Self { gate, server, base, status, path_suffix: rest, body, other_body: other });
         }
         all
     }
 
     fn request(&self, app: &TestApp) -> Request {
-        app.post(documents_path(&self.base, self.rest), self.body.clone()).idempotency_key("twin")
+        app.post(documents_path(&self.base, self.path_suffix), self.body.clone()).idempotency_key("twin")
     }
 }
 
@@ -237,7 +237,7 @@ async fn keyed_request_in_progress_calls_the_model_once() {
         for server in [&keyed.server, &app] {
             keyed.request(server).await.expect_refusal(409, "request_in_progress");
         }
-        let other = keyed.request(&app).json(keyed.other.clone()).await;
+        let other = keyed.request(&app).json(keyed.other_body.clone()).await;
         other.expect_refusal(409, "idempotency_key_conflict");
         keyed.gate.permits.add_permits(1);
         let first = first.await.unwrap();
@@ -363,9 +363,9 @@ async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let versions = [given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
     let workload = given.workload("desk").await;
     let release = given.approved_release(&workload, &versions).await;
-    let before = gate.looks.load(Ordering::Relaxed);
+    let before = gate.account_checks.load(Ordering::Relaxed);
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();
     assert!(names.contains(&"embedding") && names.contains(&"vector_search"), "{names:?}");
-    assert_eq!(gate.looks.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(gate.account_checks.load(Ordering::Relaxed) - before, 1);
 }

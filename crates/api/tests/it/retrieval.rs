@@ -252,7 +252,7 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
     let ask = || server.post(desk.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
-    line.set_fault(ProxyFault::At("held.revoked"));
+    line.set_fault(ProxyFault::Matching("held.revoked"));
     let refused = ask().await;
     line.set_fault(ProxyFault::None);
     let run = refused.expect(200);

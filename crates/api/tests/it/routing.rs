@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 /// A provider that answers for account `good` only. The residency of account `posing` is `US`.
 #[derive(Default)]
 struct AccountProvider {
-    asked: Mutex<Vec<String>>,
+    called_routes: Mutex<Vec<String>>,
 }
 
 #[async_trait::async_trait]
@@ -20,7 +20,7 @@ impl Provider for AccountProvider {
         call: &ProviderCall,
         _: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        self.asked.lock().unwrap().push(call.route.route_id.clone());
+        self.called_routes.lock().unwrap().push(call.route.route_id.clone());
         if call.route.account_slot != "good" {
             return Err(ProviderError::Unavailable.into());
         }
@@ -88,7 +88,7 @@ async fn fallback_route_answers_and_each_attempt_is_evidence() {
     let workload = active_workload(&app, "main", &routes, None).await;
     let answer = execute(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("by second")));
-    assert_eq!(*provider.asked.lock().unwrap(), ["first", "second"]);
+    assert_eq!(*provider.called_routes.lock().unwrap(), ["first", "second"]);
     let calls = evidence_documents(&app, &answer["execution_id"], "provider_call").await;
     assert_eq!(calls.len(), 1);
     let call = &calls[0];
@@ -117,7 +117,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     let held_back = active_workload(&app, "held-back", &routes, Some(profile.clone())).await;
     let answer = execute(&app, &held_back).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
-    assert_eq!(*provider.asked.lock().unwrap(), ["here", "here"], "no other route is called");
+    assert_eq!(*provider.called_routes.lock().unwrap(), ["here", "here"], "no other route is called");
     let refused = evidence_documents(&app, &answer["execution_id"], "route_refused").await;
     let why: Vec<(&str, &Value)> =
         refused.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
@@ -158,7 +158,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let refused =
         app.post("/v1/workloads/by-slug/closed/execute", body).await.expect_refusal(422, "no_compliant_route");
-    assert!(provider.asked.lock().unwrap().is_empty());
+    assert!(provider.called_routes.lock().unwrap().is_empty());
     let refusals = evidence_documents(&app, &refused["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));
     // One compliant route is sufficient for the gate.

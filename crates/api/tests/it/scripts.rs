@@ -131,7 +131,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
 
 #[tokio::test]
 async fn limits_concurrent_scripts_per_tenant() {
-    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let blocked: Vec<_> =
         (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
@@ -158,7 +158,7 @@ async fn limits_concurrent_scripts_per_tenant() {
 /// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
 #[tokio::test]
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
-    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let mut duplicates: FuturesUnordered<_> = (0..3 * MAX_CONCURRENT_PER_TENANT)
         .map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future()))
@@ -182,7 +182,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
 
 #[tokio::test]
 async fn scripts_can_be_cancelled_and_fulfil_obligations() {
-    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let request = tokio::spawn(run_script(&app).into_future());
     gateway.wait_for_scripts(1).await;
@@ -294,7 +294,7 @@ async fn idempotency_key_identifies_one_script() {
     other["code"] = json!("result = 3");
     app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(gateway.count(), 1);
-    gateway.set_behaviour(GatewayBehaviour::Holds);
+    gateway.set_behaviour(GatewayBehaviour::Blocks);
     let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");

@@ -15,9 +15,9 @@ use tokio::sync::{Mutex, mpsc};
 
 /// The next action of a [`ScriptedProvider`].
 enum ProviderAction {
-    Says(&'static str),
-    Fails(ProviderError),
-    Ends,
+    Send(&'static str),
+    Fail(ProviderError),
+    Complete,
 }
 
 /// A provider that streams the parts that the test sends it.
@@ -42,14 +42,14 @@ impl Provider for ScriptedProvider {
         let (mut text, mut script) = (String::new(), self.script.lock().await);
         loop {
             match script.recv().await {
-                Some(ProviderAction::Says(part)) => {
+                Some(ProviderAction::Send(part)) => {
                     text.push_str(part);
                     if let Some(listener) = listener {
                         listener.on_delta(part);
                     }
                 }
-                Some(ProviderAction::Fails(error)) => return Err(error.into()),
-                Some(ProviderAction::Ends) | None => return Ok(Completion { text, ..Completion::default() }),
+                Some(ProviderAction::Fail(error)) => return Err(error.into()),
+                Some(ProviderAction::Complete) | None => return Ok(Completion { text, ..Completion::default() }),
             }
         }
     }
@@ -114,10 +114,10 @@ async fn streams_output_live_and_replays_the_same_events() {
     assert_eq!(next_events(&mut stream, 2).await, [event_of_kind("execution.started"), event_of_kind("step.started")]);
     // The client receives each part before the provider sends the next one.
     for part in ["bil", "li", "ng"] {
-        actions.send(ProviderAction::Says(part)).unwrap();
+        actions.send(ProviderAction::Send(part)).unwrap();
         assert_eq!(next_events(&mut stream, 1).await, [delta_event(part)]);
     }
-    actions.send(ProviderAction::Ends).unwrap();
+    actions.send(ProviderAction::Complete).unwrap();
     let rest = next_events(&mut stream, 4).await;
     assert_eq!(rest[0], event_of_kind("step.completed"));
     assert_eq!(rest[3], event_of_kind("execution.completed"));
@@ -134,16 +134,16 @@ async fn discards_output_of_a_failed_route() {
     let workload = workload(&app, true, &[]).await;
     let (id, mut stream) = open_event_stream(&app, &workload).await;
     assert_eq!(next_events(&mut stream, 2).await, [event_of_kind("execution.started"), event_of_kind("step.started")]);
-    actions.send(ProviderAction::Says("wrong")).unwrap();
+    actions.send(ProviderAction::Send("wrong")).unwrap();
     assert_eq!(next_events(&mut stream, 1).await, [delta_event("wrong")]);
-    actions.send(ProviderAction::Fails(ProviderError::Malformed)).unwrap();
-    actions.send(ProviderAction::Says("right")).unwrap();
+    actions.send(ProviderAction::Fail(ProviderError::Malformed)).unwrap();
+    actions.send(ProviderAction::Send("right")).unwrap();
     assert_eq!(
         next_events(&mut stream, 2).await,
         [event_of_kind("step.started"), delta_event("right")],
         "the fallback route starts the step again"
     );
-    actions.send(ProviderAction::Ends).unwrap();
+    actions.send(ProviderAction::Complete).unwrap();
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "right");
 }
 
@@ -158,8 +158,8 @@ async fn sends_no_delta_before_the_end_if_output_may_be_withheld() {
             next_events(&mut stream, 2).await,
             [event_of_kind("execution.started"), event_of_kind("step.started")]
         );
-        actions.send(ProviderAction::Says("mail ada@example.com")).unwrap();
-        actions.send(ProviderAction::Ends).unwrap();
+        actions.send(ProviderAction::Send("mail ada@example.com")).unwrap();
+        actions.send(ProviderAction::Complete).unwrap();
         wait_until_ended(&app, &id).await;
         let replay = parse_event_stream(&app.get(execution_path(&id, "/events")).await);
         let parts: Vec<&str> = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();

@@ -29,10 +29,10 @@ const UNPROTECTED_PARAMETERS: [&str; 4] = ["kind", "tool", "environment", "sessi
 
 /// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
 struct RequestPair {
-    what: String,
-    foreign: Request,
+    description: String,
+    template: Request,
     /// The identifier that [`PLACEHOLDER`] replaces; each request gets a new one of the same form.
-    place: String,
+    identifier: String,
 }
 
 /// The placeholder of the identifier in the template request.
@@ -43,19 +43,19 @@ impl RequestPair {
     /// timestamp selects the partition.
     fn unknown_request(&self) -> Request {
         let fresh = Uuid::now_v7();
-        let stand_in = match self.place.as_str() {
+        let stand_in = match self.identifier.as_str() {
             place if place.starts_with("user:") => format!("user:{fresh}"),
             place if Uuid::parse_str(place).is_ok() => fresh.to_string(),
             place => fresh.simple().to_string().chars().take(place.len()).collect(),
         };
-        let (path, body) = (self.foreign.path(), self.foreign.text());
+        let (path, body) = (self.template.path(), self.template.text());
         let replace = |text: &str| text.replace(PLACEHOLDER, &stand_in);
-        with_target(&self.foreign, replace(path), &replace(&body))
+        with_target(&self.template, replace(path), &replace(&body))
     }
 
     fn foreign_request(&self) -> Request {
-        let replace = |text: &str| text.replace(PLACEHOLDER, &self.place);
-        with_target(&self.foreign, replace(self.foreign.path()), &replace(&self.foreign.text()))
+        let replace = |text: &str| text.replace(PLACEHOLDER, &self.identifier);
+        with_target(&self.template, replace(self.template.path()), &replace(&self.template.text()))
     }
 }
 
@@ -95,7 +95,11 @@ impl CallerView<'_> {
         let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
         let query = if query.is_empty() { String::new() } else { format!("?{}", here(&mark(query))) };
         let foreign = with_target(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);
-        RequestPair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
+        RequestPair {
+            description: format!("{what} by {}", self.actor),
+            template: foreign,
+            identifier: place.to_owned(),
+        }
     }
 
     /// Pairs for every path parameter of every route.
@@ -250,11 +254,11 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
         let (first, _) = (pair.foreign_request().await, pair.unknown_request().await);
         let foreign = send(pair.foreign_request(), traced(2 * number)).await;
         let unknown = send(pair.unknown_request(), traced(2 * number + 1)).await;
-        let is_list = pair.what.contains("listed");
+        let is_list = pair.description.contains("listed");
         let expected = if is_list { foreign.body == b"[]" } else { [403, 404].contains(&foreign.status) };
         if !expected || comparable_response(&foreign) != comparable_response(&unknown) || first.status != foreign.status
         {
-            wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.what));
+            wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.description));
         }
     }
     let (telemetry, _) = server.shut_down().await;
@@ -263,9 +267,9 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
     for (number, pair) in pairs.iter().enumerate() {
         let of = |number: usize| traces.get(&traced(number)).cloned().unwrap_or_default();
         let (foreign, unknown) = (of(2 * number), of(2 * number + 1));
-        assert!(!unknown.is_empty(), "{} has no trace", pair.what);
+        assert!(!unknown.is_empty(), "{} has no trace", pair.description);
         if foreign != unknown {
-            wrong.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.what));
+            wrong.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.description));
         }
     }
     assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
@@ -317,7 +321,7 @@ async fn assert_same_duration(actor: &'static str) {
         }
         if !differences.last().is_some_and(|apart| *apart < limit) {
             let shares: Vec<String> = differences.iter().map(|apart| format!("{:.0} %", apart * 100.0)).collect();
-            wrong.push(format!("{}: {}", pair.what, shares.join(", ")));
+            wrong.push(format!("{}: {}", pair.description, shares.join(", ")));
         }
     }
     assert!(wrong.is_empty(), "the medians differ in every round:\n{}", wrong.join("\n"));

@@ -49,7 +49,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
         "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
         "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
         "existence": findings.timing_oracle.iter().map(|one| json!({
-            "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
+            "read": one.name(), "foreign_ms": millis(one.hidden_id), "random_ms": millis(one.unused_id),
             "apart": one.difference(),
         })).collect::<Vec<_>>(),
         "rows": findings.measured.iter().map(scenario).collect::<Vec<_>>(),

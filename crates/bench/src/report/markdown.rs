@@ -204,7 +204,7 @@ fn timing_oracle(out: &mut String, findings: &Findings) {
     }
     out.push_str("| read by identifier | median ms | of an unused identifier | difference |\n|---|--:|--:|--:|\n");
     for one in &findings.timing_oracle {
-        let (foreign, random) = (one.foreign.as_secs_f64() * 1e3, one.random.as_secs_f64() * 1e3);
+        let (foreign, random) = (one.hidden_id.as_secs_f64() * 1e3, one.unused_id.as_secs_f64() * 1e3);
         let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.difference() * 100.0);
     }
     out.push('\n');

@@ -29,9 +29,9 @@ pub(super) struct SourceSpans {
 /// pointers below long keys can take thousands of times the document's size.
 #[derive(Debug)]
 struct ValueSpan {
-    around: u32,
+    parent: u32,
     step: Step,
-    place: (u32, u32),
+    position: (u32, u32),
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +51,9 @@ impl SourceSpans {
             return Err(Fault::expansion((1, 1)));
         }
         let events = Parser::new_from_str(text);
-        let mut walk = EventWalker { events, sizes: HashMap::new(), stands: Vec::new(), values: 0, bytes: 0 };
+        let mut walk = EventWalker { events, sizes: HashMap::new(), spans: Vec::new(), values: 0, bytes: 0 };
         walk.document()?;
-        let stands = walk.stands;
+        let stands = walk.spans;
         let mut sorted: Vec<u32> = (0..to_u32(stands.len())).collect();
         sorted.sort_by_key(|id| sort_key(&stands, *id));
         Ok(Self { spans: stands, sorted })
@@ -66,7 +66,7 @@ impl SourceSpans {
             let Some(inside) = self.child(at, step) else { break };
             at = inside;
         }
-        span_of(&self.spans, at).map(|stand| stand.place)
+        span_of(&self.spans, at).map(|stand| stand.position)
     }
 
     /// The child of a value at one pointer step.
@@ -86,7 +86,7 @@ fn span_of(stands: &[ValueSpan], id: u32) -> Option<&ValueSpan> {
 }
 
 fn sort_key(stands: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
-    span_of(stands, id).map(|stand| (stand.around, &stand.step))
+    span_of(stands, id).map(|stand| (stand.parent, &stand.step))
 }
 
 /// The size of a value with its aliases expanded.
@@ -103,7 +103,7 @@ struct EventWalker<'t> {
     /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
     /// ancestor.
     sizes: HashMap<usize, ExpandedSize>,
-    stands: Vec<ValueSpan>,
+    spans: Vec<ValueSpan>,
     values: usize,
     bytes: usize,
 }
@@ -147,8 +147,8 @@ impl<'t> EventWalker<'t> {
         }
         let before = (self.values, self.bytes);
         self.count_expansion((1, 0), at)?;
-        let own = to_u32(self.stands.len());
-        self.stands.push(ValueSpan { around, step, place: at });
+        let own = to_u32(self.spans.len());
+        self.spans.push(ValueSpan { parent: around, step, position: at });
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {

@@ -46,7 +46,7 @@ struct CompiledBundle {
     pointer: &'static str,
     policy: CompiledPolicy,
     /// The number of matches by rule.
-    met: BTreeMap<String, usize>,
+    match_counts: BTreeMap<String, usize>,
 }
 
 /// Tests all bundles below the directory.
@@ -85,7 +85,7 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
             }
         }
     }
-    report.bundles = bundles.into_values().map(CompiledBundle::told).collect();
+    report.bundles = bundles.into_values().map(CompiledBundle::into_coverage).collect();
     if report.bundles.is_empty() && report.errors.is_empty() {
         let message = "the directory contains no policy bundle";
         report.errors.push(Finding::whole(directory.display().to_string(), "no_bundles", message));
@@ -159,7 +159,7 @@ fn compile_bundle(
         located,
         pointer,
         policy,
-        met: BTreeMap::new(),
+        match_counts: BTreeMap::new(),
     })))
 }
 
@@ -226,7 +226,7 @@ impl CompiledBundle {
             };
             let decision = scenario.decide(&self.policy);
             for rule in &decision.matched_rules {
-                *self.met.entry(rule.clone()).or_default() += 1;
+                *self.match_counts.entry(rule.clone()).or_default() += 1;
             }
             let differences: Vec<String> = scenario.differences(&decision).iter().map(describe_difference).collect();
             report.tests.push(TestResult {
@@ -240,9 +240,9 @@ impl CompiledBundle {
         }
     }
 
-    fn told(self) -> BundleCoverage {
+    fn into_coverage(self) -> BundleCoverage {
         let of_rule = |(rule, idle): (&str, _)| {
-            let met = self.met.get(rule).copied().unwrap_or_default();
+            let met = self.match_counts.get(rule).copied().unwrap_or_default();
             RuleCoverage { rule: rule.to_owned(), met, idle }
         };
         let rules = self.policy.unreachable_rules().into_iter().map(of_rule).collect();

@@ -49,9 +49,9 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
                 }
                 before = now;
                 match watch_state(&release) {
-                    WatchState::Open => {}
-                    WatchState::Serves => return Ok(()),
-                    WatchState::Over(why) => return Err(Failure::Failed(why.to_owned())),
+                    WatchState::Pending => {}
+                    WatchState::Serving => return Ok(()),
+                    WatchState::Ended(why) => return Err(Failure::Failed(why.to_owned())),
                 }
             }
             (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < MAX_OUTAGE => {
@@ -92,25 +92,25 @@ fn status_line(release: &Value) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WatchState {
     /// Further changes may follow.
-    Open,
+    Pending,
     /// The release serves, and no automatic change follows.
-    Serves,
+    Serving,
     /// The release can no longer reach the awaited state.
-    Over(&'static str),
+    Ended(&'static str),
 }
 
 fn watch_state(release: &Value) -> WatchState {
     let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str);
     let rollout = word("/rollout_state/status").and_then(RolloutStatus::parse);
     match (word("/state").and_then(StateName::parse), rollout) {
-        (Some(StateName::Superseded), _) => WatchState::Over("the release was superseded"),
-        (Some(StateName::Retired), _) => WatchState::Over("the release is retired"),
+        (Some(StateName::Superseded), _) => WatchState::Ended("the release was superseded"),
+        (Some(StateName::Retired), _) => WatchState::Ended("the release is retired"),
         (Some(StateName::Active | StateName::Approved), Some(RolloutStatus::RolledBack)) => {
-            WatchState::Over("the rollout of the release was rolled back")
+            WatchState::Ended("the rollout of the release was rolled back")
         }
-        (Some(StateName::Active), Some(RolloutStatus::Completed) | None) => WatchState::Serves,
+        (Some(StateName::Active), Some(RolloutStatus::Completed) | None) => WatchState::Serving,
         (Some(StateName::Active), Some(RolloutStatus::InProgress))
-        | (Some(StateName::Draft | StateName::ReviewReady | StateName::Approved) | None, _) => WatchState::Open,
+        | (Some(StateName::Draft | StateName::ReviewReady | StateName::Approved) | None, _) => WatchState::Pending,
     }
 }
 
@@ -135,9 +135,9 @@ mod tests {
             (json!({ "state": "retired" }), "over"),
         ] {
             let found = match watch_state(&release) {
-                WatchState::Open => "open",
-                WatchState::Serves => "serves",
-                WatchState::Over(_) => "over",
+                WatchState::Pending => "open",
+                WatchState::Serving => "serves",
+                WatchState::Ended(_) => "over",
             };
             assert_eq!(found, expected, "{release}");
         }

@@ -86,11 +86,11 @@ enum RunPoll {
     /// The run has ended.
     Ended(Box<Value>),
     /// The run awaits review.
-    Reviewed,
+    AwaitingReview,
     /// The run continues.
-    GoesOn,
+    Running,
     /// The server did not respond, so the run's state is unknown.
-    Unseen(Failure),
+    Unavailable(Failure),
 }
 
 impl RunWait {
@@ -131,11 +131,11 @@ impl RunWait {
     pub(super) fn follow(&self, server: &Server, output: Output, begun: SubmittedRun) -> Result<(), Failure> {
         let SubmittedRun { run, token, events, is_known } = begun;
         let streams = self.streams && output.is_for_people();
-        let mut seen = RunProgress { streams, known: is_known, ..RunProgress::default() };
+        let mut seen = RunProgress { streams, is_known, ..RunProgress::default() };
         let run = RunReader { server, run: &run, token: token.as_deref() };
         let ended = self.follow_to_end(&run, output, events, &mut seen);
         let is_refused = matches!(&ended, Err(Failure::Refused(_)));
-        if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
+        if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.is_known) {
             let run = sanitize(run.run);
             eprint(&format!("run {run} may still be running; `fairway executions wait {run}` resumes waiting"));
         }
@@ -156,8 +156,8 @@ impl RunWait {
         loop {
             if let Some(events) = events.take() {
                 match self.read_events(run, events, seen)? {
-                    StreamEnd::ToItsEnd => {}
-                    StreamEnd::InVain => tries = tries.min(1),
+                    StreamEnd::Closed => {}
+                    StreamEnd::Stalled => tries = tries.min(1),
                 }
             }
             match run.poll(seen, self.read_timeout())? {
@@ -167,19 +167,24 @@ impl RunWait {
                     }
                     tries -= 1;
                 }
-                RunPoll::Reviewed => {
+                RunPoll::AwaitingReview => {
                     eprint("the answer awaits review");
                     return Err(run.still_running());
                 }
-                RunPoll::GoesOn if self.is_over() => return Err(run.still_running()),
-                RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
-                RunPoll::GoesOn | RunPoll::Unseen(_) => {}
+                RunPoll::Running if self.is_over() => return Err(run.still_running()),
+                RunPoll::Unavailable(failure) if self.is_over() => return Err(failure),
+                RunPoll::Running | RunPoll::Unavailable(_) => {}
             }
             thread::sleep(RESUME_PAUSE.min(self.remaining()));
-            events = match run.server.follow_events(run.run, seen.last.as_deref(), run.token, self.read_timeout()) {
+            events = match run.server.follow_events(
+                run.run,
+                seen.last_event_id.as_deref(),
+                run.token,
+                self.read_timeout(),
+            ) {
                 Ok(EventResponse::Events(stream)) => Some(stream.events),
                 Ok(EventResponse::Nothing) => {
-                    seen.ended = true;
+                    seen.has_final_event = true;
                     None
                 }
                 Ok(EventResponse::Value(_)) => None,
@@ -199,24 +204,24 @@ impl RunWait {
     fn read_events(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
         let events =
             events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
-        seen.listens = true;
+        seen.has_read_events = true;
         loop {
-            let silence = if seen.over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
+            let silence = if seen.is_over { MAX_SILENCE } else { MAX_SILENCE.min(self.remaining()) };
             match events.recv_timeout(silence)? {
                 StreamItem::Event(event) => {
-                    seen.note(&event)?;
-                    if self.is_over() && !seen.over && !seen.ended {
-                        return Ok(StreamEnd::ToItsEnd);
+                    seen.record_event(&event)?;
+                    if self.is_over() && !seen.is_over && !seen.has_final_event {
+                        return Ok(StreamEnd::Closed);
                     }
                 }
-                StreamItem::End => return Ok(StreamEnd::ToItsEnd),
-                StreamItem::Silence if seen.over => return Ok(StreamEnd::InVain),
-                StreamItem::Silence if self.is_over() => return Ok(StreamEnd::ToItsEnd),
+                StreamItem::End => return Ok(StreamEnd::Closed),
+                StreamItem::Silence if seen.is_over => return Ok(StreamEnd::Stalled),
+                StreamItem::Silence if self.is_over() => return Ok(StreamEnd::Closed),
                 StreamItem::Silence => match run.poll(seen, self.read_timeout())? {
-                    RunPoll::Reviewed => return Ok(StreamEnd::ToItsEnd),
-                    RunPoll::GoesOn if self.is_over() => return Err(run.still_running()),
-                    RunPoll::Unseen(failure) if self.is_over() => return Err(failure),
-                    RunPoll::Ended(_) | RunPoll::GoesOn | RunPoll::Unseen(_) => {}
+                    RunPoll::AwaitingReview => return Ok(StreamEnd::Closed),
+                    RunPoll::Running if self.is_over() => return Err(run.still_running()),
+                    RunPoll::Unavailable(failure) if self.is_over() => return Err(failure),
+                    RunPoll::Ended(_) | RunPoll::Running | RunPoll::Unavailable(_) => {}
                 },
             }
         }
@@ -226,9 +231,9 @@ impl RunWait {
 /// How reading a stream ended.
 enum StreamEnd {
     /// The stream ended or was dropped, or its events are no longer needed.
-    ToItsEnd,
+    Closed,
     /// The run is over, but the open stream did not report it.
-    InVain,
+    Stalled,
 }
 
 /// A run with the server and the token to read it.
@@ -245,18 +250,18 @@ impl RunReader<'_> {
             Err(failure) => {
                 let unseen = failure.into_transient(self.server.address())?;
                 seen.report_outage(self.run);
-                return Ok(RunPoll::Unseen(unseen));
+                return Ok(RunPoll::Unavailable(unseen));
             }
         };
         seen.record_poll(&found);
         Ok(match status(&found) {
             // An operator can still resolve an unknown run, so the client does not wait for it.
             Some(status) if status.is_final() || status == Status::Unknown => {
-                seen.over = true;
+                seen.is_over = true;
                 RunPoll::Ended(Box::new(found))
             }
-            Some(Status::AwaitingReview) => RunPoll::Reviewed,
-            Some(_) | None => RunPoll::GoesOn,
+            Some(Status::AwaitingReview) => RunPoll::AwaitingReview,
+            Some(_) | None => RunPoll::Running,
         })
     }
 
@@ -289,33 +294,33 @@ struct RunProgress {
     /// Whether the answer is printed while it is generated.
     streams: bool,
     /// Whether the run exists: this command submitted it, or a poll found it.
-    known: bool,
+    is_known: bool,
     /// Whether its events were read.
-    listens: bool,
+    has_read_events: bool,
     /// Whether a poll found that the run is over.
-    over: bool,
+    is_over: bool,
     /// The id of the last event.
-    last: Option<String>,
+    last_event_id: Option<String>,
     /// Whether a part of the answer was printed.
-    wrote: bool,
+    has_output: bool,
     /// Whether the final event was received.
-    ended: bool,
+    has_final_event: bool,
     /// Whether the queued state was reported.
-    waits: bool,
+    reported_queued: bool,
     /// Whether an outage was reported.
-    lost: bool,
+    reported_outage: bool,
 }
 
 impl RunProgress {
-    fn note(&mut self, event: &Event) -> Result<(), Failure> {
+    fn record_event(&mut self, event: &Event) -> Result<(), Failure> {
         if event.id.is_some() {
-            self.last.clone_from(&event.id);
+            self.last_event_id.clone_from(&event.id);
         }
         let word = |name: &str| string_or_empty(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
                 output::write(&sanitize_lines(word("delta")))?;
-                self.wrote = true;
+                self.has_output = true;
             }
             "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
             "step.started" if is_stderr_terminal() || self.streams => {
@@ -329,7 +334,7 @@ impl RunProgress {
                 }
             }
             // The result is printed from the run itself.
-            "execution.completed" | "execution.failed" => self.ended = true,
+            "execution.completed" | "execution.failed" => self.has_final_event = true,
             // Unknown event names from newer servers are ignored.
             _ => {}
         }
@@ -338,30 +343,30 @@ impl RunProgress {
 
     /// Reports what a poll found. Reports the queued state once, because queueing can take long.
     fn record_poll(&mut self, run: &Value) {
-        self.known = true;
-        if std::mem::take(&mut self.lost) {
+        self.is_known = true;
+        if std::mem::take(&mut self.reported_outage) {
             eprint("the server responds again");
         }
-        if status(run) == Some(Status::Queued) && !std::mem::replace(&mut self.waits, true) {
+        if status(run) == Some(Status::Queued) && !std::mem::replace(&mut self.reported_queued, true) {
             eprint("the run is queued");
         }
     }
 
     /// Reports an outage once.
     fn report_outage(&mut self, run: &str) {
-        if !std::mem::replace(&mut self.lost, true) {
+        if !std::mem::replace(&mut self.reported_outage, true) {
             eprint(&format!("the server does not respond; run {} may still be running; retrying", sanitize(run)));
         }
     }
 
     /// Whether events are missing that the client would print.
     const fn has_missing_events(&self) -> bool {
-        (self.streams || self.listens) && !self.ended
+        (self.streams || self.has_read_events) && !self.has_final_event
     }
 
     /// Whether the printed part of the answer may be incomplete.
     const fn is_output_incomplete(&self) -> bool {
-        self.wrote && !self.ended
+        self.has_output && !self.has_final_event
     }
 
     fn print_result(&self, output: Output, run: &Value) -> Result<(), Failure> {
@@ -372,7 +377,7 @@ impl RunProgress {
             print("")?;
             eprint("the stream was interrupted and could not be resumed; the complete answer follows");
             output.value(answer)?;
-        } else if self.wrote {
+        } else if self.has_output {
             print("")?;
         } else if !answer.is_null() {
             output.value(answer)?;

@@ -27,7 +27,7 @@ use std::{
 
 pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
     let mut there = LocalState::read(directory)?;
-    let estate = RemoteState::read(server, &there.wanted)?;
+    let estate = RemoteState::read(server, &there.directory)?;
     there.find_unchanged(server, &estate)?;
     let workspace = server.workspace_id()?;
     let mut pages = Vec::new();
@@ -67,18 +67,19 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         eprint(&format!("wrote {}", page.path.display()));
     }
     gone.delete_generated()?;
-    for path in &gone.ours {
+    for path in &gone.generated {
         eprint(&format!("removed {}: its assets are archived on the server", sanitize(&path.display().to_string())));
     }
-    for path in &gone.theirs {
+    for path in &gone.edited {
         let path = sanitize(&path.display().to_string());
         eprint(&format!("{path} refers to an archived asset and was kept: remove it or use another slug"));
     }
     if output.is_for_people() {
-        let removed = if gone.ours.is_empty() { String::new() } else { format!(", {} removed", gone.ours.len()) };
+        let removed =
+            if gone.generated.is_empty() { String::new() } else { format!(", {} removed", gone.generated.len()) };
         return print(&format!("{} files written, {} unchanged{removed}", changed.len(), kept.len()));
     }
-    output.value(&json!({ "written": changed.len(), "unchanged": kept.len(), "removed": gone.ours.len() }))
+    output.value(&json!({ "written": changed.len(), "unchanged": kept.len(), "removed": gone.generated.len() }))
 }
 
 /// The newest version of an asset.

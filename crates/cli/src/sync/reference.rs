@@ -25,13 +25,13 @@ impl ReachableAssets {
     /// the directory are those of the server.
     pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
         let mut walk =
-            ReferenceWalk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
+            ReferenceWalk { wanted, estate, visited: BTreeSet::new(), queue: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
             named.for_each(|(slug, label)| walk.visit(slug, Some(label)));
         }
         wanted.assets.iter().flat_map(|asset| &asset.references).for_each(|reference| walk.follow(reference));
-        while let Some((kind, content)) = walk.waiting.pop() {
+        while let Some((kind, content)) = walk.queue.pop() {
             find_references(kind, content).iter().for_each(|reference| walk.follow(reference));
         }
         walk.reached
@@ -43,8 +43,8 @@ struct ReferenceWalk<'w> {
     wanted: &'w Directory,
     estate: &'w RemoteState,
     /// Visited slugs and labels. References between server assets may form cycles.
-    seen: BTreeSet<(String, Option<String>)>,
-    waiting: Vec<(AssetKind, &'w Value)>,
+    visited: BTreeSet<(String, Option<String>)>,
+    queue: Vec<(AssetKind, &'w Value)>,
     reached: ReachableAssets,
 }
 
@@ -61,7 +61,7 @@ impl ReferenceWalk<'_> {
     /// Visits a version on the server. The directory's contents are the starting points.
     fn visit(&mut self, slug: &str, label: Option<&str>) {
         let is_here = label.is_none() && self.wanted.assets.iter().any(|asset| asset.slug == slug);
-        if is_here || !self.seen.insert((slug.to_owned(), label.map(str::to_owned))) {
+        if is_here || !self.visited.insert((slug.to_owned(), label.map(str::to_owned))) {
             return;
         }
         let Some(asset) = self.estate.assets.get(slug) else { return };
@@ -71,6 +71,6 @@ impl ReferenceWalk<'_> {
         }
         let kind = AssetKind::parse(super::remote_state::string_or_empty(asset, "asset_kind"));
         let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
-        self.waiting.extend(kind.zip(content));
+        self.queue.extend(kind.zip(content));
     }
 }

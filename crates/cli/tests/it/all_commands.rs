@@ -29,13 +29,13 @@ fn known_commands() -> BTreeSet<String> {
 struct CommandRecorder<'w> {
     terminal: Terminal,
     known: &'w BTreeSet<String>,
-    walked: &'w RefCell<BTreeSet<String>>,
+    recorded: &'w RefCell<BTreeSet<String>>,
 }
 
 impl CommandRecorder<'_> {
     fn record(&self, words: &[&str]) {
         let command = (1..=words.len()).map(|most| words[..most].join("-")).find(|name| self.known.contains(name));
-        self.walked.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
+        self.recorded.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
     }
 
     fn run_ok(&self, words: &[&str]) -> String {
@@ -65,8 +65,8 @@ async fn runs_every_command_against_a_server() {
     create_workload(&app).await;
     let (known, walked) = (known_commands(), RefCell::default());
     let (ada, grace) = create_contents(&app);
-    let ada = CommandRecorder { terminal: ada, known: &known, walked: &walked };
-    let grace = CommandRecorder { terminal: grace, known: &known, walked: &walked };
+    let ada = CommandRecorder { terminal: ada, known: &known, recorded: &walked };
+    let grace = CommandRecorder { terminal: grace, known: &known, recorded: &walked };
 
     without_a_server(&ada);
     let address = ada.terminal.server.clone().unwrap();

@@ -59,7 +59,7 @@ impl CanonicalRefusal {
             PathStep::Index(index) => format!("{pointer}/{index}"),
             PathStep::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         });
-        match culprit.refused {
+        match culprit.defect {
             Defect::IntegerOutOfRange => Self::IntegerOutOfRange { pointer },
             Defect::NulInText => Self::NulInText { pointer },
         }

@@ -38,14 +38,14 @@ pub struct VersionDiff {
 pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut lines = DiffWriter::default();
     lines.compare(&from, &to);
-    let (patch, weight) = match lines.weight {
+    let (patch, weight) = match lines.patch_bytes {
         steps @ 0..=MAX_PATCH_BYTES => (json_patch::diff(&from, &to), steps),
         _ => {
             let one = estimate_bytes(&to);
             (replace_document(to), one)
         }
     };
-    if lines.cut {
+    if lines.is_truncated {
         lines.text.push_str("… and more\n");
     }
     VersionDiff { patch, readable: lines.text, patch_bytes: weight }
@@ -76,8 +76,8 @@ struct DiffWriter {
     text: String,
     pointer: String,
     /// Estimated memory of the patch so far, in bytes.
-    weight: usize,
-    cut: bool,
+    patch_bytes: usize,
+    is_truncated: bool,
 }
 
 impl DiffWriter {
@@ -124,7 +124,7 @@ impl DiffWriter {
     /// Writes one line and counts its patch operation with the value that the operation carries.
     fn write_change(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
         let step = OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, estimate_bytes));
-        self.weight = self.weight.saturating_add(step);
+        self.patch_bytes = self.patch_bytes.saturating_add(step);
         if self.has_room() {
             // Writing to a `String` cannot fail.
             let _ = writeln!(self.text, "{mark} {}: {}", excerpt(&self.pointer), what());
@@ -153,7 +153,7 @@ impl DiffWriter {
 
     fn has_room(&mut self) -> bool {
         let room = self.text.len() < MAX_READABLE_BYTES;
-        self.cut |= !room;
+        self.is_truncated |= !room;
         room
     }
 }

@@ -134,7 +134,7 @@ pub enum AssetVisibility {
     /// All assets of the tenant.
     Tenant,
     /// Assets visible from one workspace.
-    From {
+    FromWorkspace {
         /// Namespace of that workspace; all its assets are visible.
         namespace: NamespaceId,
         /// The workspace, if the viewer may see assets granted to it.
@@ -143,7 +143,7 @@ pub enum AssetVisibility {
         principals: Vec<ActorRef>,
     },
     /// Assets of some namespaces and workspaces.
-    Within {
+    InScopes {
         /// Visible namespaces and workspaces.
         reach: Reach,
         /// The viewer's principals; assets granted to them are visible too.

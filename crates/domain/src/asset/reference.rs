@@ -63,10 +63,10 @@ pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> 
 fn collect_references(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
     schema_walk::visit(root, content, &mut |visited| {
         if visited.schema.get("$ref").and_then(Value::as_str) != Some(REFERENCE_SCHEMA) {
-            return VisitFlow::Into;
+            return VisitFlow::Descend;
         }
         found.extend(parse_reference(visited.value, visited.pointer, visited.schema));
-        VisitFlow::Past
+        VisitFlow::Skip
     });
 }
 

@@ -214,13 +214,13 @@ pub enum StartOutcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelOutcome {
     /// The run was queued; the caller holds its lease under the given token and must end it.
-    Taken,
+    LeaseTaken,
     /// The worker that runs it is notified.
-    Told,
+    WorkerNotified,
     /// The idempotency key already exists.
-    KeyTaken,
+    DuplicateKey,
     /// The run has ended or cannot be cancelled.
-    Over,
+    AlreadyEnded,
 }
 
 /// The lease under which a cancelling caller ends a run.

@@ -90,10 +90,10 @@ pub enum HttpCallError {
     Forbidden,
     /// The tenant whose secrets apply could not be determined.
     #[error("the call could not be prepared")]
-    Unprepared,
+    TenantUnresolved,
     /// The secret could not be read.
     #[error("the secret of the call cannot be read")]
-    Secret,
+    SecretUnavailable,
     /// The connection failed.
     #[error("the address is unreachable")]
     Unreachable,
@@ -102,13 +102,13 @@ pub enum HttpCallError {
     TimedOut,
     /// The request was sent, but the response was truncated. Its effect is unknown.
     #[error("the response was cut off")]
-    Broken,
+    Truncated,
     /// The response exceeds [`MAX_RESPONSE_BYTES`].
     #[error("the response is too long")]
     TooLong,
     /// The response status is not a success, or is a redirection, which is never followed.
     #[error("the server responded with an error status")]
-    Refused,
+    ErrorStatus,
     /// The response is neither JSON nor text.
     #[error("the response could not be read")]
     Malformed,
@@ -118,13 +118,13 @@ impl HttpCallError {
     /// Every failure.
     pub const ALL: [Self; 9] = [
         Self::Forbidden,
-        Self::Unprepared,
-        Self::Secret,
+        Self::TenantUnresolved,
+        Self::SecretUnavailable,
         Self::Unreachable,
         Self::TimedOut,
-        Self::Broken,
+        Self::Truncated,
         Self::TooLong,
-        Self::Refused,
+        Self::ErrorStatus,
         Self::Malformed,
     ];
 
@@ -133,13 +133,13 @@ impl HttpCallError {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Forbidden => "call_forbidden",
-            Self::Unprepared => "call_unprepared",
-            Self::Secret => "call_secret_unavailable",
+            Self::TenantUnresolved => "call_unprepared",
+            Self::SecretUnavailable => "call_secret_unavailable",
             Self::Unreachable => "call_unreachable",
             Self::TimedOut => "call_timeout",
-            Self::Broken => "call_broken",
+            Self::Truncated => "call_broken",
             Self::TooLong => "call_answer_too_long",
-            Self::Refused => "call_refused",
+            Self::ErrorStatus => "call_refused",
             Self::Malformed => "call_malformed_answer",
         }
     }

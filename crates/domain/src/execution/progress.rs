@@ -150,7 +150,7 @@ pub struct StoredAnswer {
     pub was_told: bool,
     /// The response.
     #[serde(flatten)]
-    pub said: StoredResponse,
+    pub response: StoredResponse,
 }
 
 /// A call attempt.
@@ -211,8 +211,8 @@ pub enum StoredResponse {
 impl StoredAnswer {
     /// Converts a provider answer into its stored form.
     #[must_use]
-    pub fn of(step_id: &str, answer: &ModelResponse) -> Self {
-        let said = match &answer.completion {
+    pub fn from_answer(step_id: &str, answer: &ModelResponse) -> Self {
+        let response = match &answer.completion {
             Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => {
                 StoredResponse::Answer {
                     text: text.clone(),
@@ -232,7 +232,7 @@ impl StoredAnswer {
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
         let attempts = answer.attempts.iter().map(kept).collect();
-        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_streamed, said }
+        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_streamed, response }
     }
 
     /// Converts a tool result into its stored form.
@@ -248,13 +248,13 @@ impl StoredAnswer {
                 },
             },
         };
-        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said: response }
+        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, response }
     }
 
     /// The tool result, if this is one.
     #[must_use]
     pub fn into_tool_result(self) -> Option<ToolResult> {
-        match self.said {
+        match self.response {
             StoredResponse::Tool { tool_result } => Some(Ok(tool_result)),
             StoredResponse::ToolFailure { tool_error, found } => {
                 let found = found.as_deref().map(ToolPin::parse);
@@ -267,7 +267,7 @@ impl StoredAnswer {
     /// The provider answer, if this is one.
     #[must_use]
     pub fn into_answer(self) -> Option<ModelResponse> {
-        let completion = match self.said {
+        let completion = match self.response {
             StoredResponse::Tool { .. } | StoredResponse::ToolFailure { .. } => return None,
             StoredResponse::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
                 Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata })
@@ -322,7 +322,7 @@ mod tests {
                 |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = ModelResponse { attempts, was_streamed: completion.is_ok(), completion };
-            let kept = serde_json::to_string(&StoredAnswer::of("ask", &answer)).unwrap();
+            let kept = serde_json::to_string(&StoredAnswer::from_answer("ask", &answer)).unwrap();
             let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.step_id.as_str(), read.clone().into_answer()), ("ask", Some(answer)));
             assert_eq!(read.into_tool_result(), None);

@@ -27,7 +27,7 @@ pub struct BoundKnowledgeBase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalQuery {
     /// The index of the bound knowledge base.
-    pub knowledge: usize,
+    pub knowledge_index: usize,
     /// The query text.
     pub query: String,
     /// The maximum number of chunks, if lower than the knowledge base's own.

@@ -60,11 +60,11 @@ impl AnswerVerdict {
 #[derive(Clone, PartialEq, Debug)]
 pub struct AnswerUnderReview {
     /// The stored answer: `output`, and the providers' `metadata`.
-    pub kept: String,
+    pub stored_answer: String,
     /// The start of the review period.
-    pub asked_at: Timestamp,
+    pub requested_at: Timestamp,
     /// The end of the review period.
-    pub lapses_at: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 /// The reason a verdict is refused.
@@ -93,9 +93,9 @@ impl ReviewRefusal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineCheck {
     /// It must.
-    Needed,
+    Required,
     /// It need not.
-    Unneeded,
+    NotRequired,
 }
 
 /// The end of a reviewed run, as the commit stores it.
@@ -186,7 +186,7 @@ impl<'r> PendingReview<'r> {
         let artifact = Some(self.verdict_artifact(verdict, note, stamp, ids));
         let mut end = self.end((status, outcome, error), fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
-        Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Needed, ..end })
+        Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Required, ..end })
     }
 
     /// Ends the run because of a cancellation.
@@ -256,7 +256,7 @@ impl<'r> PendingReview<'r> {
             error,
             artifact: None,
             fulfilled,
-            deadline_check: DeadlineCheck::Unneeded,
+            deadline_check: DeadlineCheck::NotRequired,
             finished_at: stamp.at,
             fact,
         }

@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             quarantined_servers: BTreeSet::new(),
             citable_documents: BTreeSet::new(),
             capped_steps: BTreeSet::new(),
-            conversation_state: ConversationState::No,
+            conversation_state: ConversationState::Inactive,
             refused_routes_recorded: false,
             refused_embedding_recorded: false,
             events: None,
@@ -197,8 +197,8 @@ impl<'a> Run<'a> {
 
     fn load_history_or_start(&mut self) -> RunEffect {
         match self.conversation_state {
-            ConversationState::Wants => RunEffect::LoadHistory,
-            ConversationState::No | ConversationState::Knows { .. } => self.intercept(Continuation::Begin),
+            ConversationState::Requested => RunEffect::LoadHistory,
+            ConversationState::Inactive | ConversationState::Loaded { .. } => self.intercept(Continuation::Start),
         }
     }
 
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
 
     /// Resumes with the response to the last request. A response without a request has no effect.
     pub fn on_model(&mut self, answer: ModelResponse) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) =
+        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) =
             self.pending_step.take()
         else {
             return RunEffect::Ended;
@@ -220,21 +220,21 @@ impl<'a> Run<'a> {
         if verdict.is_none()
             && let Some(check) = self.long_answer_check(step, &answer)
         {
-            let awaits = AwaitedResponse::Check(Box::new(ResumePoint::ModelResponse(asked, answer)));
+            let awaits = AwaitedResponse::SchemaCheck(Box::new(ResumePoint::ModelResponse(asked, answer)));
             self.pending_step = Some(PendingStep { step, started_at: began, awaited: awaits });
             return RunEffect::CheckSchema(Box::new(check));
         }
         if matches!(step.kind, StepKind::Agent { .. }) {
-            return self.on_agent_response(ActiveStep { step, began }, *asked, (answer, verdict));
+            return self.on_agent_response(ActiveStep { step, started_at: began }, *asked, (answer, verdict));
         }
         if let Ok(completion) = &answer.completion {
             self.emit_answer(step, answer.was_streamed, &completion.text);
         }
         match self.accept_response(step, *asked, (answer, verdict)) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
-                self.intercept_value(value, Continuation::Answered(ActiveStep { step, began }))
+                self.intercept_value(value, Continuation::PassAnswer(ActiveStep { step, started_at: began }))
             }
-            Ok(value) => self.finish_step(ActiveStep { step, began }, value),
+            Ok(value) => self.finish_step(ActiveStep { step, started_at: began }, value),
             Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
         }
     }
@@ -247,8 +247,12 @@ impl<'a> Run<'a> {
             return RunEffect::Ended;
         };
         match self.accept_documents(step, &lookup, found) {
-            Ok(documents) => self.intercept(Continuation::Documents(ActiveStep { step, began }, documents)),
-            Err(failure) if self.agent.is_some() => self.on_tool_failure(ActiveStep { step, began }, failure),
+            Ok(documents) => {
+                self.intercept(Continuation::PassDocuments(ActiveStep { step, started_at: began }, documents))
+            }
+            Err(failure) if self.agent.is_some() => {
+                self.on_tool_failure(ActiveStep { step, started_at: began }, failure)
+            }
             Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
         }
     }
@@ -304,11 +308,11 @@ impl<'a> Run<'a> {
     /// Records the step at which the run was interrupted; its response is no longer awaited.
     fn record_interrupted_step(&mut self, code: &str) {
         let (step, began) = match self.pending_step.take() {
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) }) => {
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) => {
                 self.record_unanswered(step, *asked);
                 (step, began)
             }
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Check(resume) }) => {
+            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::SchemaCheck(resume) }) => {
                 if let ResumePoint::ModelResponse(asked, _) = *resume {
                     self.record_unanswered(step, *asked);
                 }
@@ -321,7 +325,7 @@ impl<'a> Run<'a> {
             }) => (step, began),
             None => match (self.take_intercepted_step(), self.pause_point.take()) {
                 (Some(left), _) => left,
-                (None, Some(PausePoint::Output(ActiveStep { step, began }, _))) => (step, began),
+                (None, Some(PausePoint::Output(ActiveStep { step, started_at: began }, _))) => (step, began),
                 (None, Some(PausePoint::Step(_) | PausePoint::Return(_)) | None) => return,
             },
         };
@@ -349,10 +353,14 @@ impl<'a> Run<'a> {
             self.emit(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let result = match self.execute_step(step) {
                 Ok(StepProgress::NeedsModel(question, asked)) => {
-                    return self.intercept(Continuation::Ask(ActiveStep { step, began }, question, asked));
+                    return self.intercept(Continuation::CallModel(
+                        ActiveStep { step, started_at: began },
+                        question,
+                        asked,
+                    ));
                 }
                 Ok(StepProgress::NeedsDocuments(lookup)) => {
-                    return self.intercept(Continuation::LookUp(ActiveStep { step, began }, lookup));
+                    return self.intercept(Continuation::Retrieve(ActiveStep { step, started_at: began }, lookup));
                 }
                 Ok(StepProgress::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),

@@ -207,9 +207,9 @@ pub trait ScriptGateway: Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbandonBehavior {
     /// The script terminates.
-    Ends,
+    Terminates,
     /// The script may continue; its result is unknown.
-    MayGoOn,
+    MayContinue,
 }
 
 impl AbandonBehavior {
@@ -217,8 +217,8 @@ impl AbandonBehavior {
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {
         match self {
-            Self::Ends => ScriptOutcome::Interrupted(Interruption::DeadlineExceeded),
-            Self::MayGoOn => ScriptOutcome::Returned(Err(GatewayFailure::TimedOut)),
+            Self::Terminates => ScriptOutcome::Interrupted(Interruption::DeadlineExceeded),
+            Self::MayContinue => ScriptOutcome::Returned(Err(GatewayFailure::TimedOut)),
         }
     }
 }
@@ -247,18 +247,24 @@ pub struct ScriptRun<'s> {
     /// The gateway's name.
     pub gateway: &'static str,
     /// The outcome.
-    pub came: ScriptOutcome,
+    pub outcome: ScriptOutcome,
     /// The time of the hand-over.
-    pub began: Timestamp,
+    pub started_at: Timestamp,
     /// The end time.
-    pub over: Timestamp,
+    pub finished_at: Timestamp,
 }
 
 impl ScriptRun<'_> {
     /// Finishes the run, with the obligations of its admission decision.
     #[must_use]
     pub fn finish(self, decision: PolicyDecision, outside: Env<'_>) -> FinishedRun {
-        let Self { request: ScriptRequest { execution_id, script, limits }, gateway, came, began, over } = self;
+        let Self {
+            request: ScriptRequest { execution_id, script, limits },
+            gateway,
+            outcome: came,
+            started_at: began,
+            finished_at: over,
+        } = self;
         let output_metadata = |stdout: String| {
             Map::from_iter([
                 ("language".to_owned(), json!(script.language.as_str())),

@@ -25,9 +25,9 @@ pub struct ToolRequest {
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolTarget {
     /// An HTTP address.
-    Address(HttpCall),
+    Http(HttpCall),
     /// A tool of an MCP server.
-    Server(McpCall),
+    Mcp(McpCall),
 }
 
 /// A call of an MCP server's tool.

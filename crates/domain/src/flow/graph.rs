@@ -25,11 +25,11 @@ const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 pub(super) fn check(content: &Map<String, Value>, findings: &mut ProblemList) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
     let steps = StepIndex::build(list, findings);
-    let chart = ControlFlow::of(content, &steps, findings);
+    let chart = ControlFlow::build(content, &steps, findings);
     chart.check_paths(findings);
     let inputs = declared_inputs(content);
     for (index, step) in list.iter().enumerate() {
-        let scene = ReferenceCheck { steps: &steps, chart: &chart, inputs: inputs.as_ref(), index, step };
+        let scene = ReferenceCheck { steps: &steps, control_flow: &chart, inputs: inputs.as_ref(), index, step };
         scene.check(findings);
     }
 }
@@ -57,24 +57,24 @@ struct StepIndex<'c> {
     /// The position of each id's step; `None` for a duplicate id.
     positions: BTreeMap<&'c str, Option<usize>>,
     /// Whether every step has an id; otherwise any target could be a step without one.
-    all_named: bool,
+    is_complete: bool,
 }
 
 /// The result of a step lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StepLookup {
-    Step(usize),
+    Unique(usize),
     /// One of several steps, or a step with an unreadable id.
-    Some,
-    Nothing,
+    Ambiguous,
+    Missing,
 }
 
 impl<'c> StepIndex<'c> {
     fn build(list: &'c [Value], findings: &mut ProblemList) -> Self {
-        let mut steps = Self { list, positions: BTreeMap::new(), all_named: true };
+        let mut steps = Self { list, positions: BTreeMap::new(), is_complete: true };
         for (index, step) in list.iter().enumerate() {
             let Some(id) = step.get("id").and_then(Value::as_str) else {
-                steps.all_named = false;
+                steps.is_complete = false;
                 continue;
             };
             if steps.positions.contains_key(id) {
@@ -89,19 +89,19 @@ impl<'c> StepIndex<'c> {
 
     fn find(&self, id: &str) -> StepLookup {
         match self.positions.get(id) {
-            Some(Some(position)) => StepLookup::Step(*position),
-            Some(None) => StepLookup::Some,
-            None if self.all_named => StepLookup::Nothing,
-            None => StepLookup::Some,
+            Some(Some(position)) => StepLookup::Unique(*position),
+            Some(None) => StepLookup::Ambiguous,
+            None if self.is_complete => StepLookup::Missing,
+            None => StepLookup::Ambiguous,
         }
     }
 
     /// The step that a value names, if it is unique.
     fn target(&self, value: &Value, path: &Path, findings: &mut ProblemList) -> Option<usize> {
         match self.find(value.as_str()?) {
-            StepLookup::Step(position) => Some(position),
-            StepLookup::Some => None,
-            StepLookup::Nothing => {
+            StepLookup::Unique(position) => Some(position),
+            StepLookup::Ambiguous => None,
+            StepLookup::Missing => {
                 findings.report(path, "unknown_step", "no step has this id");
                 None
             }
@@ -114,19 +114,19 @@ impl<'c> StepIndex<'c> {
 struct ControlFlow {
     entry: Option<usize>,
     /// Edges that exist regardless of the unreadable parts.
-    sure: Vec<Vec<usize>>,
+    certain_edges: Vec<Vec<usize>>,
     /// Further edges that may exist.
-    perhaps: Vec<Vec<usize>>,
+    possible_edges: Vec<Vec<usize>>,
     /// Whether any edge may exist.
-    open: bool,
-    reach: Rc<Reachability>,
+    is_open_ended: bool,
+    certain_reach: Rc<Reachability>,
     /// Reachability including possible edges; `None` when any edge may exist.
-    widest: Option<Rc<Reachability>>,
+    possible_reach: Option<Rc<Reachability>>,
 }
 
 impl ControlFlow {
     /// Builds the control flow, and reports unknown targets and missing returns.
-    fn of(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut ProblemList) -> Self {
+    fn build(content: &Map<String, Value>, steps: &StepIndex<'_>, findings: &mut ProblemList) -> Self {
         let mut chart = Self::default();
         if let Some(entry) = content.get("entry_step") {
             chart.entry = steps.target(entry, &Path::default().key("entry_step"), findings);
@@ -135,16 +135,16 @@ impl ControlFlow {
             chart.add_step(index, step, steps, findings);
         }
         if steps.list.len() <= MAX_ANALYZED_STEPS {
-            chart.reach = Rc::new(Reachability::of(&chart.sure));
-            if chart.perhaps.iter().all(Vec::is_empty) {
-                chart.widest = (!chart.open).then(|| Rc::clone(&chart.reach));
-            } else if !chart.open {
-                let both = chart.sure.iter().zip(&chart.perhaps);
+            chart.certain_reach = Rc::new(Reachability::from_edges(&chart.certain_edges));
+            if chart.possible_edges.iter().all(Vec::is_empty) {
+                chart.possible_reach = (!chart.is_open_ended).then(|| Rc::clone(&chart.certain_reach));
+            } else if !chart.is_open_ended {
+                let both = chart.certain_edges.iter().zip(&chart.possible_edges);
                 let widest: Vec<Vec<usize>> = both.map(|(sure, perhaps)| [sure.as_slice(), perhaps].concat()).collect();
-                chart.widest = Some(Rc::new(Reachability::of(&widest)));
+                chart.possible_reach = Some(Rc::new(Reachability::from_edges(&widest)));
             }
         } else {
-            chart.sure.clear();
+            chart.certain_edges.clear();
         }
         chart
     }
@@ -152,14 +152,14 @@ impl ControlFlow {
     fn add_step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut ProblemList) {
         let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
         // A step that is not an object could have any edge; a `return` has none.
-        self.open |= !step.is_object();
+        self.is_open_ended |= !step.is_object();
         let form = step_type(step);
         if form != Some(StepType::Return) {
             let mut successors = Vec::new();
             for key in TARGET_KEYS {
                 let Some(value) = step.get(key) else { continue };
                 let found = steps.target(value, &step_path(index).key(key), findings);
-                self.open |= found.is_none();
+                self.is_open_ended |= found.is_none();
                 if key == "on_failure" { &mut sure } else { &mut successors }.extend(found);
             }
             match (step.get("next").is_some(), step.get("on_success").is_some()) {
@@ -178,14 +178,14 @@ impl ControlFlow {
                 (false, false) => {}
             }
         }
-        self.sure.push(sure);
-        self.perhaps.push(perhaps);
+        self.certain_edges.push(sure);
+        self.possible_edges.push(perhaps);
     }
 
     /// Reports unreachable steps and cycles.
     fn check_paths(&self, findings: &mut ProblemList) {
-        let positions = 0..self.sure.len();
-        if let (Some(entry), Some(widest)) = (self.entry, &self.widest) {
+        let positions = 0..self.certain_edges.len();
+        if let (Some(entry), Some(widest)) = (self.entry, &self.possible_reach) {
             for index in positions.clone().filter(|index| !widest.reaches(entry, *index)) {
                 findings.report(&step_path(index), "unreachable_step", "no path from the entry step leads here");
             }
@@ -196,13 +196,13 @@ impl ControlFlow {
     }
 
     fn is_cyclic(&self, index: usize) -> bool {
-        self.sure.get(index).into_iter().flatten().any(|target| self.reach.reaches(*target, index))
+        self.certain_edges.get(index).into_iter().flatten().any(|target| self.certain_reach.reaches(*target, index))
     }
 
     /// Whether the first step can never run before the second, for any correction of the unreadable parts.
     fn cannot_precede(&self, first: usize, second: usize) -> bool {
-        let disconnected = self.widest.as_ref().is_some_and(|widest| !widest.reaches(first, second));
-        disconnected || (self.reach.reaches(second, first) && !self.reach.reaches(first, second))
+        let disconnected = self.possible_reach.as_ref().is_some_and(|widest| !widest.reaches(first, second));
+        disconnected || (self.certain_reach.reaches(second, first) && !self.certain_reach.reaches(first, second))
     }
 }
 
@@ -225,7 +225,7 @@ fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
 struct Reachability(Vec<Vec<bool>>);
 
 impl Reachability {
-    fn of(outgoing: &[Vec<usize>]) -> Self {
+    fn from_edges(outgoing: &[Vec<usize>]) -> Self {
         Self((0..outgoing.len()).map(|index| reachable(outgoing, index)).collect())
     }
 
@@ -237,7 +237,7 @@ impl Reachability {
 /// A step with the scope of its references.
 struct ReferenceCheck<'c> {
     steps: &'c StepIndex<'c>,
-    chart: &'c ControlFlow,
+    control_flow: &'c ControlFlow,
     inputs: Option<&'c BTreeSet<&'c str>>,
     index: usize,
     step: &'c Value,
@@ -285,16 +285,16 @@ impl ReferenceCheck<'_> {
                 }
             }
             Reference::Step { step, .. } => match self.steps.find(step) {
-                StepLookup::Nothing => {
+                StepLookup::Missing => {
                     findings.report(path, "unknown_step", "a reference names a step that does not exist")
                 }
-                StepLookup::Step(position) => {
+                StepLookup::Unique(position) => {
                     let own = position == self.index;
-                    if (own && !sees_own) || (!own && self.chart.cannot_precede(position, self.index)) {
+                    if (own && !sees_own) || (!own && self.control_flow.cannot_precede(position, self.index)) {
                         findings.report(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }
-                StepLookup::Some => {}
+                StepLookup::Ambiguous => {}
             },
             Reference::Release { .. } => {}
         }

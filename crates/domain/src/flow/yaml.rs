@@ -55,7 +55,7 @@ enum YamlFault {
     TooLarge,
     Syntax,
     DuplicateKey,
-    KeyNoText,
+    NonStringKey,
     Expansion,
     TooDeep,
     Number,
@@ -69,7 +69,7 @@ impl YamlFault {
             Self::TooLarge => "flow_too_large",
             Self::Syntax => "yaml_syntax",
             Self::DuplicateKey => "yaml_duplicate_key",
-            Self::KeyNoText => "yaml_key_no_text",
+            Self::NonStringKey => "yaml_key_no_text",
             Self::Expansion => "yaml_expansion",
             Self::TooDeep => "yaml_too_deep",
             Self::Number => "yaml_number",
@@ -83,7 +83,7 @@ impl YamlFault {
             Self::TooLarge => "the text is longer than 256 KiB",
             Self::Syntax => "the text is not one YAML document",
             Self::DuplicateKey => "a key occurs twice in the same mapping",
-            Self::KeyNoText => "a key must be a string",
+            Self::NonStringKey => "a key must be a string",
             Self::Expansion => "the document is too large with its aliases expanded",
             Self::TooDeep => "the document nests deeper than 64",
             Self::Number => "a number is out of range",
@@ -439,11 +439,11 @@ impl<'t> Composer<'t> {
     ) -> Result<Option<(String, TextPosition)>, YamlFailure> {
         let place = TextPosition::from_span(span);
         if let Event::Alias(_) = event {
-            self.report(YamlFault::KeyNoText, place);
+            self.report(YamlFault::NonStringKey, place);
             return Ok(None);
         }
         if !matches!(event, Event::Scalar(..)) {
-            self.report(YamlFault::KeyNoText, place);
+            self.report(YamlFault::NonStringKey, place);
             self.node(event, span, depth + 1)?;
             return Ok(None);
         }
@@ -454,7 +454,7 @@ impl<'t> Composer<'t> {
             _ if key.is_broken => Ok(None),
             NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), place))),
             NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => {
-                self.report(YamlFault::KeyNoText, place);
+                self.report(YamlFault::NonStringKey, place);
                 Ok(None)
             }
         }

@@ -28,7 +28,7 @@ enum Lookahead {
     /// At most the maximum length of a match.
     Bounded(usize),
     /// Up to the dead state of this automaton.
-    Counted(Box<DFA>),
+    Automaton(Box<DFA>),
     /// In the worst case the rest of the text.
     Unknown,
 }
@@ -40,7 +40,7 @@ impl CountedPattern {
         let reads = match pattern::max_match_len(text) {
             Some(longest) => Lookahead::Bounded(longest),
             None => {
-                build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Counted(Box::new(automaton)))
+                build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Automaton(Box::new(automaton)))
             }
         };
         Some(Self { regex, weight: pattern::weight(text), lookahead: reads })
@@ -49,7 +49,7 @@ impl CountedPattern {
     /// Starts searches within a budget.
     pub(super) fn search<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
         let cache = match &self.lookahead {
-            Lookahead::Counted(automaton) => Some(automaton.create_cache()),
+            Lookahead::Automaton(automaton) => Some(automaton.create_cache()),
             Lookahead::Bounded(_) | Lookahead::Unknown => None,
         };
         Search { pattern: self, budget, cache }
@@ -100,11 +100,11 @@ impl Search<'_> {
             (done, at) = (found.end(), found.end());
             count = count.saturating_add(1);
             if without.len() > room {
-                return Err(DetectorError::NoRoom);
+                return Err(DetectorError::OutOfMemory);
             }
         }
         without.push_str(text.get(done..).unwrap_or_default());
-        if without.len() > room { Err(DetectorError::NoRoom) } else { Ok((count, without)) }
+        if without.len() > room { Err(DetectorError::OutOfMemory) } else { Ok((count, without)) }
     }
 
     /// Subtracts the bytes that a search from `at` reads.
@@ -112,11 +112,11 @@ impl Search<'_> {
         let rest = text.len().saturating_sub(at);
         let bytes = match (&self.pattern.lookahead, &mut self.cache) {
             (Lookahead::Bounded(longest), _) => rest.min(*longest),
-            (Lookahead::Counted(automaton), Some(cache)) => {
+            (Lookahead::Automaton(automaton), Some(cache)) => {
                 let limit = self.budget.0 / self.pattern.weight;
                 count_steps(automaton, cache, text, (at, limit)).unwrap_or(rest)
             }
-            (Lookahead::Counted(_) | Lookahead::Unknown, _) => rest,
+            (Lookahead::Automaton(_) | Lookahead::Unknown, _) => rest,
         };
         self.charge(bytes)
     }

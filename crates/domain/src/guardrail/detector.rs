@@ -57,7 +57,7 @@ pub(super) enum DetectorError {
     /// The check exceeds the remaining [`Budget`].
     BudgetExceeded,
     /// The masked value exceeds the available memory.
-    NoRoom,
+    OutOfMemory,
 }
 
 /// Remaining evaluations of a check.
@@ -77,7 +77,7 @@ impl DetectorError {
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
             Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
-            Self::Unavailable | Self::NoRoom => None,
+            Self::Unavailable | Self::OutOfMemory => None,
         }
     }
 }

@@ -90,8 +90,8 @@ pub struct GuardrailFinding {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum FindingKind {
-    Found { count: u64, classes: Vec<(PersonalDataClass, u64)>, action: Action },
-    CouldNotLook { on_error: OnError, error_code: Option<&'static str> },
+    Matched { count: u64, classes: Vec<(PersonalDataClass, u64)>, action: Action },
+    Failed { on_error: OnError, error_code: Option<&'static str> },
 }
 
 impl GuardrailFinding {
@@ -100,7 +100,7 @@ impl GuardrailFinding {
             asset: Arc::clone(&rail.asset),
             id: rail.id.clone(),
             detector: rail.detector.name(),
-            enforcement: rail.effect,
+            enforcement: rail.enforcement,
             reason_code: rail.reason_code.clone(),
             kind,
         }
@@ -120,7 +120,7 @@ impl GuardrailFinding {
         };
         document.insert("effect".to_owned(), json!(effect));
         match &self.kind {
-            FindingKind::Found { count, classes, action } => {
+            FindingKind::Matched { count, classes, action } => {
                 document.insert("action".to_owned(), json!(action.as_str()));
                 document.insert("found".to_owned(), json!(count));
                 if !classes.is_empty() {
@@ -128,7 +128,7 @@ impl GuardrailFinding {
                     document.insert("entities".to_owned(), Value::Object(classes.collect()));
                 }
             }
-            FindingKind::CouldNotLook { on_error, error_code } => {
+            FindingKind::Failed { on_error, error_code } => {
                 let on_error = match on_error {
                     OnError::FailClosed => "fail_closed",
                     OnError::FailOpen => "fail_open",
@@ -180,7 +180,7 @@ impl GuardrailCheck {
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
         let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);
         let is_cut_short =
-            |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::CouldNotLook { error_code: Some(_), .. });
+            |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::Failed { error_code: Some(_), .. });
         (!result.findings.iter().any(is_cut_short)).then_some(result)
     }
 
@@ -217,20 +217,20 @@ impl GuardrailResult {
             }
             None => Err(DetectorError::Unavailable),
         };
-        match (found, rail.effect) {
+        match (found, rail.enforcement) {
             (Ok(found), _) if found.count == 0 => {}
             (Ok(found), effect) => self.record(rail, effect, found),
-            (Err(DetectorError::NoRoom), Enforcement::Enforced) => self.outcome = GuardrailOutcome::OutOfMemory,
+            (Err(DetectorError::OutOfMemory), Enforcement::Enforced) => self.outcome = GuardrailOutcome::OutOfMemory,
             (Err(blind @ (DetectorError::Unavailable | DetectorError::BudgetExceeded)), Enforcement::Enforced) => {
                 if rail.on_error == OnError::FailClosed {
                     self.outcome = GuardrailOutcome::Unavailable;
                 }
-                let what = FindingKind::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
+                let what = FindingKind::Failed { on_error: rail.on_error, error_code: blind.code() };
                 self.findings.push(GuardrailFinding::of(rail, what));
             }
             // A logging-only guardrail never stops the run, even when it fails.
             (Err(blind), Enforcement::LoggingOnly) => {
-                let what = FindingKind::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
+                let what = FindingKind::Failed { on_error: OnError::FailOpen, error_code: blind.code() };
                 self.findings.push(GuardrailFinding::of(rail, what));
             }
         }
@@ -238,7 +238,7 @@ impl GuardrailResult {
 
     fn record(&mut self, rail: &Guardrail, effect: Enforcement, found: DetectorResult) {
         let action = found.actions.iter().copied().max().unwrap_or(rail.action);
-        let what = FindingKind::Found { count: found.count, classes: found.classes, action };
+        let what = FindingKind::Matched { count: found.count, classes: found.classes, action };
         self.findings.push(GuardrailFinding::of(rail, what));
         if effect == Enforcement::LoggingOnly {
             return;

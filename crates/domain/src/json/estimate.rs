@@ -34,8 +34,8 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
 #[derive(Debug, Default)]
 struct AllocationCounts {
     /// Number of opening brackets and of commas.
-    opened_and_separated: usize,
-    filled_objects: usize,
+    containers_and_commas: usize,
+    nonempty_objects: usize,
     members: usize,
     strings: usize,
     text: usize,
@@ -47,11 +47,11 @@ impl AllocationCounts {
     fn count_structure(&mut self, byte: u8) {
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' => return,
-            b'{' | b'[' | b',' => self.opened_and_separated = self.opened_and_separated.saturating_add(1),
+            b'{' | b'[' | b',' => self.containers_and_commas = self.containers_and_commas.saturating_add(1),
             b':' => self.members = self.members.saturating_add(1),
             b'"' => {
                 self.strings = self.strings.saturating_add(1);
-                self.filled_objects = self.filled_objects.saturating_add(usize::from(self.at_object));
+                self.nonempty_objects = self.nonempty_objects.saturating_add(usize::from(self.at_object));
             }
             _ => {}
         }
@@ -60,9 +60,9 @@ impl AllocationCounts {
 
     fn heap_bytes(&self) -> usize {
         // A container with n values has n - 1 commas, so its opening bracket counts for the remaining value.
-        let values = self.opened_and_separated.saturating_add(1).saturating_mul(VALUE_BYTES);
+        let values = self.containers_and_commas.saturating_add(1).saturating_mul(VALUE_BYTES);
         // An object of n members has at most (n + 5) / 6 map nodes.
-        let sixths = self.filled_objects.saturating_mul(MAP_NODE_MEMBERS - 1).saturating_add(self.members);
+        let sixths = self.nonempty_objects.saturating_mul(MAP_NODE_MEMBERS - 1).saturating_add(self.members);
         let nodes = sixths.div_ceil(MAP_NODE_MEMBERS).saturating_mul(MAP_NODE_BYTES);
         let strings = self.strings.saturating_mul(ALLOCATION_BYTES).saturating_add(self.text);
         values.saturating_add(nodes).saturating_add(strings)

@@ -258,10 +258,10 @@ impl AccessContract {
         Ok(Self {
             contract_id,
             version,
-            principals: parse_list(members, "allowed_principals", Presence::No, parse_principal)?,
-            groups: parse_list(members, "allowed_groups", Presence::No, parse_group)?,
-            workspaces: parse_list(members, "allowed_workspaces", Presence::Yes, parse_workspace)?,
-            modes: parse_list(members, "allowed_access_modes", Presence::Yes, AccessMode::parse)?,
+            principals: parse_list(members, "allowed_principals", Presence::Optional, parse_principal)?,
+            groups: parse_list(members, "allowed_groups", Presence::Optional, parse_group)?,
+            workspaces: parse_list(members, "allowed_workspaces", Presence::Required, parse_workspace)?,
+            modes: parse_list(members, "allowed_access_modes", Presence::Required, AccessMode::parse)?,
             citation_required: parse_bool(members, "citation_required")?,
             revoked,
         })
@@ -318,8 +318,8 @@ impl AccessContract {
 /// Whether a list is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
-    Yes,
-    No,
+    Required,
+    Optional,
 }
 
 /// Whether the text consists of letters, digits and `marks`, and starts with a letter or a digit.
@@ -343,7 +343,7 @@ fn parse_list<T: Ord>(
 ) -> Result<BTreeSet<T>, MalformedContract> {
     let malformed = MalformedContract { field };
     let Some(value) = members.get(field) else {
-        return if needed == Presence::Yes { Err(malformed) } else { Ok(BTreeSet::new()) };
+        return if needed == Presence::Required { Err(malformed) } else { Ok(BTreeSet::new()) };
     };
     let items = value.as_array().filter(|items| items.len() <= MAX_LIST_ENTRIES).ok_or(malformed)?;
     let texts: BTreeSet<&str> = items.iter().map(|item| item.as_str().ok_or(malformed)).collect::<Result<_, _>>()?;

@@ -168,7 +168,7 @@ impl Condition {
         let depth = u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX);
         let parsed = PrattParser::new().max_recursion_depth(depth).parse(source);
         let expression = parsed.map_err(|errors| syntax(&errors))?;
-        let mut walk = ExpressionWalk { source, patterns, nodes: 0, bound: Vec::new() };
+        let mut walk = ExpressionWalk { source, patterns, nodes: 0, macro_variables: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
         if cost::estimate_steps(&expression, DataSize::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
@@ -279,7 +279,7 @@ struct ExpressionWalk<'e> {
     source: &'e str,
     patterns: &'e mut Patterns,
     nodes: usize,
-    bound: Vec<&'e str>,
+    macro_variables: Vec<&'e str>,
 }
 
 impl<'e> ExpressionWalk<'e> {
@@ -330,10 +330,10 @@ impl<'e> ExpressionWalk<'e> {
                 }
                 self.visit(&comprehension.iter_range, depth + 1, macros)?;
                 self.visit(&comprehension.accu_init, depth + 1, macros)?;
-                self.bound.push(&comprehension.iter_var);
+                self.macro_variables.push(&comprehension.iter_var);
                 let inner = [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
                 let result = inner.into_iter().try_for_each(|child| self.visit(child, depth + 1, macros + 1));
-                self.bound.pop();
+                self.macro_variables.pop();
                 result
             }
             Expr::Struct(_) | Expr::Unspecified => Err(ConditionRefusal::Unsupported),
@@ -343,7 +343,7 @@ impl<'e> ExpressionWalk<'e> {
     /// Checks a bare variable: a macro variable, or a root variable other than a record. Records must be read by field,
     /// because other uses would hide the fields that a rule depends on.
     fn variable(&self, name: &str) -> Result<(), ConditionRefusal> {
-        if name.starts_with('@') || self.bound.contains(&name) {
+        if name.starts_with('@') || self.macro_variables.contains(&name) {
             return Ok(());
         }
         let (line, column) = position(self.source, name);
@@ -359,7 +359,7 @@ impl<'e> ExpressionWalk<'e> {
     /// The selectable fields of `operand`; `None` allows any field.
     fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
         if let Expr::Ident(name) = &operand.expr {
-            return if self.bound.contains(&name.as_str()) { None } else { variables::fields(name) };
+            return if self.macro_variables.contains(&name.as_str()) { None } else { variables::fields(name) };
         }
         // A record field is a text or a list, and has no fields.
         let Expr::Select(select) = &operand.expr else { return None };
@@ -367,7 +367,7 @@ impl<'e> ExpressionWalk<'e> {
     }
 
     fn is_record(&self, node: &IdedExpr) -> bool {
-        matches!(&node.expr, Expr::Ident(name) if !self.bound.contains(&name.as_str()) && variables::is_record(name))
+        matches!(&node.expr, Expr::Ident(name) if !self.macro_variables.contains(&name.as_str()) && variables::is_record(name))
     }
 
     /// Visits the operand of a field selection, the only place where a bare record is allowed.

@@ -165,8 +165,8 @@ impl FastPath {
             },
             Self::Not(inner) => inner.evaluate(input).map(|holds| !holds),
             Self::IsTrue(read) => match read.value(input)? {
-                OperandValue::Truth(truth) => Some(truth),
-                OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) => None,
+                OperandValue::Bool(truth) => Some(truth),
+                OperandValue::Text(_) | OperandValue::Int(_) | OperandValue::Double(_) => None,
             },
             Self::Compare(read, relation, literal) => {
                 read.value(input)?.compare(literal).map(|ordering| relation.holds(ordering))
@@ -258,9 +258,9 @@ fn builtin_text(root: &str, fields: &[&str]) -> Option<BuiltinText> {
 #[derive(Clone, Copy)]
 enum OperandValue<'a> {
     Text(&'a str),
-    Whole(i64),
-    Fraction(f64),
-    Truth(bool),
+    Int(i64),
+    Double(f64),
+    Bool(bool),
 }
 
 impl Operand {
@@ -276,12 +276,12 @@ impl Operand {
         }
         match value {
             Value::String(text) => Some(OperandValue::Text(text)),
-            Value::Bool(truth) => Some(OperandValue::Truth(*truth)),
+            Value::Bool(truth) => Some(OperandValue::Bool(*truth)),
             // The interpreter's three number types; unsigned ones are deferred to it.
             Value::Number(number) => match number.as_i64() {
-                Some(whole) => Some(OperandValue::Whole(whole)),
+                Some(whole) => Some(OperandValue::Int(whole)),
                 None if number.is_u64() => None,
-                None => number.as_f64().map(OperandValue::Fraction),
+                None => number.as_f64().map(OperandValue::Double),
             },
             Value::Null | Value::Array(_) | Value::Object(_) => None,
         }
@@ -310,13 +310,10 @@ impl OperandValue<'_> {
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
             (OperandValue::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),
-            (OperandValue::Whole(found), Literal::Int(literal)) => Some(found.cmp(literal)),
-            (OperandValue::Fraction(found), Literal::Double(literal)) => found.partial_cmp(literal),
-            (OperandValue::Truth(found), Literal::Bool(literal)) => Some(found.cmp(literal)),
-            (
-                OperandValue::Text(_) | OperandValue::Whole(_) | OperandValue::Fraction(_) | OperandValue::Truth(_),
-                _,
-            ) => None,
+            (OperandValue::Int(found), Literal::Int(literal)) => Some(found.cmp(literal)),
+            (OperandValue::Double(found), Literal::Double(literal)) => found.partial_cmp(literal),
+            (OperandValue::Bool(found), Literal::Bool(literal)) => Some(found.cmp(literal)),
+            (OperandValue::Text(_) | OperandValue::Int(_) | OperandValue::Double(_) | OperandValue::Bool(_), _) => None,
         }
     }
 }

@@ -127,19 +127,19 @@ pub struct ComposedPrompt {
 #[derive(Clone, Debug)]
 enum ResponseSchema {
     /// Without a schema.
-    All,
+    Unchecked,
     /// Against the compiled schema.
-    Fitting(EmbeddedSchema),
+    Compiled(EmbeddedSchema),
     /// The schema does not compile, so every response is refused.
-    None,
+    Invalid,
 }
 
 impl ResponseSchema {
     fn of(schema: Option<&Value>) -> Self {
         match schema.map(EmbeddedSchema::compile) {
-            None => Self::All,
-            Some(Ok(schema)) => Self::Fitting(schema),
-            Some(Err(_)) => Self::None,
+            None => Self::Unchecked,
+            Some(Ok(schema)) => Self::Compiled(schema),
+            Some(Err(_)) => Self::Invalid,
         }
     }
 }
@@ -236,9 +236,9 @@ impl ComposedPrompt {
     /// Returns a rejection when the response does not satisfy the schema or is too large to check.
     pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.response_schema {
-            ResponseSchema::All => Ok(()),
-            ResponseSchema::Fitting(schema) => schema.check_text(answer),
-            ResponseSchema::None => Err(SchemaRejection::Mismatch),
+            ResponseSchema::Unchecked => Ok(()),
+            ResponseSchema::Compiled(schema) => schema.check_text(answer),
+            ResponseSchema::Invalid => Err(SchemaRejection::Mismatch),
         }
     }
 
@@ -246,8 +246,8 @@ impl ComposedPrompt {
     #[must_use]
     pub const fn response_schema(&self) -> Option<&EmbeddedSchema> {
         match &self.response_schema {
-            ResponseSchema::Fitting(schema) => Some(schema),
-            ResponseSchema::All | ResponseSchema::None => None,
+            ResponseSchema::Compiled(schema) => Some(schema),
+            ResponseSchema::Unchecked | ResponseSchema::Invalid => None,
         }
     }
 
@@ -261,8 +261,8 @@ impl ComposedPrompt {
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         match &self.response_schema {
-            ResponseSchema::Fitting(schema) => schema.compiled_bytes(),
-            ResponseSchema::All | ResponseSchema::None => 0,
+            ResponseSchema::Compiled(schema) => schema.compiled_bytes(),
+            ResponseSchema::Unchecked | ResponseSchema::Invalid => 0,
         }
     }
 

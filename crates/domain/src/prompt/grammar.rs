@@ -54,7 +54,7 @@ pub enum TemplateSegment {
 /// Scan result at a character that may start a token.
 enum TokenScan {
     /// No token; the character is literal.
-    Nothing,
+    Literal,
     /// A token and its end offset.
     Token(TemplateSegment, usize),
 }
@@ -76,7 +76,7 @@ pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
         literal.push_str(rest.get(..gap).unwrap_or_default());
         at += gap;
         match scan_token(text, at)? {
-            TokenScan::Nothing => {
+            TokenScan::Literal => {
                 literal.push_str(text.get(at..=at).unwrap_or_default());
                 at += 1;
             }
@@ -117,7 +117,7 @@ fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
         _ => return scan_placeholder(text, at),
     };
     let start = match scan_keyword(text, at + 1, word) {
-        Keyword::Absent => return Ok(TokenScan::Nothing),
+        Keyword::Absent => return Ok(TokenScan::Literal),
         Keyword::Confusable => return Err(malformed),
         Keyword::Exact(end) => end,
     };
@@ -163,20 +163,20 @@ fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
 /// templates. A nested placeholder and a name with invisible characters are refused.
 fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
-    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Nothing) };
+    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Literal) };
     let inner = body.trim_start_matches(' ');
     let start = text.len() - inner.len();
     if inner.starts_with("{{") && inner.len() < body.len() {
         return Err(malformed);
     }
     let Some((name, end)) = scan_name(text, start) else {
-        return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) };
+        return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Literal) };
     };
     let tail = text.get(end..).unwrap_or_default();
     if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
         return Ok(TokenScan::Token(TemplateSegment::Placeholder { name, offset: at }, text.len() - after.len()));
     }
-    if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Nothing) }
+    if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Literal) }
 }
 
 /// Whether the text is `name}}` apart from invisible characters.

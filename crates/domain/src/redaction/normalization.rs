@@ -61,30 +61,30 @@ pub(super) fn normalize(text: &str) -> Cow<'_, str> {
 /// Replaces matches of the normalized text in the original text.
 pub(super) struct Replacer<'t> {
     text: &'t str,
-    seen: &'t str,
+    normalized: &'t str,
     /// Offset up to which the original text is written.
     at: usize,
     /// The same offset in the normalized text.
-    seen_at: usize,
+    normalized_at: usize,
     written: String,
 }
 
 impl<'t> Replacer<'t> {
     /// Starts with an empty output. Both texts are identical when nothing is disguised.
-    pub(super) fn new(text: &'t str, seen: &'t str) -> Self {
-        Self { text, seen, at: 0, seen_at: 0, written: String::with_capacity(text.len()) }
+    pub(super) fn new(text: &'t str, normalized: &'t str) -> Self {
+        Self { text, normalized, at: 0, normalized_at: 0, written: String::with_capacity(text.len()) }
     }
 
     /// Writes the text up to the range, then the replacement, or the range itself for `None`. Returns whether the range
     /// is disguised.
     pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
-        let begin = self.original_offset(range.start, self.at, self.seen_at, Edge::Start);
+        let begin = self.original_offset(range.start, self.at, self.normalized_at, Edge::Start);
         let end = self.original_offset(range.end, begin, range.start, Edge::End);
         let was = self.text.get(begin..end).unwrap_or_default();
         self.written.push_str(self.text.get(self.at..begin).unwrap_or_default());
         self.written.push_str(with.unwrap_or(was));
-        (self.at, self.seen_at) = (end, range.end);
-        self.seen.get(range).is_some_and(|seen| seen != was)
+        (self.at, self.normalized_at) = (end, range.end);
+        self.normalized.get(range).is_some_and(|seen| seen != was)
     }
 
     /// Writes the rest and returns the text.
@@ -95,7 +95,7 @@ impl<'t> Replacer<'t> {
 
     /// Maps an offset of the normalized text to the original text, starting at a known pair of offsets.
     fn original_offset(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
-        if self.text.len() == self.seen.len() && self.text.as_ptr() == self.seen.as_ptr() {
+        if self.text.len() == self.normalized.len() && self.text.as_ptr() == self.normalized.as_ptr() {
             return wanted;
         }
         for character in self.text.get(at..).unwrap_or_default().chars() {

@@ -65,7 +65,7 @@ fn match_international(place: Position<'_>, from: usize) -> Option<usize> {
 
 fn match_national(place: Position<'_>, from: usize) -> Option<usize> {
     longest_match(place, from, |number| {
-        if number.parted_anew {
+        if number.is_inconsistent {
             return false;
         }
         match number.lengths.as_slice() {
@@ -88,10 +88,10 @@ struct DigitGroups {
     digits: String,
     lengths: Vec<usize>,
     /// Separator between the groups after the first separator.
-    parted: Option<Separator>,
-    parts: usize,
+    separator: Option<Separator>,
+    separators: usize,
     /// Whether the separators differ: `01-02-2024 10` is a date and an hour.
-    parted_anew: bool,
+    is_inconsistent: bool,
 }
 
 /// End of the longest number that starts at this position. Groups are read while their separators are consistent and no
@@ -114,10 +114,10 @@ fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGrou
         }
         let Some((gap, end)) = read_separator(place, group.end) else { break };
         match gap {
-            Separator::Opens if !is_open => is_open = true,
-            Separator::Closes if is_open => is_open = false,
-            Separator::Opens | Separator::Closes => break,
-            Separator::Parts(_) => written.add_separator(gap),
+            Separator::Opening if !is_open => is_open = true,
+            Separator::Closing if is_open => is_open = false,
+            Separator::Opening | Separator::Closing => break,
+            Separator::Sign(_) => written.add_separator(gap),
         }
         if written.lengths.len() == MAX_GROUPS {
             break;
@@ -129,11 +129,11 @@ fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGrou
 
 impl DigitGroups {
     fn add_separator(&mut self, gap: Separator) {
-        self.parts += 1;
-        if self.parts == 2 {
-            self.parted = Some(gap);
+        self.separators += 1;
+        if self.separators == 2 {
+            self.separator = Some(gap);
         }
-        self.parted_anew |= self.parts > 2 && self.parted != Some(gap);
+        self.is_inconsistent |= self.separators > 2 && self.separator != Some(gap);
     }
 }
 
@@ -141,11 +141,11 @@ impl DigitGroups {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Separator {
     /// Opening parenthesis.
-    Opens,
+    Opening,
     /// Closing parenthesis.
-    Closes,
+    Closing,
     /// Another sign.
-    Parts(char),
+    Sign(char),
 }
 
 /// The separator after a group, and the start of the next group.
@@ -163,15 +163,15 @@ fn read_separator(place: Position<'_>, from: usize) -> Option<(Separator, usize)
     let (first, end) = sign(from)?;
     let second = sign(end);
     Some(match (first, second) {
-        ('(', _) => (Separator::Opens, end),
-        (' ', Some(('(', end))) => (Separator::Opens, end),
-        (')', Some((' ' | '-' | '/', end))) => (Separator::Closes, end),
-        (')', _) => (Separator::Closes, end),
-        ('/', Some((' ', end))) => (Separator::Parts('/'), end),
+        ('(', _) => (Separator::Opening, end),
+        (' ', Some(('(', end))) => (Separator::Opening, end),
+        (')', Some((' ' | '-' | '/', end))) => (Separator::Closing, end),
+        (')', _) => (Separator::Closing, end),
+        ('/', Some((' ', end))) => (Separator::Sign('/'), end),
         (' ', Some((parts @ ('/' | '-'), end))) => {
             let (_, end) = sign(end).filter(|(sign, _)| *sign == ' ')?;
-            (Separator::Parts(parts), end)
+            (Separator::Sign(parts), end)
         }
-        (parts, _) => (Separator::Parts(parts), end),
+        (parts, _) => (Separator::Sign(parts), end),
     })
 }

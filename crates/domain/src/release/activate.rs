@@ -46,17 +46,17 @@ pub enum FlowStatus {
     /// No flow is bound: the release runs its prompt in one step.
     Absent,
     /// The flow is not executable.
-    Broken,
+    Invalid,
     /// The flow is executable.
-    Sound {
+    Valid {
         /// Whether a step calls a provider.
         provider_routed: bool,
         /// The roles that steps reference.
-        refers_to: Vec<AssetKind>,
+        referenced_roles: Vec<AssetKind>,
         /// Step types and actions that this server does not support.
-        unavailable: Vec<String>,
+        unsupported_steps: Vec<String>,
         /// The tool choices of its agents.
-        agents: Vec<ToolChoice>,
+        agent_tools: Vec<ToolChoice>,
     },
 }
 
@@ -170,13 +170,13 @@ pub(super) struct LaneReassignment<'a> {
     /// The reason.
     pub(super) reason: MoveReason,
     /// The rollout lane that completed its soak.
-    pub(super) done: Option<Lane>,
+    pub(super) soaked_lane: Option<Lane>,
     /// The rollout lane that starts its soak.
-    pub(super) begun: Option<Lane>,
+    pub(super) soaking_lane: Option<Lane>,
     /// The effect on the soak time.
     pub(super) soak: Soak,
     /// Whether the commit requires a completed soak.
-    pub(super) only_soaked: bool,
+    pub(super) requires_soak: bool,
 }
 
 /// The maximum number of individually reported controls.
@@ -212,11 +212,16 @@ impl Release {
         }
         let routed = match &standing.flow {
             FlowStatus::Absent => false,
-            FlowStatus::Broken => {
+            FlowStatus::Invalid => {
                 gaps.push(unmet("flow", "flow_invalid", "the bound flow is not executable"));
                 false
             }
-            FlowStatus::Sound { provider_routed, refers_to, unavailable, agents } => {
+            FlowStatus::Valid {
+                provider_routed,
+                referenced_roles: refers_to,
+                unsupported_steps: unavailable,
+                agent_tools: agents,
+            } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
                     gaps.push(unmet("references", "reference_unresolved", message));
@@ -335,10 +340,10 @@ impl Release {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Activation,
-            done: None,
-            begun: planned.map(RolloutPlan::first),
+            soaked_lane: None,
+            soaking_lane: planned.map(RolloutPlan::first),
             soak: if planned.is_some() { Soak::Begun } else { Soak::Kept },
-            only_soaked: false,
+            requires_soak: false,
         };
         let fact = self.transition_fact(&release.state, stamp);
         let fact =
@@ -367,10 +372,10 @@ impl Release {
             lanes: &held,
             holder: None,
             reason: MoveReason::Retirement,
-            done: None,
-            begun: None,
+            soaked_lane: None,
+            soaking_lane: None,
             soak: Soak::Kept,
-            only_soaked: false,
+            requires_soak: false,
         };
         let fact = self.transition_fact(&State::Retired, stamp);
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
@@ -408,7 +413,15 @@ impl Release {
         deployment: &Deployment,
         fact: Fact,
     ) -> DeploymentChange {
-        let LaneReassignment { lanes, holder, reason, done, begun, soak, only_soaked } = *redeployment;
+        let LaneReassignment {
+            lanes,
+            holder,
+            reason,
+            soaked_lane: done,
+            soaking_lane: begun,
+            soak,
+            requires_soak: only_soaked,
+        } = *redeployment;
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));

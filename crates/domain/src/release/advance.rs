@@ -57,12 +57,12 @@ impl Release {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Advance,
-            done: Some(rollout.current_lane()),
-            begun: next,
+            soaked_lane: Some(rollout.current_lane()),
+            soaking_lane: next,
             soak: if next.is_some() { Soak::Begun } else { Soak::Kept },
-            only_soaked,
+            requires_soak: only_soaked,
         };
-        let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_left });
+        let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_seconds_left });
         let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).with_detail(detail);
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }

@@ -55,11 +55,11 @@ pub struct GateContext<'a> {
     /// The deployment.
     pub deployment: &'a Deployment,
     /// The environment's approval rule.
-    pub rule: ApprovalRule,
+    pub approval_rule: ApprovalRule,
     /// The activation report of the bound contents.
-    pub standing: &'a ActivationReport,
+    pub activation_report: &'a ActivationReport,
     /// Unresolved references; evaluated in drafts only.
-    pub unresolved: &'a [UnresolvedReference],
+    pub unresolved_references: &'a [UnresolvedReference],
 }
 
 /// The gates of an activation besides approvals and lane, with their messages when they pass.
@@ -80,13 +80,13 @@ impl Release {
         let mut gates = Vec::new();
         for to in self.valid_transitions(around.deployment) {
             match to {
-                StateName::ReviewReady => gates.extend(reference_gates(to, around.unresolved)),
-                StateName::Approved => gates.push(self.approvals_gate(to, around.rule)),
+                StateName::ReviewReady => gates.extend(reference_gates(to, around.unresolved_references)),
+                StateName::Approved => gates.push(self.approvals_gate(to, around.approval_rule)),
                 StateName::Active => {
-                    gates.push(self.approvals_gate(to, around.rule));
+                    gates.push(self.approvals_gate(to, around.approval_rule));
                     gates.extend(Lane::ALL.map(|lane| self.lane_gate(lane, around.deployment)));
-                    gates.push(workload_gate(around.standing));
-                    gates.extend(self.activation_gates(around.standing));
+                    gates.push(workload_gate(around.activation_report));
+                    gates.extend(self.activation_gates(around.activation_report));
                 }
                 // These transitions have no gates.
                 StateName::Draft | StateName::Superseded | StateName::Retired => {}

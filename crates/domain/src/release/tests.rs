@@ -145,7 +145,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let (earlier, reason) = (earlier_holder(), (Uuid::from_u128(40).into(), "It answers in riddles."));
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release { rollout: Some(started_rollout()), ..release.clone() };
-    let seen = Advance::Manual(SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
+    let seen = Advance::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
     [
@@ -222,9 +222,9 @@ fn gates_agree_with_transitions() {
         let approvable = review(&release, "user:bob", Verdict::Approved);
         let around = GateContext {
             deployment: &deployment,
-            rule: APPROVAL_RULE,
-            standing: &met_requirements(),
-            unresolved: &[],
+            approval_rule: APPROVAL_RULE,
+            activation_report: &met_requirements(),
+            unresolved_references: &[],
         };
         let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
         for (to, name, led) in try_transitions(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some())
@@ -388,11 +388,11 @@ fn reports_all_unmet_requirements_at_once() {
     release.policy_bundle_id = Some(Uuid::from_u128(999).into());
     let standing = ActivationReport {
         primary_route: None,
-        flow: FlowStatus::Sound {
+        flow: FlowStatus::Valid {
             provider_routed: true,
-            refers_to: vec![AssetKind::PromptTemplate],
-            unavailable: vec!["agent".to_owned()],
-            agents: Vec::new(),
+            referenced_roles: vec![AssetKind::PromptTemplate],
+            unsupported_steps: vec!["agent".to_owned()],
+            agent_tools: Vec::new(),
         },
         tools: Vec::new(),
         unsupported_obligations: vec!["human_review".to_owned()],
@@ -420,7 +420,7 @@ fn reports_all_unmet_requirements_at_once() {
     "#);
     let broken = ActivationReport {
         primary_route: Some(RouteStatus::NotApproved),
-        flow: FlowStatus::Broken,
+        flow: FlowStatus::Invalid,
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
         unsupported_memory: Vec::new(),

@@ -26,9 +26,9 @@ pub enum EmbeddingStatus {
     /// Its chunks have vectors of several models, or some have none.
     Partial,
     /// The account of the index's model is no longer configured.
-    NoAccount(EmbeddingModel),
+    AccountMissing(EmbeddingModel),
     /// The bound profile refuses the route; the route gate reports it.
-    NoRoute,
+    RouteRefused,
 }
 
 /// The gates; empty without a bound vector knowledge base.
@@ -61,7 +61,7 @@ pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
 fn embedding_gate(standing: &VectorIndexStatus) -> Option<Gate> {
     let slug = &standing.slug;
     let (code, message) = match &standing.embedding {
-        EmbeddingStatus::Searchable | EmbeddingStatus::NoRoute => return None,
+        EmbeddingStatus::Searchable | EmbeddingStatus::RouteRefused => return None,
         EmbeddingStatus::Partial => (
             "embedding_mismatch",
             format!(
@@ -70,7 +70,7 @@ fn embedding_gate(standing: &VectorIndexStatus) -> Option<Gate> {
                  since this one was approved"
             ),
         ),
-        EmbeddingStatus::NoAccount(EmbeddingModel { account, model }) => (
+        EmbeddingStatus::AccountMissing(EmbeddingModel { account, model }) => (
             "embedding_account_missing",
             format!(
                 "`{slug}`: the chunks that the release serves have vectors of `{model}`, and its account `{account}` is not \
@@ -101,7 +101,7 @@ mod tests {
         let sound = standing(EmbeddingStatus::Searchable, None);
         assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
-        let gone = standing(EmbeddingStatus::NoAccount(model), Some(20_000));
+        let gone = standing(EmbeddingStatus::AccountMissing(model), Some(20_000));
         let mixed = standing(EmbeddingStatus::Partial, None);
         assert_eq!(
             codes(&[sound, gone.clone(), mixed]),

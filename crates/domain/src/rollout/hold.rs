@@ -61,7 +61,7 @@ pub enum NextLaneGates {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SoakStatus {
     /// The remaining soak, in whole seconds by the database's clock, rounded up.
-    pub soak_left: u64,
+    pub soak_seconds_left: u64,
     /// The latest runs of the release on the lane that were accepted and ended since the soak started.
     pub runs: EndedRuns,
 }
@@ -70,7 +70,7 @@ pub struct SoakStatus {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LaneMetrics {
     /// The soak status of the lane.
-    pub lane: SoakStatus,
+    pub soak_status: SoakStatus,
     /// The recommendation from all runs of the release.
     pub recommendation: Recommendation,
     /// Whether the gates permit the next lane.
@@ -78,19 +78,19 @@ pub struct LaneMetrics {
     /// The workload's status.
     pub workload: Status,
     /// The number of runs that must have ended on the lane.
-    pub needed: u32,
+    pub required_runs: u32,
 }
 
 impl LaneMetrics {
     /// Combines the inputs with the workload's rollout configuration.
     #[must_use]
     pub fn new(
-        lane: SoakStatus,
+        soak_status: SoakStatus,
         recommendation: Recommendation,
         (next, workload): (NextLaneGates, Status),
         config: &RolloutConfig,
     ) -> Self {
-        Self { lane, recommendation, next, workload, needed: config.sample_size().min(MIN_RUNS) }
+        Self { soak_status, recommendation, next, workload, required_runs: config.sample_size().min(MIN_RUNS) }
     }
 }
 
@@ -98,16 +98,16 @@ impl Rollout {
     /// Whether the rollout controller advances now.
     #[must_use]
     pub fn is_due(&self, observed: &LaneMetrics) -> bool {
-        self.is_automatic() && observed.lane.soak_left == 0 && self.hold_reason(observed).is_none()
+        self.is_automatic() && observed.soak_status.soak_seconds_left == 0 && self.hold_reason(observed).is_none()
     }
 
     /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
     #[must_use]
     pub fn hold_reason(&self, observed: &LaneMetrics) -> Option<HoldReason> {
-        if !self.is_automatic() || observed.lane.soak_left > 0 {
+        if !self.is_automatic() || observed.soak_status.soak_seconds_left > 0 {
             return None;
         }
-        let LaneMetrics { lane, recommendation, next, workload, needed } = observed;
+        let LaneMetrics { soak_status: lane, recommendation, next, workload, required_runs: needed } = observed;
         if *workload != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
@@ -144,8 +144,14 @@ mod tests {
     fn lane_metrics(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
         let recommendation =
             Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
-        let lane = SoakStatus { soak_left, runs: EndedRuns { ended, failed } };
-        LaneMetrics { lane, recommendation, next: NextLaneGates::Open, workload: Status::Registered, needed: 5 }
+        let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
+        LaneMetrics {
+            soak_status: lane,
+            recommendation,
+            next: NextLaneGates::Open,
+            workload: Status::Registered,
+            required_runs: 5,
+        }
     }
 
     #[test]
@@ -181,12 +187,13 @@ mod tests {
 
     #[test]
     fn small_sample_size_lowers_required_runs() {
-        let lane = SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
+        let lane = SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
         let needed = |sample_size: u32| {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            LaneMetrics::new(lane, runs.recommend(&config), (NextLaneGates::Open, Status::Registered), &config).needed
+            LaneMetrics::new(lane, runs.recommend(&config), (NextLaneGates::Open, Status::Registered), &config)
+                .required_runs
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
     }

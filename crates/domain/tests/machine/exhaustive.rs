@@ -23,7 +23,7 @@ struct StateKey {
     releases: Vec<ReleaseKey>,
     holders: [Option<ReleaseIndex>; 3],
     /// Holders of each lane in order, and the releases rolled back from it.
-    former: [(Vec<ReleaseIndex>, BTreeSet<ReleaseIndex>); 3],
+    former_holders: [(Vec<ReleaseIndex>, BTreeSet<ReleaseIndex>); 3],
 }
 
 impl StateKey {
@@ -39,7 +39,7 @@ impl StateKey {
             let remaining = |it: &RolloutRecord| {
                 if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec()
             };
-            let rolling = record.rolling.as_ref().map(|it| (it.status, remaining(it)));
+            let rolling = record.rollout.as_ref().map(|it| (it.status, remaining(it)));
             (names[number], (record.state.as_str(), rolling, renamed(record.supersedes), model.is_approved(number)))
         };
         let is_retired = |number: &ReleaseIndex| model.releases[*number].state == StateName::Retired;
@@ -55,7 +55,7 @@ impl StateKey {
         Self {
             releases: releases.into_values().collect(),
             holders: model.holders.map(renamed),
-            former: LANES.map(former),
+            former_holders: LANES.map(former),
         }
     }
 }
@@ -97,9 +97,9 @@ fn all_plans() -> Vec<Vec<LaneIndex>> {
 
 struct ExplorationCounts {
     states: usize,
-    moves: usize,
+    transitions: usize,
     refusals: usize,
-    deepest: usize,
+    max_depth: usize,
 }
 
 /// Explores breadth first the states that `releases` approved releases reach in at most `depth` operations.
@@ -119,9 +119,9 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
     let requests: Vec<Operation> = (0..releases).flat_map(|release| operations_on(release, plans)).collect();
     let mut visited = BTreeSet::from([StateKey::canonical(&model)]);
     let mut queue: VecDeque<(InMemoryStore, Model, Vec<Operation>)> = VecDeque::from([(memory, model, Vec::new())]);
-    let mut explored = ExplorationCounts { states: 1, moves: 0, refusals: 0, deepest: 0 };
+    let mut explored = ExplorationCounts { states: 1, transitions: 0, refusals: 0, max_depth: 0 };
     while let Some((memory, model, path)) = queue.pop_front() {
-        explored.deepest = path.len();
+        explored.max_depth = path.len();
         if path.len() == depth {
             continue;
         }
@@ -141,7 +141,7 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
             let compared =
                 compared.and_then(|()| check_invariants(&memory.state.release_statuses(), &next_store.state));
             assert_eq!(compared, Ok(()), "{operation:?} after {path:?}");
-            explored.moves += 1;
+            explored.transitions += 1;
             if visited.insert(StateKey::canonical(&next)) {
                 queue.push_back((next_store, next, [path.as_slice(), std::slice::from_ref(operation)].concat()));
             }
@@ -151,7 +151,10 @@ fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> Explorati
     explored
 }
 
-fn print_counts(releases: usize, ExplorationCounts { states, moves, refusals, deepest }: &ExplorationCounts) {
+fn print_counts(
+    releases: usize,
+    ExplorationCounts { states, transitions: moves, refusals, max_depth: deepest }: &ExplorationCounts,
+) {
     println!("{releases} releases: {states} states, {moves} transitions, {refusals} refusals, depth {deepest}");
 }
 
@@ -161,8 +164,10 @@ fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, least) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
     let explored = explore(2, &plans, usize::MAX);
     print_counts(2, &explored);
-    assert!(explored.states > least && explored.moves > explored.states && explored.refusals > explored.moves);
-    assert!(explored.deepest > 10, "the exploration ended too early");
+    assert!(
+        explored.states > least && explored.transitions > explored.states && explored.refusals > explored.transitions
+    );
+    assert!(explored.max_depth > 10, "the exploration ended too early");
 }
 
 #[test]

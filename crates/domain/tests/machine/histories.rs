@@ -40,18 +40,18 @@ fn run_step(step: &Step, memory: &mut InMemoryStore, model: &mut Model, given: &
     let Step { operation, outcome: fate } = step;
     match fate {
         RequestOutcome::Answered => execute(memory, model, operation),
-        RequestOutcome::Forgotten => {
+        RequestOutcome::CrashedBeforeCommit => {
             let (decided, expected) = (memory.decide(operation, given).map(|_| ()), model.clone().apply(operation));
             if decided != expected {
                 return Err(format!("{operation:?}: expected {expected:?} from the model, got {decided:?}"));
             }
             check_conformance(model, &memory.state)
         }
-        RequestOutcome::AskedAgain => {
+        RequestOutcome::CrashedAfterCommit => {
             execute(memory, model, operation)?;
             execute(memory, model, operation)
         }
-        RequestOutcome::Overtaken(other) => {
+        RequestOutcome::PrecededBy(other) => {
             let (decided, basis) = (memory.decide(operation, given), model.decision_basis(operation));
             execute(memory, model, other)?;
             let Ok(decision) = decided else { return execute(memory, model, operation) };

@@ -61,7 +61,7 @@ impl Fixtures {
     }
 
     fn decision_input(&self) -> DecisionInput<'_> {
-        DecisionInput { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge_base_version }
+        DecisionInput { stamp: self.stamp.clone(), new_id: Uuid::from_u128(3), version: &self.knowledge_base_version }
     }
 
     /// A store with a draft for each target lane; each draft binds a policy.

@@ -64,14 +64,14 @@ impl RolloutRecord {
 pub(crate) struct ReleaseRecord {
     pub(crate) state: StateName,
     /// The target lane; `None` targets all lanes.
-    pub(crate) target: Option<LaneIndex>,
-    pub(crate) rolling: Option<RolloutRecord>,
+    pub(crate) target_lane: Option<LaneIndex>,
+    pub(crate) rollout: Option<RolloutRecord>,
     pub(crate) supersedes: Option<ReleaseIndex>,
     /// Incremented by each binding. A verdict applies to one edition.
-    edition: u32,
+    bindings_edition: u32,
     verdicts: Vec<(Verdict, u32)>,
     /// Revision of the release, incremented by each change.
-    pub(crate) changes: i64,
+    pub(crate) revision: i64,
 }
 
 /// A change of the holder of a lane.
@@ -98,9 +98,9 @@ pub(crate) struct Model {
 /// The revisions and states that a decision depends on. A concurrent change of one of them makes the decision stale.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct DecisionBasis {
-    release: i64,
-    lanes: Option<i64>,
-    returned: Vec<(ReleaseIndex, StateName)>,
+    release_revision: i64,
+    deployment_revision: Option<i64>,
+    rollback_targets: Vec<(ReleaseIndex, StateName)>,
 }
 
 impl Model {
@@ -108,13 +108,13 @@ impl Model {
     pub(crate) fn new(targets: &[Option<LaneIndex>]) -> Self {
         let draft = |target: &Option<LaneIndex>| ReleaseRecord {
             state: StateName::Draft,
-            target: *target,
-            rolling: None,
+            target_lane: *target,
+            rollout: None,
             supersedes: None,
-            edition: 0,
+            bindings_edition: 0,
             verdicts: Vec::new(),
             // Creation and one binding.
-            changes: 2,
+            revision: 2,
         };
         Self {
             releases: targets.iter().map(draft).collect(),
@@ -162,15 +162,15 @@ impl Model {
         };
         let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
         DecisionBasis {
-            release: self.releases[release].changes,
-            lanes: lanes.then_some(self.deployment_revision),
-            returned,
+            release_revision: self.releases[release].revision,
+            deployment_revision: lanes.then_some(self.deployment_revision),
+            rollback_targets: returned,
         }
     }
 
     /// The current lanes of the rollouts in progress.
     pub(crate) fn soaking_lanes(&self) -> BTreeSet<LaneIndex> {
-        let rolling = self.releases.iter().filter_map(|record| record.rolling.as_ref());
+        let rolling = self.releases.iter().filter_map(|record| record.rollout.as_ref());
         rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
     }
 
@@ -194,7 +194,7 @@ impl Model {
 
     /// Whether the current bindings are approved and no later verdict is negative.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
-        let ReleaseRecord { edition, verdicts, .. } = &self.releases[release];
+        let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
         let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
@@ -204,8 +204,8 @@ impl Model {
         if record.state != StateName::Draft {
             return Err(Refusal::with_code("release_not_editable"));
         }
-        record.edition += 1;
-        record.changes += 1;
+        record.bindings_edition += 1;
+        record.revision += 1;
         Ok(())
     }
 
@@ -214,14 +214,14 @@ impl Model {
             return Err(self.invalid_transition(release));
         }
         self.releases[release].state = to;
-        self.releases[release].changes += 1;
+        self.releases[release].revision += 1;
         Ok(())
     }
 
     fn review(&mut self, release: ReleaseIndex, verdict: Verdict) {
         let record = &mut self.releases[release];
-        record.verdicts.push((verdict, record.edition));
-        record.changes += 1;
+        record.verdicts.push((verdict, record.bindings_edition));
+        record.revision += 1;
         if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
             record.state = StateName::Draft;
         }
@@ -239,7 +239,7 @@ impl Model {
     }
 
     fn activate(&mut self, release: ReleaseIndex, taking: &LaneSelection) -> Result<(), Refusal> {
-        let ReleaseRecord { state, target, rolling, .. } = &self.releases[release];
+        let ReleaseRecord { state, target_lane: target, rollout: rolling, .. } = &self.releases[release];
         if ![StateName::Approved, StateName::Active].contains(state) {
             return Err(self.invalid_transition(release));
         }
@@ -265,26 +265,26 @@ impl Model {
         }
         if let LaneSelection::Plan(plan) = taking {
             let started = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
-            self.releases[release].rolling = Some(started);
+            self.releases[release].rollout = Some(started);
         }
         self.assign_lanes(release, &lanes, MoveReason::Activation);
         Ok(())
     }
 
     fn advance(&mut self, release: ReleaseIndex) -> Result<(), Refusal> {
-        let rolling = self.releases[release].rolling.as_ref();
+        let rolling = self.releases[release].rollout.as_ref();
         let Some(current) = rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS) else {
             return Err(Refusal::with_code("rollout_not_in_progress"));
         };
         let Some(next) = current.plan.get(current.index + 1).copied() else {
             self.set_rollout_status(release, RolloutRecord::COMPLETED);
-            self.releases[release].changes += 1;
+            self.releases[release].revision += 1;
             return Ok(());
         };
         if !self.is_approved(release) {
             return Err(Refusal::with_code("approval_required"));
         }
-        if let Some(rolling) = &mut self.releases[release].rolling {
+        if let Some(rolling) = &mut self.releases[release].rollout {
             rolling.index += 1;
         }
         let lanes: &[LaneIndex] = if self.holders[next] == Some(release) { &[] } else { &[next] };
@@ -359,10 +359,10 @@ impl Model {
                 StateName::Active => StateName::Superseded,
                 StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
             };
-            let rolling = record.rolling.as_ref().filter(|it| it.status == RolloutRecord::IN_PROGRESS);
+            let rolling = record.rollout.as_ref().filter(|it| it.status == RolloutRecord::IN_PROGRESS);
             let lost = rolling.is_some_and(|it| self.holders[it.plan[it.index]] != Some(number));
             if state != record.state || lost || number == acting {
-                self.releases[number].changes += 1;
+                self.releases[number].revision += 1;
             }
             self.releases[number].state = state;
             if lost {
@@ -372,19 +372,19 @@ impl Model {
     }
 
     fn stop_rollout(&mut self, release: ReleaseIndex) {
-        if self.releases[release].rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
+        if self.releases[release].rollout.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
             self.set_rollout_status(release, RolloutRecord::ROLLED_BACK);
         }
     }
 
     fn set_rollout_status(&mut self, release: ReleaseIndex, status: u8) {
-        if let Some(rolling) = &mut self.releases[release].rolling {
+        if let Some(rolling) = &mut self.releases[release].rollout {
             rolling.status = status;
         }
     }
 
     fn invalid_transition(&self, release: ReleaseIndex) -> Refusal {
-        let ReleaseRecord { state, target, .. } = &self.releases[release];
+        let ReleaseRecord { state, target_lane: target, .. } = &self.releases[release];
         let is_held = |lane: &LaneIndex| self.holders[*lane] == Some(release);
         let holds_all = LANES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
         let successors = match state {

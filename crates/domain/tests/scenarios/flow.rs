@@ -279,12 +279,12 @@ fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     let stored = |(said, answered): (String, String)| StoredTurn {
         execution_id: Uuid::from_u128(8).into(),
         digest: turn_digest(&said, &answered, [7; 16]),
-        said,
-        answered,
-        remembered_at: now,
+        question: said,
+        response: answered,
+        stored_at: now,
         expires_at: now,
     };
-    History::Read(Vec::new(), RecalledTurns { erasure: None, turns: turns.into_iter().map(stored).collect() })
+    History::Loaded(Vec::new(), RecalledTurns { last_erasure: None, turns: turns.into_iter().map(stored).collect() })
 }
 
 fn compose_prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -341,9 +341,9 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         effect = match effect {
             RunEffect::LoadHistory => run.on_history(conversation_history(scenario, request.now)),
             RunEffect::CallModel(question) => match call_model(&question, &mut answers, out) {
-                CallOutcome::Answered(answer) => run.on_model(answer),
-                CallOutcome::Cut(cut) => return write_outcome(&run.finish(Some(cut)), out),
-                CallOutcome::Unanswered => return,
+                CallOutcome::Completed(answer) => run.on_model(answer),
+                CallOutcome::Interrupted(cut) => return write_outcome(&run.finish(Some(cut)), out),
+                CallOutcome::ScriptExhausted => return,
             },
             RunEffect::CheckGuardrails(looking) => run.on_guardrail(Some(looking.run(&redactor))),
             RunEffect::CheckSchema(check) => run.on_schema_check(check.run()),
@@ -385,8 +385,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let written = ended.evaluate_turn((input.execution_id, place), &[], Some(&[]), run_env);
     write_outcome(&ended, out);
     if let Some(written) = written {
-        write_text("remembered", &written.turn.said, out);
-        write_text("  and its answer", &written.turn.answered, out);
+        write_text("remembered", &written.turn.question, out);
+        write_text("  and its answer", &written.turn.response, out);
     }
     let unused = answers.count();
     if unused > 0 {
@@ -396,9 +396,9 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
 
 /// The outcome of a model request.
 enum CallOutcome {
-    Answered(RouteAnswer),
-    Cut(Interruption),
-    Unanswered,
+    Completed(RouteAnswer),
+    Interrupted(Interruption),
+    ScriptExhausted,
 }
 
 /// Sends a model request to its routes in order, as the engine does.
@@ -417,11 +417,11 @@ fn call_model(
         write_model_call(question, next.route, attempts.is_empty(), out);
         let Some(answer) = answers.next() else {
             writeln!(out, "(the script has no answer to this)").unwrap();
-            return CallOutcome::Unanswered;
+            return CallOutcome::ScriptExhausted;
         };
         if let Some(cut) = &answer.cut {
             writeln!(out, "stopped: {cut}").unwrap();
-            return CallOutcome::Cut(parse_interruption(cut));
+            return CallOutcome::Interrupted(parse_interruption(cut));
         }
         let completion = answer.completion();
         let retry_after = answer.retry_after.map(Duration::from_secs);
@@ -431,7 +431,7 @@ fn call_model(
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
                 write_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
-                return CallOutcome::Answered(RouteAnswer {
+                return CallOutcome::Completed(RouteAnswer {
                     attempts,
                     was_streamed: false,
                     completion: Ok(completion),
@@ -443,5 +443,5 @@ fn call_model(
             }
         }
     }
-    CallOutcome::Answered(RouteAnswer { attempts, was_streamed: false, completion: Err(failure) })
+    CallOutcome::Completed(RouteAnswer { attempts, was_streamed: false, completion: Err(failure) })
 }

@@ -37,8 +37,8 @@ impl Reply {
 
 pub(crate) struct CountingListener {
     pub(crate) address: SocketAddr,
-    taken: Arc<AtomicUsize>,
-    heard: Arc<Mutex<Vec<u8>>>,
+    connections: Arc<AtomicUsize>,
+    received: Arc<Mutex<Vec<u8>>>,
     task: JoinHandle<()>,
 }
 
@@ -65,25 +65,25 @@ impl CountingListener {
 
     fn serve(listener: TcpListener, says: Reply) -> Self {
         let address = listener.local_addr().unwrap();
-        let (taken, heard) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u8>>>::default());
-        let (count, ears) = (Arc::clone(&taken), Arc::clone(&heard));
+        let (connections, received) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u8>>>::default());
+        let (count, ears) = (Arc::clone(&connections), Arc::clone(&received));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(reply(stream, says.clone(), Arc::clone(&ears)));
             }
         });
-        Self { address, taken, heard, task }
+        Self { address, connections, received, task }
     }
 
     /// Number of accepted connections.
     pub(crate) fn connection_count(&self) -> usize {
-        self.taken.load(Ordering::SeqCst)
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// The first bytes of all connections.
     pub(crate) fn received_text(&self) -> String {
-        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.received.lock().unwrap()).into_owned()
     }
 }
 

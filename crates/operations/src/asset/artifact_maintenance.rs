@@ -62,7 +62,7 @@ pub struct VerificationReport {
     /// Number of verified versions.
     pub versions: u64,
     /// Versions with discrepancies.
-    pub wrong: Vec<(VersionKey, Vec<Discrepancy>)>,
+    pub discrepancies: Vec<(VersionKey, Vec<Discrepancy>)>,
 }
 
 /// The result of a garbage collection.
@@ -194,7 +194,7 @@ impl Services {
                 let wrong = self.discrepancies(booked, &row).await?;
                 verified.versions = verified.versions.saturating_add(1);
                 if !wrong.is_empty() {
-                    verified.wrong.push((booked, wrong));
+                    verified.discrepancies.push((booked, wrong));
                 }
             }
         }

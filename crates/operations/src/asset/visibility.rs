@@ -59,7 +59,7 @@ impl Services {
         let Some(from) = from else {
             let sight = match reach {
                 None => AssetVisibility::Tenant,
-                Some(reach) => AssetVisibility::Within { reach, principals },
+                Some(reach) => AssetVisibility::InScopes { reach, principals },
             };
             return Ok((scope, sight));
         };
@@ -67,10 +67,10 @@ impl Services {
         let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
             let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
-            return Ok((scope, AssetVisibility::From { namespace, workspace, principals }));
+            return Ok((scope, AssetVisibility::FromWorkspace { namespace, workspace, principals }));
         }
         if self.stores.asset_grants.has_any_grant(scope, &principals).await? {
-            return Ok((scope, AssetVisibility::Within { reach: Reach::default(), principals }));
+            return Ok((scope, AssetVisibility::InScopes { reach: Reach::default(), principals }));
         }
         Err(Failure::NotFound)
     }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 struct Entry {
     scope: TenantScope,
     lease: Uuid,
-    look: Arc<Notify>,
+    recheck: Arc<Notify>,
 }
 
 /// The active runs of this process with their leases.
@@ -23,24 +23,24 @@ pub(crate) struct ActiveRuns(Mutex<State>);
 struct State {
     runs: HashMap<ExecutionId, Entry>,
     /// Number of claims in flight.
-    taking: usize,
+    claims: usize,
     /// Whether new claims are refused.
-    closed: bool,
+    is_closed: bool,
 }
 
 /// The registration of an active run; dropping it removes the run.
 #[derive(Debug)]
 pub(crate) struct ActiveGuard {
-    of: Arc<ActiveRuns>,
+    runs: Arc<ActiveRuns>,
     id: ExecutionId,
     lease: Uuid,
     /// Notified when the run has to check its lease.
-    pub(crate) look: Arc<Notify>,
+    pub(crate) recheck: Arc<Notify>,
 }
 
 impl Drop for ActiveGuard {
     fn drop(&mut self) {
-        let mut book = self.of.state();
+        let mut book = self.runs.state();
         if book.runs.get(&self.id).is_some_and(|live| live.lease == self.lease) {
             book.runs.remove(&self.id);
         }
@@ -54,7 +54,7 @@ pub(crate) struct ClaimGuard(Arc<ActiveRuns>);
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
         let mut book = self.0.state();
-        book.taking = book.taking.saturating_sub(1);
+        book.claims = book.claims.saturating_sub(1);
     }
 }
 
@@ -67,39 +67,39 @@ impl ActiveRuns {
     /// Registers a run before or while it executes.
     pub(crate) fn register(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> ActiveGuard {
         let look = Arc::new(Notify::new());
-        self.state().runs.insert(id, Entry { scope, lease, look: Arc::clone(&look) });
-        ActiveGuard { of: Arc::clone(self), id, lease, look }
+        self.state().runs.insert(id, Entry { scope, lease, recheck: Arc::clone(&look) });
+        ActiveGuard { runs: Arc::clone(self), id, lease, recheck: look }
     }
 
     /// Registers a claim; `None` during shutdown.
     pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimGuard> {
         let mut book = self.state();
-        if book.closed {
+        if book.is_closed {
             return None;
         }
-        book.taking += 1;
+        book.claims += 1;
         Some(ClaimGuard(Arc::clone(self)))
     }
 
     /// Refuses further claims.
     pub(crate) fn close(&self) {
-        self.state().closed = true;
+        self.state().is_closed = true;
     }
 
     pub(crate) fn recheck(&self, id: ExecutionId) {
         if let Some(live) = self.state().runs.get(&id) {
-            live.look.notify_one();
+            live.recheck.notify_one();
         }
     }
 
     pub(crate) fn recheck_all(&self) {
-        self.state().runs.values().for_each(|live| live.look.notify_one());
+        self.state().runs.values().for_each(|live| live.recheck.notify_one());
     }
 
     /// Whether no run is active and no claim is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let book = self.state();
-        book.runs.is_empty() && book.taking == 0
+        book.runs.is_empty() && book.claims == 0
     }
 
     pub(crate) fn drain(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {

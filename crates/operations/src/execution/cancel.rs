@@ -94,11 +94,11 @@ impl Services {
             }
             match self.stores.executions.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
-                CancelOutcome::Over => current = self.read_current(scope, id).await?,
-                CancelOutcome::KeyTaken => return Err(Failure::KeyTaken),
-                CancelOutcome::Taken => return self.end_cancelled(scope, execution, held, caller).await,
-                CancelOutcome::Told => {
-                    self.publish_wakeup(Wakeup::Look(id));
+                CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
+                CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
+                CancelOutcome::LeaseTaken => return self.end_cancelled(scope, execution, held, caller).await,
+                CancelOutcome::WorkerNotified => {
+                    self.publish_wakeup(Wakeup::Recheck(id));
                     if self.wait_for_end(scope, id).await? {
                         return Ok(());
                     }
@@ -208,7 +208,7 @@ impl Services {
         match self.stores.executions.finish(scope, &ending).await {
             Ok(()) => {
                 self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::Ended(run.execution_id));
+                self.publish_wakeup(Wakeup::RunEnded(run.execution_id));
                 Ok(())
             }
             // A concurrent process ended the run.

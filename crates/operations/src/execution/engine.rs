@@ -50,10 +50,10 @@ pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CheckpointPolicy {
     /// Before the next call only, so that a run with one call needs no additional commit. No client follows the run.
-    BeforeAsking,
+    BeforeCalls,
     /// Before the next call with all events so far; the rest with the end. For runs that clients follow or workers
     /// resume.
-    Telling,
+    WithEvents,
 }
 
 /// The stored progress of earlier workers, to be replayed.
@@ -87,13 +87,13 @@ impl Replay {
 pub(super) struct ProgressRecorder<'s> {
     services: &'s Services,
     scope: TenantScope,
-    held: LeaseRef,
-    keeping: CheckpointPolicy,
-    came: Replay,
+    lease: LeaseRef,
+    policy: CheckpointPolicy,
+    replay: Replay,
     /// An answer that is not stored yet.
-    answer: Option<StoredAnswer>,
+    pending_answer: Option<StoredAnswer>,
     /// Whether the last answer was replayed.
-    replays: bool,
+    is_replaying: bool,
     /// The slot for the run's reservation.
     reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
@@ -101,11 +101,11 @@ pub(super) struct ProgressRecorder<'s> {
 impl<'s> ProgressRecorder<'s> {
     pub(super) const fn new(
         services: &'s Services,
-        (scope, held): (TenantScope, LeaseRef),
-        keeping: CheckpointPolicy,
-        came: Replay,
+        (scope, lease): (TenantScope, LeaseRef),
+        policy: CheckpointPolicy,
+        replay: Replay,
     ) -> Self {
-        Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
+        Self { services, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
     }
 
     /// The same recorder for a run that may acquire a reservation.
@@ -130,11 +130,11 @@ impl<'s> ProgressRecorder<'s> {
         // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
         let mut repeated = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
-            if self.came.events.front() != Some(event) {
-                self.came.events.clear();
+            if self.replay.events.front() != Some(event) {
+                self.replay.events.clear();
                 break;
             }
-            self.came.events.pop_front();
+            self.replay.events.pop_front();
             // Output before a stored event is stored too.
             repeated = index.saturating_add(1);
         }
@@ -143,15 +143,15 @@ impl<'s> ProgressRecorder<'s> {
 
     /// The next progress record, with these events.
     pub(super) fn next_record(&mut self, events: Vec<RunEvent>) -> ProgressRecord {
-        self.came.last_position = self.came.last_position.saturating_add(1);
-        ProgressRecord { position: self.came.last_position, answer: self.answer.take(), events }
+        self.replay.last_position = self.replay.last_position.saturating_add(1);
+        ProgressRecord { position: self.replay.last_position, answer: self.pending_answer.take(), events }
     }
 
     /// The remaining progress at the end of a run.
     pub(super) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<ProgressRecord> {
-        match self.keeping {
-            CheckpointPolicy::BeforeAsking => None,
-            CheckpointPolicy::Telling => {
+        match self.policy {
+            CheckpointPolicy::BeforeCalls => None,
+            CheckpointPolicy::WithEvents => {
                 let unstored = self.unstored_events(events);
                 (!unstored.is_empty()).then(|| ProgressRecord { answer: None, ..self.next_record(unstored) })
             }
@@ -162,10 +162,10 @@ impl<'s> ProgressRecorder<'s> {
     /// progress stores its step events first, so that event numbers stay the same at the end.
     pub(super) fn review_record(&mut self, last: Option<ProgressRecord>, steps: &[StepRecord]) -> ProgressRecord {
         let mut piece = last.unwrap_or_else(|| {
-            let events = if self.came.last_position == 0 { events_of_step_records(steps) } else { Vec::new() };
+            let events = if self.replay.last_position == 0 { events_of_step_records(steps) } else { Vec::new() };
             ProgressRecord { answer: None, ..self.next_record(events) }
         });
-        piece.events.push(RunEvent::awaiting_review(self.held.execution_id));
+        piece.events.push(RunEvent::awaiting_review(self.lease.execution_id));
         piece
     }
 
@@ -177,16 +177,16 @@ impl<'s> ProgressRecorder<'s> {
 
     /// The next stored answer, if it belongs to this step.
     fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredAnswer> {
-        let first = self.came.answers.pop_front();
-        self.replays = first.is_some();
+        let first = self.replay.answers.pop_front();
+        self.is_replaying = first.is_some();
         let first = first?;
         if step == Some(first.step_id.as_str()) { Some(first) } else { self.discard_replay() }
     }
 
     /// Discards the stored answers: the resumed run took another path.
     fn discard_replay<T>(&mut self) -> Option<T> {
-        self.came.answers.clear();
-        self.replays = false;
+        self.replay.answers.clear();
+        self.is_replaying = false;
         None
     }
 
@@ -199,7 +199,7 @@ impl<'s> ProgressRecorder<'s> {
         reader: &RetrievalContext<'_>,
     ) -> Result<ToolResult, Interruption> {
         let step = run.awaiting_step().map(|step| step.id.clone());
-        let replayed = self.replays;
+        let replayed = self.is_replaying;
         if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::into_tool_result) {
             return Ok(kept);
         }
@@ -210,10 +210,10 @@ impl<'s> ProgressRecorder<'s> {
             // happened.
             self.checkpoint(run).await?;
             match &request.target {
-                ToolTarget::Address(call) => self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call),
-                ToolTarget::Server(call) => match self.services.call_mcp_tool(self.scope, call).await {
+                ToolTarget::Http(call) => self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call),
+                ToolTarget::Mcp(call) => match self.services.call_mcp_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
-                        self.services.record_drift(call, found.as_ref(), (self.held.execution_id, reader)).await?;
+                        self.services.record_drift(call, found.as_ref(), (self.lease.execution_id, reader)).await?;
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
@@ -221,17 +221,17 @@ impl<'s> ProgressRecorder<'s> {
                 },
             }
         };
-        self.answer = step.map(|step| StoredAnswer::from_tool_result(&step, &result));
+        self.pending_answer = step.map(|step| StoredAnswer::from_tool_result(&step, &result));
         Ok(result)
     }
 
     /// Reads the run's conversation. A resumed run has used it for its stored answers already.
     async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         match self.services.recall(reader).await {
-            History::Read(decisions, recalled) if !self.came.answers.is_empty() => {
-                History::ReadAgain(decisions, recalled)
+            History::Loaded(decisions, recalled) if !self.replay.answers.is_empty() => {
+                History::Reloaded(decisions, recalled)
             }
-            recollection @ (History::Read(..) | History::ReadAgain(..) | History::Unavailable) => recollection,
+            recollection @ (History::Loaded(..) | History::Reloaded(..) | History::Unavailable) => recollection,
         }
     }
 
@@ -243,7 +243,7 @@ impl<'s> ProgressRecorder<'s> {
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
         let mut events: Vec<RunEvent> =
-            mem::take(&mut self.came.is_answer_partial).then(restarted_event).into_iter().collect();
+            mem::take(&mut self.replay.is_answer_partial).then(restarted_event).into_iter().collect();
         let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
         loop {
             let received = tokio::select! {
@@ -292,7 +292,7 @@ impl<'s> ProgressRecorder<'s> {
     async fn checkpoint(&mut self, run: &mut Run<'_>) -> Result<(), Interruption> {
         let events = run.take_events();
         let unstored = self.unstored_events(events);
-        if self.answer.is_none() && (self.keeping == CheckpointPolicy::BeforeAsking || unstored.is_empty()) {
+        if self.pending_answer.is_none() && (self.policy == CheckpointPolicy::BeforeCalls || unstored.is_empty()) {
             return Ok(());
         }
         self.store_progress(unstored).await
@@ -300,7 +300,7 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Stores the last answer before long computation.
     pub(super) async fn store_pending_answer(&mut self) -> Result<(), Interruption> {
-        if self.answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
+        if self.pending_answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
     }
 
     /// Stores the next progress record, with retries for the duration of a lease.
@@ -309,14 +309,14 @@ impl<'s> ProgressRecorder<'s> {
         let until = Instant::now() + self.services.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
-            match self.services.stores.executions.record_progress(self.scope, self.held, &piece).await {
+            match self.services.stores.executions.record_progress(self.scope, self.lease, &piece).await {
                 Ok(()) => {
-                    self.services.publish_wakeup(Wakeup::Progress(self.held.execution_id));
+                    self.services.publish_wakeup(Wakeup::RunProgress(self.lease.execution_id));
                     return Ok(());
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
                     tracing::warn!(
-                        execution_id = %self.held.execution_id,
+                        execution_id = %self.lease.execution_id,
                         error = &error as &dyn std::error::Error,
                         "failed to store run progress; retrying"
                     );
@@ -326,7 +326,7 @@ impl<'s> ProgressRecorder<'s> {
                 Err(CommitError::Stale) => return Err(Interruption::LeaseLost),
                 Err(error) => {
                     tracing::error!(
-                        execution_id = %self.held.execution_id,
+                        execution_id = %self.lease.execution_id,
                         error = &error as &dyn std::error::Error,
                         "failed to store run progress; leaving the run to recovery"
                     );
@@ -414,7 +414,7 @@ pub(super) async fn run_to_end(
                     return Some(cut);
                 }
                 let streamed_step =
-                    step.filter(|_| question.is_streamable && recorder.keeping == CheckpointPolicy::Telling);
+                    step.filter(|_| question.is_streamable && recorder.policy == CheckpointPolicy::WithEvents);
                 let answer = match streamed_step {
                     Some(step) => match recorder.call_streaming(&question, step).await {
                         Ok(answer) => answer,
@@ -422,13 +422,13 @@ pub(super) async fn run_to_end(
                     },
                     None => recorder.services.call_routes(&question, None).await,
                 };
-                let kept = step.map(|step| StoredAnswer::of(&step.id, &answer));
+                let kept = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
                 (answer, kept)
             }
         };
         turn = run.on_model(answer);
         // Later steps have no external effects, so the answer is stored before the next call or with the end.
-        recorder.answer = kept;
+        recorder.pending_answer = kept;
     }
 }
 
@@ -454,7 +454,7 @@ impl Services {
             match answer {
                 Ok(completion) => {
                     attempts.push(attempt(Ok(()), None));
-                    let was_told = aloud.is_some_and(|aloud| aloud.said.load(Ordering::Relaxed));
+                    let was_told = aloud.is_some_and(|aloud| aloud.has_output.load(Ordering::Relaxed));
                     return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
                 }
                 Err(failed) => {

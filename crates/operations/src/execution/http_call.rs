@@ -39,9 +39,9 @@ impl Services {
                 error = &error as &dyn std::error::Error,
                 "failed to read the tenant of a call; the call fails"
             );
-            HttpCallError::Unprepared
+            HttpCallError::TenantUnresolved
         })?;
-        Ok(tenant.ok_or(HttpCallError::Unprepared)?.slug)
+        Ok(tenant.ok_or(HttpCallError::TenantUnresolved)?.slug)
     }
 
     /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not

@@ -32,7 +32,7 @@ impl Services {
             personal_data: rules.personal_data,
         };
         match self.stores.memory.recall(reader.scope, place, &wanted).await {
-            Ok(recalled) => History::Read(decisions, recalled),
+            Ok(recalled) => History::Loaded(decisions, recalled),
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),

@@ -86,7 +86,7 @@ impl Services {
             self.stores.executions.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
-            self.publish_wakeup(Wakeup::Work);
+            self.publish_wakeup(Wakeup::RunQueued);
         }
         let mut ended = 0;
         while !held.is_empty() {

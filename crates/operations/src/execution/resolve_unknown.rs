@@ -65,7 +65,7 @@ impl Services {
         match self.stores.resolutions.commit_resolution(scope, &settlement, key).await {
             Ok(()) => {
                 self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::Ended(id));
+                self.publish_wakeup(Wakeup::RunEnded(id));
                 Ok(())
             }
             // A concurrent request resolved the run.

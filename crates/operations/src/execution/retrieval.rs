@@ -83,8 +83,11 @@ impl Services {
         reader: &RetrievalContext<'_>,
         lookup: &RetrievalQuery,
     ) -> Result<RetrievalResult, RetrievalError> {
-        let bound =
-            reader.plan.knowledge.get(lookup.knowledge).ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
+        let bound = reader
+            .plan
+            .knowledge
+            .get(lookup.knowledge_index)
+            .ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(

@@ -161,7 +161,7 @@ impl Services {
         match self.stores.reviews.commit_end(scope, end, key).await {
             Ok(()) => {
                 self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::Ended(end.execution_id));
+                self.publish_wakeup(Wakeup::RunEnded(end.execution_id));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

@@ -110,8 +110,8 @@ pub(super) enum RunResult {
 
 /// Reason why a run has no end.
 enum NoEnd {
-    Moved,
-    Lost,
+    Stale,
+    LeaseLost,
 }
 
 impl ActiveRun {
@@ -120,7 +120,7 @@ impl ActiveRun {
         let (accepted, left) =
             (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
         let running = async move {
-            let ran = self.run(work, &at_work.look).await;
+            let ran = self.run(work, &at_work.recheck).await;
             drop(at_work);
             ran
         };
@@ -147,8 +147,8 @@ impl ActiveRun {
                     RunResult::LeaseLost
                 }
             }
-            Err(NoEnd::Moved) => RunResult::Stale,
-            Err(NoEnd::Lost) => RunResult::LeaseLost,
+            Err(NoEnd::Stale) => RunResult::Stale,
+            Err(NoEnd::LeaseLost) => RunResult::LeaseLost,
         }
     }
 
@@ -197,7 +197,7 @@ impl ActiveRun {
         if conversation.is_some() {
             run = run.with_conversation();
         }
-        if self.checkpoint_policy == CheckpointPolicy::Telling {
+        if self.checkpoint_policy == CheckpointPolicy::WithEvents {
             run = run.with_events();
         }
         if self.reservation.get().is_some() {
@@ -226,7 +226,7 @@ impl ActiveRun {
         };
         let mut closed = run.into_finished(cut);
         if closed.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
-            return Err(NoEnd::Lost);
+            return Err(NoEnd::LeaseLost);
         }
         let last = recorder.last_record(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, look).await;
@@ -244,10 +244,10 @@ impl ActiveRun {
     async fn start(&self, start: Start) -> Result<(), NoEnd> {
         match self.services.stores.executions.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
-                self.services.publish_wakeup(Wakeup::Progress(self.acceptance.execution_id));
+                self.services.publish_wakeup(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
             }
-            Ok(StartOutcome::Stale) => Err(NoEnd::Moved),
+            Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
             // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
                 tracing::warn!(
@@ -255,7 +255,7 @@ impl ActiveRun {
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"
                 );
-                Err(NoEnd::Lost)
+                Err(NoEnd::LeaseLost)
             }
         }
     }
@@ -356,8 +356,10 @@ impl ActiveRun {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
                     self.services.sequencer_wakeup.notify_facts();
-                    let end = Wakeup::Ended(ending.execution_id);
-                    if self.checkpoint_policy == CheckpointPolicy::Telling || self.is_detached.load(Ordering::Relaxed) {
+                    let end = Wakeup::RunEnded(ending.execution_id);
+                    if self.checkpoint_policy == CheckpointPolicy::WithEvents
+                        || self.is_detached.load(Ordering::Relaxed)
+                    {
                         self.services.publish_wakeup(end);
                     } else {
                         self.services.deliver_wakeup(end);

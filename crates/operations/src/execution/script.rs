@@ -117,7 +117,7 @@ pub(super) struct PreparedScript {
     /// The prepared gateway, unless another request with the same key prepared one: at most one of them executes.
     gateway: Option<Box<dyn PreparedGateway>>,
     /// The tenant's script slot, released at the end.
-    _place: ScriptSlot,
+    _slot: ScriptSlot,
 }
 
 /// The active scripts of this process, by tenant.
@@ -126,7 +126,7 @@ pub(crate) struct ScriptSlots(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    seats: HashMap<TenantId, Vec<Slot>>,
+    slots: HashMap<TenantId, Vec<Slot>>,
     /// The number of the next slot.
     next: u64,
 }
@@ -138,7 +138,7 @@ struct Slot {
     number: u64,
     key: Option<RequestKey>,
     /// Number of requests that hold it.
-    held: usize,
+    holders: usize,
 }
 
 /// A script slot of a tenant; dropping it releases it.
@@ -146,7 +146,7 @@ struct Slot {
 pub(crate) struct ScriptSlot {
     scripts: Arc<ScriptSlots>,
     tenant: TenantId,
-    seat: u64,
+    number: u64,
     shared: Sharing,
 }
 
@@ -154,9 +154,9 @@ pub(crate) struct ScriptSlot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sharing {
     /// No other request holds it.
-    No,
+    Exclusive,
     /// Another request with the same key holds it and has a prepared gateway.
-    WithTwin,
+    SameKey,
 }
 
 impl Slot {
@@ -178,34 +178,34 @@ impl ScriptSlots {
         tenant: TenantId,
         key: Option<&RequestKey>,
     ) -> Result<ScriptSlot, RunRefusal> {
-        let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, seat, shared };
+        let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, number: seat, shared };
         let mut book = self.state();
-        let State { seats, next } = &mut *book;
+        let State { slots: seats, next } = &mut *book;
         let seats = seats.entry(tenant).or_default();
         if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_shared_by(key))) {
-            twin.held = twin.held.saturating_add(1);
-            return Ok(place(twin.number, Sharing::WithTwin));
+            twin.holders = twin.holders.saturating_add(1);
+            return Ok(place(twin.number, Sharing::SameKey));
         }
         if seats.len() >= MAX_CONCURRENT_PER_TENANT {
             return Err(RunRefusal::TooManyScripts);
         }
         let number = *next;
         *next = number.wrapping_add(1);
-        seats.push(Slot { number, key: key.cloned(), held: 1 });
-        Ok(place(number, Sharing::No))
+        seats.push(Slot { number, key: key.cloned(), holders: 1 });
+        Ok(place(number, Sharing::Exclusive))
     }
 }
 
 impl Drop for ScriptSlot {
     fn drop(&mut self) {
         let mut book = self.scripts.state();
-        let Some(seats) = book.seats.get_mut(&self.tenant) else { return };
-        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.seat) {
-            seat.held = seat.held.saturating_sub(1);
+        let Some(seats) = book.slots.get_mut(&self.tenant) else { return };
+        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.number) {
+            seat.holders = seat.holders.saturating_sub(1);
         }
-        seats.retain(|seat| seat.held > 0);
+        seats.retain(|seat| seat.holders > 0);
         if seats.is_empty() {
-            book.seats.remove(&self.tenant);
+            book.slots.remove(&self.tenant);
         }
     }
 }
@@ -222,7 +222,7 @@ impl ActiveRun {
     /// Executes the script and waits for its result, unless the run is stopped first.
     pub(super) async fn run_script(&self, ready: PreparedScript, look: &Notify) -> FinishedRun {
         let services = &self.services;
-        let PreparedScript { script, limits, gateway, _place } = ready;
+        let PreparedScript { script, limits, gateway, _slot: _place } = ready;
         let gateway = gateway.unwrap_or_else(|| services.code_gateway.prepare(script.language, limits));
         let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
         let began = services.clock.now();
@@ -235,7 +235,13 @@ impl ActiveRun {
         let over = services.clock.now();
         let outside =
             Env { clock: services.clock.as_ref(), ids: services.ids.as_ref(), redactor: &services.settings.redactor };
-        let ran = ScriptRun { request, gateway: services.code_gateway.name(), came, began, over };
+        let ran = ScriptRun {
+            request,
+            gateway: services.code_gateway.name(),
+            outcome: came,
+            started_at: began,
+            finished_at: over,
+        };
         ran.finish(self.decision.clone(), outside)
     }
 }
@@ -250,8 +256,8 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<RunWork, RunRefusal> {
         let place = self.scripts.acquire(scope.tenant(), key)?;
-        let gateway = (place.shared == Sharing::No).then(|| self.code_gateway.prepare(script.language, limits));
-        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _place: place }))
+        let gateway = (place.shared == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
+        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: place }))
     }
 }
 
@@ -275,7 +281,7 @@ mod tests {
         held.pop();
         held.push(scripts.acquire(one, None).unwrap());
         drop(held);
-        assert!(scripts.state().seats.is_empty(), "tenants without active scripts are removed");
+        assert!(scripts.state().slots.is_empty(), "tenants without active scripts are removed");
     }
 
     #[test]
@@ -294,6 +300,6 @@ mod tests {
         drop(twins);
         drop(enter(&key("n", "user:ada", 0)).unwrap());
         drop(others);
-        assert!(scripts.state().seats.is_empty());
+        assert!(scripts.state().slots.is_empty());
     }
 }

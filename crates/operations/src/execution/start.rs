@@ -116,11 +116,11 @@ struct RunContext {
     /// The principal of the run.
     caller: Arc<Caller>,
     /// The service that submits the run on behalf of the caller.
-    client: Option<Arc<Caller>>,
+    delegate: Option<Arc<Caller>>,
     entry: Arc<WorkloadWithDeployment>,
     /// Whether `entry` was read for this attempt instead of cached.
     is_entry_read: bool,
-    fresh: bool,
+    is_fresh: bool,
 }
 
 impl Services {
@@ -184,13 +184,13 @@ impl Services {
                 }
                 counted = entry.workload.effective_access_mode() == AccessMode::Public;
             }
-            let decided = RunContext { caller, client, entry, is_entry_read, fresh };
+            let decided = RunContext { caller, delegate: client, entry, is_entry_read, is_fresh: fresh };
             match self.attempt_execute(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // A revision changed between the decision and the accept.
                 Ok(None) => fresh = true,
                 // A refusal on cached state is decided again on fresh state.
-                Err(failure) if !decided.fresh && may_be_stale(&failure) => fresh = true,
+                Err(failure) if !decided.is_fresh && may_be_stale(&failure) => fresh = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -254,7 +254,7 @@ impl Services {
             Status::Retired => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Retired).await,
         }
         request.payload.authorize_run(caller, pass, workload)?;
-        if let Some(client) = &decided.client {
+        if let Some(client) = &decided.delegate {
             self.authorize_delegation((client, caller), request.lane, workload).await?;
         }
         let wanted = run_access::select_lane(caller, pass, request.lane, workload)?;
@@ -334,7 +334,7 @@ impl Services {
             session: request.session.as_ref().map(SessionId::to_string),
         };
         let (guest, result_token) = run_access::guest_of(self, caller, pass);
-        let guest = DelegatedAccess { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };
+        let guest = DelegatedAccess { delegate: decided.delegate.as_ref().map(|client| client.actor.clone()), ..guest };
         let acceptance = Acceptance {
             execution_id,
             workload_id: workload.workload_id,
@@ -378,31 +378,34 @@ impl Services {
             slot: place.and_then(Placement::into_slot),
             input_digest,
             time_left: self.settings.execution_deadline,
-            checkpoint_policy: if followed { CheckpointPolicy::Telling } else { CheckpointPolicy::BeforeAsking },
+            checkpoint_policy: if followed { CheckpointPolicy::WithEvents } else { CheckpointPolicy::BeforeCalls },
             replay: Replay::default(),
             pending_start: None,
             is_detached: Arc::default(),
             cancelled_by: OnceLock::new(),
         };
-        let execution =
-            match (Submission { running, work, at_work, on, key: key.cloned() }.submit().await?, request.wait) {
-                (SubmitOutcome::Stale, _) => return Ok(None),
-                (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
-                (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
-                (SubmitOutcome::LinkClosed, _) => {
-                    let pass = pass.ok_or(Failure::Inconsistent(
-                        "the accept statement refused a share link for a run without one",
-                    ))?;
-                    return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
-                }
-                (SubmitOutcome::Denied(denied), _) => denied,
-                (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
-                (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
-                    self.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
-                }
-                (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
-                (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
-            };
+        let execution = match (
+            Submission { run: running, work, active_guard: at_work, expected_revisions: on, key: key.cloned() }
+                .submit()
+                .await?,
+            request.wait,
+        ) {
+            (SubmitOutcome::Stale, _) => return Ok(None),
+            (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
+            (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
+            (SubmitOutcome::LinkClosed, _) => {
+                let pass = pass
+                    .ok_or(Failure::Inconsistent("the accept statement refused a share link for a run without one"))?;
+                return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
+            }
+            (SubmitOutcome::Denied(denied), _) => denied,
+            (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
+            (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
+                self.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
+            }
+            (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
+            (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
+        };
         let in_line = request.wait == WaitMode::Queued;
         Ok(Some(ExecuteResult { execution, replayed: false, result_token, is_queued_only: in_line }))
     }

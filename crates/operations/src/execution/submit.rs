@@ -23,13 +23,13 @@ use tracing::Instrument as _;
 /// A run to accept if the revisions of its decision still hold.
 pub(super) struct Submission {
     /// The run with its state in this process.
-    pub(super) running: ActiveRun,
+    pub(super) run: ActiveRun,
     /// The work of the run.
     pub(super) work: RunWork,
     /// The registration with the active runs, if the run executes in this process.
-    pub(super) at_work: Option<ActiveGuard>,
+    pub(super) active_guard: Option<ActiveGuard>,
     /// The revisions of the decision.
-    pub(super) on: ExpectedRevisions,
+    pub(super) expected_revisions: ExpectedRevisions,
     /// The idempotency key of the request.
     pub(super) key: Option<RequestKey>,
 }
@@ -63,7 +63,7 @@ impl Submission {
     }
 
     async fn accept_and_begin(self) -> Result<SubmitOutcome, Failure> {
-        let Self { running, work, at_work, on, key } = self;
+        let Self { run: running, work, active_guard: at_work, expected_revisions: on, key } = self;
         let (services, scope) = (running.services.clone(), running.scope);
         let acceptance = &running.acceptance;
         let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
@@ -87,7 +87,7 @@ impl Submission {
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
-                services.publish_wakeup(Wakeup::Work);
+                services.publish_wakeup(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {

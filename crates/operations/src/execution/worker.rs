@@ -76,14 +76,14 @@ type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
 
 /// A slot for one run; dropping it frees the slot.
 struct WorkerSlot {
-    under: RunCounts,
+    counts: RunCounts,
     tenant: TenantId,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
 impl Drop for WorkerSlot {
     fn drop(&mut self) {
-        let mut counts = self.under.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.tenant) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -152,11 +152,11 @@ pub async fn run_worker(services: Services) {
             let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return };
             let tenant = run.scope.tenant();
             *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
-            let slot = WorkerSlot { under: Arc::clone(&counts), tenant, _permit: permit };
+            let slot = WorkerSlot { counts: Arc::clone(&counts), tenant, _permit: permit };
             let active_guard = services.active_runs.register(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
-                services.process_claimed(run, &active_guard.look).await;
+                services.process_claimed(run, &active_guard.recheck).await;
                 drop((active_guard, slot));
             });
         }
@@ -209,9 +209,9 @@ impl EarlyEnd {
 
 /// The next action for a claimed run.
 enum NextAction {
-    Runs(Box<ActiveRun>),
-    Ends(EarlyEnd),
-    Again,
+    Run(Box<ActiveRun>),
+    End(EarlyEnd),
+    Retry,
 }
 
 impl Services {
@@ -255,9 +255,9 @@ impl Services {
                 | Status::Unknown => return Err(Failure::Inconsistent("an ended run has a lease")),
             };
             match action {
-                NextAction::Ends(early_end) => return self.end_early(&claimed, early_end).await,
-                NextAction::Again => {}
-                NextAction::Runs(running) => {
+                NextAction::End(early_end) => return self.end_early(&claimed, early_end).await,
+                NextAction::Retry => {}
+                NextAction::Run(running) => {
                     match running.with_reservation(reserved.clone()).run(RunWork::Steps, look).await {
                         RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
                         RunResult::Stale => {}
@@ -279,7 +279,7 @@ impl Services {
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
         if let Some(early_end) = EarlyEnd::for_workload(workload.status) {
-            return Ok(NextAction::Ends(early_end));
+            return Ok(NextAction::End(early_end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
         let caller = self.submitter_of(claimed, sender, true).await?;
@@ -288,7 +288,7 @@ impl Services {
         let facts = self.run_facts(&caller, &entry, &run.environment, run.lane);
         let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
         let acceptance = self.current_acceptance(claimed, inputs, sender, (run.release_id, run.lane), first);
-        Ok(NextAction::Runs(Box::new(ActiveRun {
+        Ok(NextAction::Run(Box::new(ActiveRun {
             services: self.clone(),
             scope: claimed.scope,
             plan,
@@ -299,7 +299,7 @@ impl Services {
             inputs: parse_object(inputs)?,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            checkpoint_policy: CheckpointPolicy::Telling,
+            checkpoint_policy: CheckpointPolicy::WithEvents,
             reservation: OnceLock::new(),
             slot: None,
             replay: Replay::of(claimed.progress.clone()),
@@ -320,10 +320,10 @@ impl Services {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.runtime_entry_of(claimed, fresh).await?;
         if let Some(early_end) = EarlyEnd::for_workload(entry.workload.status) {
-            return Ok(NextAction::Ends(early_end));
+            return Ok(NextAction::End(early_end));
         }
         if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
-            return Ok(NextAction::Ends(EarlyEnd {
+            return Ok(NextAction::End(EarlyEnd {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
                 code: "share_token_revoked",
@@ -336,17 +336,17 @@ impl Services {
             entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(sender.requested_lane()).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             if !fresh {
-                return Ok(NextAction::Again);
+                return Ok(NextAction::Retry);
             }
-            return Ok(NextAction::Ends(EarlyEnd::failed("no_active_release", "no release is active")));
+            return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
         };
         let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
-            Err(Failure::Contended) => return Ok(NextAction::Again),
+            Err(Failure::Contended) => return Ok(NextAction::Retry),
             plan => plan?,
         };
         if !plan.plan.is_runnable() {
             let message = "the release binds neither a flow nor a prompt with a model policy";
-            return Ok(NextAction::Ends(EarlyEnd::failed("nothing_to_run", message)));
+            return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
         }
         let facts = self.run_facts(&caller, &entry, &run.environment, lane);
         let (inputs_read, now) = (parse_object(inputs)?, self.clock.now());
@@ -355,9 +355,9 @@ impl Services {
         if decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
-                return Ok(NextAction::Again);
+                return Ok(NextAction::Retry);
             }
-            return Ok(NextAction::Ends(EarlyEnd {
+            return Ok(NextAction::End(EarlyEnd {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
                 code: "policy_denied",
@@ -372,7 +372,7 @@ impl Services {
             workload: entry.workload.revision,
             access: caller.access_revision,
         };
-        Ok(NextAction::Runs(Box::new(ActiveRun {
+        Ok(NextAction::Run(Box::new(ActiveRun {
             services: self.clone(),
             scope,
             facts,
@@ -383,7 +383,7 @@ impl Services {
             inputs: inputs_read,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            checkpoint_policy: CheckpointPolicy::Telling,
+            checkpoint_policy: CheckpointPolicy::WithEvents,
             reservation: OnceLock::new(),
             slot: None,
             replay: Replay::default(),

@@ -234,7 +234,7 @@ impl Services {
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::NoRoute);
+        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
         let is_mute =
             policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
         Ok(is_blind || is_mute)
@@ -308,7 +308,12 @@ impl ContentSummary {
     pub(crate) fn bytes(&self) -> usize {
         let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
         let inside = match self {
-            Self::Flow(FlowStatus::Sound { unavailable, agents, refers_to, .. }) => {
+            Self::Flow(FlowStatus::Valid {
+                unsupported_steps: unavailable,
+                agent_tools: agents,
+                referenced_roles: refers_to,
+                ..
+            }) => {
                 let agents = agents.iter().map(|tools| match tools {
                     ToolChoice::All => size_of::<ToolChoice>(),
                     ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
@@ -320,7 +325,7 @@ impl ContentSummary {
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
-            Self::Flow(FlowStatus::Absent | FlowStatus::Broken)
+            Self::Flow(FlowStatus::Absent | FlowStatus::Invalid)
             | Self::Route(None)
             | Self::Profile(_)
             | Self::Irrelevant => 0,
@@ -355,12 +360,12 @@ impl ContentSummary {
 }
 
 fn flow_status(content: &Value) -> FlowStatus {
-    let Ok(flow) = Flow::from_content(content) else { return FlowStatus::Broken };
-    FlowStatus::Sound {
+    let Ok(flow) = Flow::from_content(content) else { return FlowStatus::Invalid };
+    FlowStatus::Valid {
         provider_routed: flow.uses_provider_routes(),
-        refers_to: flow.release_roles().into_iter().collect(),
-        unavailable: unavailable_steps(&flow),
-        agents: flow.agent_tool_choices().cloned().collect(),
+        referenced_roles: flow.release_roles().into_iter().collect(),
+        unsupported_steps: unavailable_steps(&flow),
+        agent_tools: flow.agent_tool_choices().cloned().collect(),
     }
 }
 

@@ -37,7 +37,12 @@ impl Services {
             ActivationReport::unchecked()
         };
         let rule = self.approval_rule(scope, release).await?;
-        let around = GateContext { deployment, rule, standing: &standing, unresolved: &unresolved };
+        let around = GateContext {
+            deployment,
+            approval_rule: rule,
+            activation_report: &standing,
+            unresolved_references: &unresolved,
+        };
         let mut gates = release.gates(&around);
         if is_served {
             gates.extend(documents_gate(&self.stores.knowledge.release_pins(scope, id).await?));

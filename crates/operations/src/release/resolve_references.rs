@@ -44,20 +44,20 @@ struct ResolvedTarget {
 
 /// The state of a resolution. Contents are read one at a time.
 struct ReferenceResolution {
-    waiting: VecDeque<AssetVersionId>,
+    pending: VecDeque<AssetVersionId>,
     seen: BTreeSet<AssetVersionId>,
     /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
     /// equal reference.
-    meanings: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
+    targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
     bytes: usize,
-    frozen: Vec<FrozenReference>,
+    resolved: Vec<FrozenReference>,
     unresolved: Vec<UnresolvedReference>,
 }
 
 impl ReferenceResolution {
     fn enqueue(&mut self, version: AssetVersionId) {
         if self.seen.insert(version) {
-            self.waiting.push_back(version);
+            self.pending.push_back(version);
         }
     }
 
@@ -74,7 +74,7 @@ impl ReferenceResolution {
 
     fn add_resolved(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: ResolvedTarget) {
         self.enqueue(target.asset_version_id);
-        self.frozen.push(FrozenReference {
+        self.resolved.push(FrozenReference {
             from_version_id: from,
             slug: slug.clone(),
             label: pinned.then(|| target.version_label.clone()),
@@ -88,7 +88,7 @@ impl ReferenceResolution {
 
     /// Whether the limits allow further references. A release beyond them is refused, not truncated.
     const fn has_room(&self) -> bool {
-        self.frozen.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
+        self.resolved.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
     }
 }
 
@@ -108,11 +108,11 @@ impl Services {
         release: &Release,
     ) -> Result<ResolvedReferences, Failure> {
         let mut resolution = ReferenceResolution {
-            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
             seen: BTreeSet::new(),
-            meanings: HashMap::new(),
+            targets: HashMap::new(),
             bytes: 0,
-            frozen: Vec::new(),
+            resolved: Vec::new(),
             unresolved: Vec::new(),
         };
         // The store knows whether a content has references, so most contents are not read.
@@ -124,7 +124,7 @@ impl Services {
                 resolution.enqueue(binding.asset_version_id);
             }
         }
-        while let Some(id) = resolution.waiting.pop_front() {
+        while let Some(id) = resolution.pending.pop_front() {
             let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
             let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
@@ -138,7 +138,7 @@ impl Services {
                 self.resolve_content_references(caller, place, (&asset, &version), &mut resolution).await?;
             }
         }
-        Ok(if resolution.unresolved.is_empty() { Ok(resolution.frozen) } else { Err(resolution.unresolved) })
+        Ok(if resolution.unresolved.is_empty() { Ok(resolution.resolved) } else { Err(resolution.unresolved) })
     }
 
     /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
@@ -235,7 +235,7 @@ impl Services {
         resolution: &mut ReferenceResolution,
     ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
-        if let Some(known) = resolution.meanings.get(&named) {
+        if let Some(known) = resolution.targets.get(&named) {
             return Ok(known.clone());
         }
         let meaning = match self.resolve(caller, place, (slug, label)).await? {
@@ -250,7 +250,7 @@ impl Services {
             }),
             Err(unresolved) => Err(unresolved),
         };
-        resolution.meanings.insert(named, meaning.clone());
+        resolution.targets.insert(named, meaning.clone());
         Ok(meaning)
     }
 }

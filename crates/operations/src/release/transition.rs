@@ -32,7 +32,7 @@ pub struct Transition {
 #[derive(Clone, Debug)]
 pub struct TransitionResult {
     /// The release in its new state.
-    pub placed: ReleaseWithDeployment,
+    pub release: ReleaseWithDeployment,
     /// The previous state; `None` for a replay without a record of the transition.
     pub previous: Option<StateName>,
     /// When the transition happened.
@@ -47,15 +47,15 @@ pub(crate) const MAX_CONFLICTS: usize = 100;
 
 /// A decided transition: of the release alone, or of lanes too.
 enum DecidedTransition {
-    Plain(Box<Change<Release>>),
-    Lanes(Box<DeploymentChange>),
+    ReleaseOnly(Box<Change<Release>>),
+    WithLanes(Box<DeploymentChange>),
 }
 
 impl DecidedTransition {
     const fn fact(&self) -> &Fact {
         match self {
-            Self::Plain(change) => &change.fact,
-            Self::Lanes(change) => &change.fact,
+            Self::ReleaseOnly(change) => &change.fact,
+            Self::WithLanes(change) => &change.fact,
         }
     }
 }
@@ -104,7 +104,7 @@ impl Services {
                     let fact = decided.fact();
                     let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
-                        DecidedTransition::Plain(change) => {
+                        DecidedTransition::ReleaseOnly(change) => {
                             let placed = ReleaseWithDeployment {
                                 release: change.next.clone(),
                                 deployment: seen.deployment.clone(),
@@ -112,7 +112,7 @@ impl Services {
                             let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
                             (placed, commit.await.map(|()| None))
                         }
-                        DecidedTransition::Lanes(change) => {
+                        DecidedTransition::WithLanes(change) => {
                             let placed = ReleaseWithDeployment {
                                 release: change.release.clone(),
                                 deployment: change.deployment.clone(),
@@ -134,7 +134,7 @@ impl Services {
                         committed => {
                             let placed = placed.with_soak_start(committed?);
                             let lane = wanted.single_lane(&placed.release);
-                            return Ok(TransitionResult { placed, previous: Some(previous), at, lane });
+                            return Ok(TransitionResult { release: placed, previous: Some(previous), at, lane });
                         }
                     }
                 }
@@ -149,7 +149,7 @@ impl Services {
                 let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
                 let previous = from.and_then(StateName::parse);
                 let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
-                Ok(TransitionResult { placed, previous, at, lane })
+                Ok(TransitionResult { release: placed, previous, at, lane })
             },
         )
         .await
@@ -165,7 +165,7 @@ impl Services {
         let ReleaseWithDeployment { release, deployment } = seen;
         let stamp = self.stamp(caller);
         Ok(match wanted.to {
-            StateName::Draft => DecidedTransition::Plain(Box::new(release.reopen(deployment, &stamp)?)),
+            StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
                 // Only a draft's references are resolved: other states refuse the transition anyway.
                 let references = match release.state {
@@ -183,19 +183,19 @@ impl Services {
                     | State::Superseded { .. }
                     | State::Retired => Ok(Vec::new()),
                 };
-                DecidedTransition::Plain(Box::new(release.submit(references, deployment, &stamp)?))
+                DecidedTransition::ReleaseOnly(Box::new(release.submit(references, deployment, &stamp)?))
             }
             StateName::Approved => {
                 let rule = self.approval_rule(scope, release).await?;
-                DecidedTransition::Plain(Box::new(release.approve(rule, deployment, &stamp)?))
+                DecidedTransition::ReleaseOnly(Box::new(release.approve(rule, deployment, &stamp)?))
             }
             StateName::Active => {
                 let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
                 let rule = self.approval_rule(scope, release).await?;
                 let change = release.activate(&wanted.lanes, deployment, (&standing, rule), &stamp)?;
-                DecidedTransition::Lanes(Box::new(change))
+                DecidedTransition::WithLanes(Box::new(change))
             }
-            StateName::Retired => DecidedTransition::Lanes(Box::new(release.retire(deployment, &stamp)?)),
+            StateName::Retired => DecidedTransition::WithLanes(Box::new(release.retire(deployment, &stamp)?)),
             // A release becomes superseded only when others take its lanes.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));

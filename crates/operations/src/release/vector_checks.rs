@@ -60,8 +60,8 @@ impl Services {
         let embedding = match self.vector_index(scope, (asset, revision), profile).await {
             Ok(_) => EmbeddingStatus::Searchable,
             Err(RetrievalFailure::MixedModels) => EmbeddingStatus::Partial,
-            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::NoAccount(model),
-            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::NoRoute,
+            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::AccountMissing(model),
+            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::RouteRefused,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
             // This check evaluates neither contracts nor models.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,

@@ -42,9 +42,9 @@ const MAX_FAILED_ROUNDS: u32 = 5;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
     /// A shutdown was requested.
-    Told,
+    Shutdown,
     /// The database failed repeatedly.
-    Lost,
+    DatabaseLost,
 }
 
 /// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
@@ -73,13 +73,13 @@ pub async fn run_rollout_controller(
         }
         failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
         if stopped {
-            return StopReason::Told;
+            return StopReason::Shutdown;
         }
         if failed >= MAX_FAILED_ROUNDS {
-            return StopReason::Lost;
+            return StopReason::DatabaseLost;
         }
         tokio::select! {
-            () = &mut told_to_stop => return StopReason::Told,
+            () = &mut told_to_stop => return StopReason::Shutdown,
             () = tokio::time::sleep(ROUND_INTERVAL) => {}
         }
     }
@@ -105,7 +105,7 @@ impl Services {
                 match self.control_rollout(*due).await {
                     Ok(StepResult::Advanced) => piloted.advanced += 1,
                     Ok(StepResult::Held) => piloted.held += 1,
-                    Ok(StepResult::Passed) => {}
+                    Ok(StepResult::Skipped) => {}
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
                         let (release, error) = (due.release, &error as &dyn std::error::Error);
@@ -124,18 +124,18 @@ impl Services {
         let scope = TenantScope::for_background_task(due.tenant);
         for _ in 0..MAX_ATTEMPTS {
             let Some(seen) = self.stores.releases.find(scope, due.release).await? else {
-                return Ok(StepResult::Passed);
+                return Ok(StepResult::Skipped);
             };
             let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?)
             else {
-                return Ok(StepResult::Passed);
+                return Ok(StepResult::Skipped);
             };
             if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
                 return Ok(turn);
             }
         }
         // Concurrent changes; the next round retries.
-        Ok(StepResult::Passed)
+        Ok(StepResult::Skipped)
     }
 
     /// One attempt; `None` if the release changed concurrently.
@@ -149,9 +149,9 @@ impl Services {
             return self.record_hold(scope, seen, hold).await;
         }
         if !rollout.is_due(observed) {
-            return Ok(Some(StepResult::Passed));
+            return Ok(Some(StepResult::Skipped));
         }
-        let by = Advance::Automatic(observed.lane);
+        let by = Advance::Automatic(observed.soak_status);
         let advanced = self.advance(scope, seen, by, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| StepResult::Advanced))
     }
@@ -188,5 +188,5 @@ impl Services {
 enum StepResult {
     Advanced,
     Held,
-    Passed,
+    Skipped,
 }

@@ -75,7 +75,7 @@ async fn matches_prepared_statements_by_their_text() {
     let client = connect(line.url()).await.unwrap();
     let (harmless, meant) =
         (client.prepare("SELECT 1").await.unwrap(), client.prepare("SELECT 2 AS meant").await.unwrap());
-    line.set_fault(ProxyFault::At("meant"));
+    line.set_fault(ProxyFault::Matching("meant"));
     client.query(&harmless, &[]).await.unwrap();
     assert!(client.query(&meant, &[]).await.is_err());
     assert!(client.query(&harmless, &[]).await.is_err(), "the connection is closed");

@@ -15,8 +15,8 @@ use uuid::Uuid;
 pub(super) struct BatchColumns<'a> {
     facts: FactColumns,
     executions: Vec<Uuid>,
-    first: Option<Uuid>,
-    last: Option<Uuid>,
+    first_execution: Option<Uuid>,
+    last_execution: Option<Uuid>,
     tokens: Vec<Uuid>,
     statuses: Vec<&'static str>,
     outcomes: Vec<Option<&'static str>>,
@@ -33,14 +33,14 @@ pub(super) struct BatchColumns<'a> {
     decisions: DecisionColumns<'a>,
     fulfilments: FulfilmentColumns,
     payloads: PayloadColumns<'a>,
-    told: EventColumns,
+    events: EventColumns,
     reviews: ReviewColumns,
     turns: TurnColumns<'a>,
 }
 
 #[derive(Default)]
 struct StepColumns<'a> {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     positions: Vec<i16>,
     ids: Vec<&'a str>,
     types: Vec<&'static str>,
@@ -50,7 +50,7 @@ struct StepColumns<'a> {
 
 #[derive(Default)]
 struct ArtifactColumns<'a> {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     ids: Vec<Uuid>,
     kinds: Vec<&'static str>,
     refs: Vec<&'a str>,
@@ -60,7 +60,7 @@ struct ArtifactColumns<'a> {
 
 #[derive(Default)]
 struct LineageColumns<'a> {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     ids: Vec<Uuid>,
     origins: Vec<&'static str>,
     roles: Vec<&'static str>,
@@ -74,7 +74,7 @@ struct LineageColumns<'a> {
 
 #[derive(Default)]
 struct DecisionColumns<'a> {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     ids: Vec<Uuid>,
     outcomes: Vec<&'static str>,
     reasons: Vec<&'a str>,
@@ -84,14 +84,14 @@ struct DecisionColumns<'a> {
 
 #[derive(Default)]
 struct FulfilmentColumns {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     names: Vec<&'static str>,
     at: Vec<OffsetDateTime>,
 }
 
 #[derive(Default)]
 struct PayloadColumns<'a> {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     artifacts: Vec<Uuid>,
     salts: Vec<&'a [u8]>,
     bodies: Vec<&'a str>,
@@ -99,13 +99,13 @@ struct PayloadColumns<'a> {
 
 #[derive(Default)]
 struct ReviewColumns {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     within: Vec<f64>,
 }
 
 #[derive(Default)]
 struct EventColumns {
-    of: Vec<Uuid>,
+    executions: Vec<Uuid>,
     positions: Vec<i16>,
     events: Vec<String>,
 }
@@ -117,8 +117,8 @@ impl<'a> BatchColumns<'a> {
             batch.facts.push(pending.scope, &pending.ending.fact);
             batch.push(&pending.ending);
         }
-        batch.first = batch.executions.iter().min().copied();
-        batch.last = batch.executions.iter().max().copied();
+        batch.first_execution = batch.executions.iter().min().copied();
+        batch.last_execution = batch.executions.iter().max().copied();
         batch
     }
 
@@ -150,21 +150,21 @@ impl<'a> BatchColumns<'a> {
         ending.lineage.iter().for_each(|item| self.lineage.push(id, item));
         ending.decisions.iter().for_each(|decision| self.decisions.push(id, decision));
         for (obligation, at) in &ending.fulfilled {
-            self.fulfilments.of.push(id);
+            self.fulfilments.executions.push(id);
             self.fulfilments.names.push(obligation.as_str());
             self.fulfilments.at.push(at.to_datetime());
         }
         if let Some(within) = ending.review_timeout {
-            self.reviews.of.push(id);
+            self.reviews.executions.push(id);
             self.reviews.within.push(within.as_secs_f64());
         }
         if let Some(written) = &ending.writeback {
             self.turns.push(id, written);
         }
         if let Some(progress) = &ending.progress {
-            self.told.of.push(id);
-            self.told.positions.push(i16::try_from(progress.position).unwrap_or(i16::MAX));
-            self.told.events.push(json!(progress.events).to_string());
+            self.events.executions.push(id);
+            self.events.positions.push(i16::try_from(progress.position).unwrap_or(i16::MAX));
+            self.events.events.push(json!(progress.events).to_string());
         }
     }
 
@@ -182,19 +182,19 @@ impl<'a> BatchColumns<'a> {
             &self.salts,
             &self.outputs,
             &self.output_digests,
-            &steps.of,
+            &steps.executions,
             &steps.positions,
             &steps.ids,
             &steps.types,
             &steps.failures,
             &steps.durations,
-            &artifacts.of,
+            &artifacts.executions,
             &artifacts.ids,
             &artifacts.kinds,
             &artifacts.refs,
             &artifacts.bodies,
             &artifacts.made,
-            &lineage.of,
+            &lineage.executions,
             &lineage.ids,
             &lineage.origins,
             &lineage.roles,
@@ -204,15 +204,15 @@ impl<'a> BatchColumns<'a> {
             &lineage.sizes,
             &lineage.reasons,
             &lineage.made,
-            &self.first,
-            &self.last,
+            &self.first_execution,
+            &self.last_execution,
         ])
     }
 
     /// Like [`Self::params`], with the last events of the runs.
     pub(super) fn with_events(&self) -> Vec<Param<'_>> {
         let mut params = self.params();
-        let told: [Param<'_>; 3] = [&self.told.of, &self.told.positions, &self.told.events];
+        let told: [Param<'_>; 3] = [&self.events.executions, &self.events.positions, &self.events.events];
         params.extend_from_slice(&told);
         params
     }
@@ -222,20 +222,20 @@ impl<'a> BatchColumns<'a> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
         let mut params = self.with_events();
         let more: [Param<'_>; 15] = [
-            &decisions.of,
+            &decisions.executions,
             &decisions.ids,
             &decisions.outcomes,
             &decisions.reasons,
             &decisions.lists,
             &decisions.evaluated,
-            &fulfilments.of,
+            &fulfilments.executions,
             &fulfilments.names,
             &fulfilments.at,
-            &payloads.of,
+            &payloads.executions,
             &payloads.artifacts,
             &payloads.salts,
             &payloads.bodies,
-            &self.reviews.of,
+            &self.reviews.executions,
             &self.reviews.within,
         ];
         params.extend_from_slice(&more);
@@ -252,7 +252,7 @@ impl<'a> BatchColumns<'a> {
 
 impl<'a> StepColumns<'a> {
     fn push(&mut self, of: Uuid, position: i16, step: &'a StepRecord) {
-        self.of.push(of);
+        self.executions.push(of);
         self.positions.push(position);
         self.ids.push(&step.step_id);
         self.types.push(step.step_type);
@@ -264,7 +264,7 @@ impl<'a> StepColumns<'a> {
 
 impl<'a> ArtifactColumns<'a> {
     fn push(&mut self, of: Uuid, artifact: &'a EvidenceArtifact) {
-        self.of.push(of);
+        self.executions.push(of);
         self.ids.push(artifact.artifact_id.uuid());
         self.kinds.push(artifact.kind);
         self.refs.push(artifact.storage_ref.as_str());
@@ -275,7 +275,7 @@ impl<'a> ArtifactColumns<'a> {
 
 impl<'a> LineageColumns<'a> {
     fn push(&mut self, of: Uuid, item: &'a LineageItem) {
-        self.of.push(of);
+        self.executions.push(of);
         self.ids.push(item.lineage_id.uuid());
         self.origins.push(item.origin.as_str());
         self.roles.push(item.influence_role.as_str());
@@ -291,7 +291,7 @@ impl<'a> LineageColumns<'a> {
 
 impl<'a> DecisionColumns<'a> {
     fn push(&mut self, of: Uuid, decision: &'a RecordedDecision) {
-        self.of.push(of);
+        self.executions.push(of);
         self.ids.push(decision.decision_id.uuid());
         self.outcomes.push(decision.outcome.as_str());
         self.reasons.push(&decision.reason_code);
@@ -302,7 +302,7 @@ impl<'a> DecisionColumns<'a> {
 
 impl<'a> PayloadColumns<'a> {
     fn push(&mut self, of: Uuid, artifact: Uuid, payload: &'a Payload) {
-        self.of.push(of);
+        self.executions.push(of);
         self.artifacts.push(artifact);
         self.salts.push(&payload.salt);
         self.bodies.push(&payload.body);

@@ -91,10 +91,10 @@ impl<'a> TurnColumns<'a> {
         self.owners.push(place.owner.to_string());
         self.sessions.push(place.session.as_str());
         self.locked_sessions.push(locked_session(rules.scope, place));
-        self.erasures.push(turn.erasure);
+        self.erasures.push(turn.last_erasure);
         self.assets.push(turn.memory.asset.uuid());
-        self.said.push(&turn.said);
-        self.answered.push(&turn.answered);
+        self.said.push(&turn.question);
+        self.answered.push(&turn.response);
         self.salts.push(salt);
         self.digests.push(written.digest().to_vec());
         self.clean.push(rules.personal_data.requires_masked_turns());

@@ -28,9 +28,9 @@ pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord 
     };
     let turn = CandidateTurn {
         memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), config: remembering },
-        erasure: None,
-        said: "Where is my parcel?".to_owned(),
-        answered: "At the door.".to_owned(),
+        last_erasure: None,
+        question: "Where is my parcel?".to_owned(),
+        response: "At the door.".to_owned(),
     };
     let place = place(run.workload_id, session);
     let memory = Writeback { conversation: place, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };

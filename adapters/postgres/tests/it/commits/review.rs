@@ -41,13 +41,13 @@ pub(super) async fn review_request(stage: &Fixture) -> Decision {
 
 /// Rejects a review.
 pub(super) async fn rejected_review(stage: &Fixture) -> Decision {
-    let (decision, id) = ends(stage, DeadlineCheck::Needed).await;
+    let (decision, id) = ends(stage, DeadlineCheck::Required).await;
     decision.stale_after(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
 /// Ends an expired review.
 pub(super) async fn expired_review(stage: &Fixture) -> Decision {
-    ends(stage, DeadlineCheck::Unneeded).await.0
+    ends(stage, DeadlineCheck::NotRequired).await.0
 }
 
 async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {

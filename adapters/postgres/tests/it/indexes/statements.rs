@@ -159,8 +159,8 @@ async fn list_assets(store: &Database) {
     let (namespace, workspace) = (DEFAULT_NAMESPACE.into(), Some(DEFAULT_WORKSPACE.into()));
     for sight in [
         AssetVisibility::Tenant,
-        AssetVisibility::From { namespace, workspace, principals: vec![actor()] },
-        AssetVisibility::Within { reach, principals: vec![actor()] },
+        AssetVisibility::FromWorkspace { namespace, workspace, principals: vec![actor()] },
+        AssetVisibility::InScopes { reach, principals: vec![actor()] },
     ] {
         for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
             for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {

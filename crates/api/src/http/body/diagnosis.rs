@@ -39,11 +39,11 @@ pub(super) struct Diagnosis {
     /// The fields that a type requires.
     required: RefCell<BTreeSet<(StructId, &'static str)>>,
     /// The types that refuse unknown fields.
-    closed: RefCell<BTreeSet<StructId>>,
+    strict_types: RefCell<BTreeSet<StructId>>,
     /// The paths of values that their type refused by its own rule.
     refused: RefCell<BTreeMap<String, FieldProblem>>,
     /// Whether this pass recorded a rule for the next pass.
-    learned: Cell<bool>,
+    has_new_rules: Cell<bool>,
 }
 
 impl Diagnosis {
@@ -65,9 +65,9 @@ pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProble
     let readings = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
     for _ in 0..readings {
         notes.problems.borrow_mut().clear();
-        notes.learned.set(false);
+        notes.has_new_rules.set(false);
         let read = T::deserialize(Probe { value: Some(document), at: &ValuePath::Root, notes: &notes });
-        if read.is_ok() || !notes.learned.get() {
+        if read.is_ok() || !notes.has_new_rules.get() {
             break;
         }
     }
@@ -98,23 +98,23 @@ fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) 
     let (at, notes) = (probe.at, probe.notes);
     match (error, of) {
         // An inner value has already recorded it.
-        (DeserializeError::Noted, _) => {}
+        (DeserializeError::Recorded, _) => {}
         (DeserializeError::Missing(field), Some(of)) => {
             notes.required.borrow_mut().insert((of, field));
-            notes.learned.set(true);
+            notes.has_new_rules.set(true);
         }
         (DeserializeError::Unknown, Some(of)) => {
-            notes.closed.borrow_mut().insert(of);
-            notes.learned.set(true);
+            notes.strict_types.borrow_mut().insert(of);
+            notes.has_new_rules.set(true);
         }
         (error, _) if probe.value.is_some() => {
             let message: Cow<'static, str> = crate::http::deserialize_error::error_message(&error);
             let path = at.path();
             let problem = FieldProblem::new(truncate_path(path.clone()), "invalid", message);
-            notes.learned.set(notes.refused.borrow_mut().insert(path, problem).is_none());
+            notes.has_new_rules.set(notes.refused.borrow_mut().insert(path, problem).is_none());
         }
         // The type refuses the placeholder: there is nothing to record.
         (_, _) => {}
     }
-    DeserializeError::Noted
+    DeserializeError::Recorded
 }

@@ -32,31 +32,31 @@ pub(super) enum ScanResult {
 /// Scans a document up to its first forbidden name.
 pub(super) fn scan<T: ForbiddenNames>(bytes: &[u8]) -> ScanResult {
     let search =
-        NameScan::<T> { left: Cell::new(MAX_NAME_BYTES), found: Cell::new(ScanResult::Clean), of: PhantomData };
+        NameScan::<T> { remaining: Cell::new(MAX_NAME_BYTES), result: Cell::new(ScanResult::Clean), of: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
-        Ok(()) => search.found.get(),
+        Ok(()) => search.result.get(),
         Err(_) => ScanResult::Clean,
     }
 }
 
 struct NameScan<T> {
-    left: Cell<usize>,
-    found: Cell<ScanResult>,
+    remaining: Cell<usize>,
+    result: Cell<ScanResult>,
     of: PhantomData<T>,
 }
 
 impl<T: ForbiddenNames> NameScan<T> {
     fn check(&self, name: &str) {
-        match self.found.get() {
-            ScanResult::Clean => match self.left.get().checked_sub(name.len().saturating_add(1)) {
+        match self.result.get() {
+            ScanResult::Clean => match self.remaining.get().checked_sub(name.len().saturating_add(1)) {
                 Some(left) => {
-                    self.left.set(left);
+                    self.remaining.set(left);
                     if T::is_forbidden(name) {
-                        self.found.set(ScanResult::Forbidden);
+                        self.result.set(ScanResult::Forbidden);
                     }
                 }
-                None => self.found.set(ScanResult::TooMany),
+                None => self.result.set(ScanResult::TooMany),
             },
             // The rest is parsed only to detect malformed JSON.
             ScanResult::Forbidden | ScanResult::TooMany => {}

@@ -95,7 +95,7 @@ async fn reads_no_further_request_before_response() {
         drop(serving);
     }
     // The read-ahead behind a request is bounded, too.
-    assert!(guarded.ahead.len() <= READ_BYTES + READ_AHEAD_BYTES);
+    assert!(guarded.read_ahead.len() <= READ_BYTES + READ_AHEAD_BYTES);
 }
 
 #[actix_web::test]

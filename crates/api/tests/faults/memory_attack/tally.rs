@@ -38,7 +38,7 @@ struct Outcomes {
     /// Refused by the defence.
     refused: usize,
     /// Other responses by status, with their number and the start of the first one. 0 is a closed connection.
-    missed: BTreeMap<u16, (usize, String)>,
+    other: BTreeMap<u16, (usize, String)>,
 }
 
 /// Outcomes by aim.
@@ -55,7 +55,7 @@ impl Tally {
             }
             Some((status, code)) if received.status == status && is_coded(code) => counts.refused += 1,
             Some(_) | None => {
-                let missed = counts.missed.entry(received.status).or_default();
+                let missed = counts.other.entry(received.status).or_default();
                 if missed.0 == 0 {
                     missed.1.clone_from(&received.prefix);
                 }
@@ -75,8 +75,8 @@ impl Tally {
             let sum = self.0.entry(name).or_default();
             sum.accepted += counts.accepted;
             sum.refused += counts.refused;
-            for (status, (count, beginning)) in counts.missed {
-                let missed = sum.missed.entry(status).or_insert((0, beginning));
+            for (status, (count, beginning)) in counts.other {
+                let missed = sum.other.entry(status).or_insert((0, beginning));
                 missed.0 += count;
             }
         }
@@ -104,7 +104,7 @@ impl fmt::Display for Tally {
         for (at, (name, counts)) in self.0.iter().enumerate() {
             let separator = if at == 0 { "" } else { "; " };
             write!(out, "{separator}{name}: {} accepted, {} refused", counts.accepted, counts.refused)?;
-            for (status, (count, _)) in &counts.missed {
+            for (status, (count, _)) in &counts.other {
                 write!(out, ", {count}x {status}")?;
             }
         }
@@ -117,7 +117,7 @@ impl fmt::Debug for Tally {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{self}")?;
         for (name, counts) in &self.0 {
-            for (status, (_, beginning)) in &counts.missed {
+            for (status, (_, beginning)) in &counts.other {
                 let answer: String = beginning.chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect();
                 writeln!(out, "{name}, {status}: …{answer}")?;
             }

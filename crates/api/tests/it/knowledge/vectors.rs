@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// Derives vectors from two fixed lists of words.
 struct KeywordEmbedder {
-    asked: AtomicUsize,
+    text_count: AtomicUsize,
     account: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl Provider for KeywordEmbedder {
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        self.asked.fetch_add(call.texts.len(), Ordering::Relaxed);
+        self.text_count.fetch_add(call.texts.len(), Ordering::Relaxed);
         let meaning = |text: &String| {
             let words = count_words([text.as_str()]);
             let of = |all: &[&str]| if all.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
@@ -50,7 +50,7 @@ impl Provider for KeywordEmbedder {
 
 #[tokio::test]
 async fn vector_search_finds_documents_without_common_words() {
-    let meanings = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "local" });
+    let meanings = Arc::new(KeywordEmbedder { text_count: AtomicUsize::new(0), account: "local" });
     let app = TestApp::builder().provider(meanings.clone()).start().await;
     for strategy in ["vector", "hybrid"] {
         let mut content = knowledge_content(strategy);
@@ -66,21 +66,24 @@ async fn vector_search_finds_documents_without_common_words() {
         let embedded = found.embedded.unwrap();
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
-        let embedded_before = meanings.asked.load(Ordering::Relaxed);
+        let embedded_before = meanings.text_count.load(Ordering::Relaxed);
         // A server with another account only refuses the search and calls no provider.
-        let elsewhere = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "elsewhere" });
+        let elsewhere = Arc::new(KeywordEmbedder { text_count: AtomicUsize::new(0), account: "elsewhere" });
         let beside = TestApp::builder().sharing_storage_of(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
         let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
-        assert_eq!(meanings.asked.load(Ordering::Relaxed) + elsewhere.asked.load(Ordering::Relaxed), embedded_before);
+        assert_eq!(
+            meanings.text_count.load(Ordering::Relaxed) + elsewhere.text_count.load(Ordering::Relaxed),
+            embedded_before
+        );
     }
 }
 
 /// Signals each call, and responds when the test releases it.
 struct BlockingEmbedder {
-    asked: Notify,
-    go: Notify,
+    called: Notify,
+    release: Notify,
 }
 
 #[async_trait]
@@ -90,8 +93,8 @@ impl Provider for BlockingEmbedder {
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        self.asked.notify_one();
-        self.go.notified().await;
+        self.called.notify_one();
+        self.release.notified().await;
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 3, cost_micros: None })
     }
 
@@ -102,22 +105,22 @@ impl Provider for BlockingEmbedder {
 
 #[tokio::test]
 async fn contract_revoked_during_embedding_refuses_retrieval() {
-    let held = Arc::new(BlockingEmbedder { asked: Notify::new(), go: Notify::new() });
+    let held = Arc::new(BlockingEmbedder { called: Notify::new(), release: Notify::new() });
     let app = TestApp::builder().provider(held.clone()).start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
     let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
-    held.go.notify_one();
+    held.release.notify_one();
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
-    held.asked.notified().await;
-    held.go.notify_one();
+    held.called.notified().await;
+    held.release.notify_one();
     assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
-    held.asked.notified().await;
+    held.called.notified().await;
     let revoked = async {
-        held.asked.notified().await;
+        held.called.notified().await;
         let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
         app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
-        held.go.notify_one();
+        held.release.notify_one();
     };
     let (refused, ()) = tokio::join!(retrieve(&app, &base, &content, "leave"), revoked);
     assert_eq!(refused.unwrap_err().code(), Some("contract_refused"));

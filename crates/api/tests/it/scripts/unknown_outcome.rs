@@ -140,7 +140,7 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     let proxied =
         TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxied.get("/v1/executions").await.expect(200);
-    proxy.set_fault(ProxyFault::At("INSERT INTO execution_lease"));
+    proxy.set_fault(ProxyFault::Matching("INSERT INTO execution_lease"));
     run_script(&proxied).await.expect_refusal(503, "unavailable");
     assert_eq!((gateway.count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
     assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
@@ -180,7 +180,7 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
 #[tokio::test]
 async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
-        let (blocked_gateway, idle_gateway) = (StubGateway::new(GatewayBehaviour::Holds), StubGateway::succeeding());
+        let (blocked_gateway, idle_gateway) = (StubGateway::new(GatewayBehaviour::Blocks), StubGateway::succeeding());
         let survivor =
             TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
         survivor.active_workload("main").await;
@@ -210,7 +210,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
 /// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
 #[tokio::test]
 async fn deadline_leaves_a_dispatched_script_unknown() {
-    let gateway = StubGateway::new(GatewayBehaviour::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
     let detail = run_script(&app).await.expect_refusal(504, "gateway_timeout");

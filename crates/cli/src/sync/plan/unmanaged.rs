@@ -33,7 +33,7 @@ pub(super) fn list_pruned(
         server,
         estate,
         steps,
-        going: going.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
+        archived: going.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
         pinned: pinned_versions(wanted),
     };
     map_concurrently(&going, |asset| {
@@ -78,7 +78,7 @@ struct RemainingState<'p> {
     server: &'p Server,
     estate: &'p RemoteState,
     steps: &'p [AssetStep],
-    going: BTreeSet<&'p str>,
+    archived: BTreeSet<&'p str>,
     pinned: BTreeSet<(&'p str, &'p str)>,
 }
 
@@ -125,7 +125,7 @@ impl RemainingState<'_> {
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
         let Some(live) = self.estate.assets.get(slug) else { return Ok(true) };
-        if self.going.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
+        if self.archived.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
             return Ok(false);
         }
         let (path, query) = (

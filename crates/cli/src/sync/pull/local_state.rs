@@ -18,9 +18,9 @@ pub(super) struct LocalState<'d> {
     root: &'d Path,
     files: Files,
     /// Its valid manifests. Invalid files are replaced by the server's state.
-    pub(super) wanted: Directory,
+    pub(super) directory: Directory,
     /// Files that match the server.
-    kept: BTreeSet<String>,
+    unchanged: BTreeSet<String>,
 }
 
 impl<'d> LocalState<'d> {
@@ -30,14 +30,14 @@ impl<'d> LocalState<'d> {
         let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let files = if is_missing { Files::empty() } else { Files::list(root)? };
         let wanted = Directory::read_valid(root, &files);
-        Ok(Self { root, files, wanted, kept: BTreeSet::new() })
+        Ok(Self { root, files, directory: wanted, unchanged: BTreeSet::new() })
     }
 
     /// Finds the files that match the server and therefore stay unchanged.
     pub(super) fn find_unchanged(&mut self, server: &Server, estate: &RemoteState) -> Result<(), Failure> {
         let mut kept = BTreeSet::new();
-        let steps: Vec<_> = self.wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
-        for (asset, step) in self.wanted.assets.iter().zip(&steps) {
+        let steps: Vec<_> = self.directory.assets.iter().map(|asset| asset_step(asset, estate)).collect();
+        for (asset, step) in self.directory.assets.iter().zip(&steps) {
             let live = estate.assets.get(&asset.slug);
             if step.action != AssetAction::Reuse
                 || live.is_none_or(|live| string_or_empty(live, "asset_kind") != asset.kind.as_str())
@@ -56,22 +56,22 @@ impl<'d> LocalState<'d> {
                 kept.extend(self.files.with_stem("flows", &metadata).map(|path| path.display().to_string()));
             }
         }
-        for (workload, located) in &self.wanted.workloads {
+        for (workload, located) in &self.directory.workloads {
             if workload_step(workload, estate).action == WorkloadAction::Keep {
                 kept.insert(located.name.clone());
             }
         }
-        for (release, located) in &self.wanted.releases {
+        for (release, located) in &self.directory.releases {
             if release_step(server, release, estate, &steps)?.action == ReleaseAction::Keep {
                 kept.insert(located.name.clone());
             }
         }
-        self.kept = kept;
+        self.unchanged = kept;
         Ok(())
     }
 
     pub(super) fn is_unchanged(&self, path: &Path) -> bool {
-        self.kept.contains(&path.display().to_string())
+        self.unchanged.contains(&path.display().to_string())
     }
 
     /// The path of a manifest: that of the existing file with any extension, else a new YAML file.
@@ -88,7 +88,7 @@ impl<'d> LocalState<'d> {
         content: Value,
     ) -> (Value, BTreeMap<String, String>, BTreeMap<String, String>) {
         let name = path.display().to_string();
-        let here = self.wanted.assets.iter().find(|asset| asset.located.name == name);
+        let here = self.directory.assets.iter().find(|asset| asset.located.name == name);
         let texts = here.filter(|_| !self.is_unchanged(path)).map(|asset| &asset.texts);
         match texts.and_then(|texts| Some((remove_texts(content.clone(), texts)?, texts.clone()))) {
             Some(((content, beside), texts)) => (content, texts, beside),

@@ -22,9 +22,9 @@ use std::{
 #[derive(Default)]
 pub(super) struct RemovedFiles {
     /// Byte for byte as `pull` writes them, so the server still has their content.
-    pub(super) ours: Vec<PathBuf>,
+    pub(super) generated: Vec<PathBuf>,
     /// Edited by a user.
-    pub(super) theirs: Vec<PathBuf>,
+    pub(super) edited: Vec<PathBuf>,
 }
 
 impl RemovedFiles {
@@ -36,21 +36,21 @@ impl RemovedFiles {
         pages: &[OutputFile],
     ) -> Result<Self, Failure> {
         let mut gone = Self::default();
-        for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
+        for asset in there.directory.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
             let files = generated_files(server, there, estate, asset)?;
             let path = PathBuf::from(&asset.located.name);
             match files {
-                Some(files) => gone.ours.extend(files),
-                None => gone.theirs.push(path),
+                Some(files) => gone.generated.extend(files),
+                None => gone.edited.push(path),
             }
         }
-        for (release, located) in &there.wanted.releases {
+        for (release, located) in &there.directory.releases {
             let path = PathBuf::from(&located.name);
             let is_over = release.bindings.iter().any(|binding| is_archived(estate, &binding.asset));
             if !is_over || pages.iter().any(|page| page.path == path) {
                 continue;
             }
-            if is_unedited(&release_file(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
+            if is_unedited(&release_file(path.clone(), release)?) { &mut gone.generated } else { &mut gone.edited }
                 .push(path);
         }
         Ok(gone)
@@ -59,7 +59,7 @@ impl RemovedFiles {
     /// Removes the generated files.
     pub(super) fn delete_generated(&self) -> Result<(), Failure> {
         let failed = |path: &Path, cause| Failure::Io { path: path.to_owned(), cause };
-        self.ours.iter().try_for_each(|path| fs::remove_file(path).map_err(|cause| failed(path, cause)))
+        self.generated.iter().try_for_each(|path| fs::remove_file(path).map_err(|cause| failed(path, cause)))
     }
 }
 

@@ -17,13 +17,13 @@ pub(super) enum PathStep {
 /// A value without a canonical form, and the path to it, innermost step first. Only the error path collects steps, so
 /// valid input pays nothing for them.
 pub(super) struct InvalidPath {
-    pub(super) refused: Defect,
+    pub(super) defect: Defect,
     pub(super) path: Vec<PathStep>,
 }
 
 impl InvalidPath {
-    const fn at_root(refused: Defect) -> Self {
-        Self { refused, path: Vec::new() }
+    const fn at_root(defect: Defect) -> Self {
+        Self { defect, path: Vec::new() }
     }
 
     fn nested_in(mut self, step: PathStep) -> Self {

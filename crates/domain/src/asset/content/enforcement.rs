@@ -26,9 +26,9 @@ pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
         schema_walk::visit(root, content, &mut |visited| {
             if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
                 found.insert(RecordedField { pointer: visited.pointer.to_owned() });
-                return VisitFlow::Past;
+                return VisitFlow::Skip;
             }
-            VisitFlow::Into
+            VisitFlow::Descend
         });
     }
     found.into_iter().collect()

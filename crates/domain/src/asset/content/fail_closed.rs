@@ -47,7 +47,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, reach: Reach) -> Ve
                 recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
             collect_controls(visited, recorded.is_some(), &mut found);
-            VisitFlow::Into
+            VisitFlow::Descend
         });
     }
     found.into_iter().collect()
@@ -64,7 +64,7 @@ fn is_recorded(schema: &Value) -> bool {
 /// Collects the unenforced controls among the fields of one object.
 fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
-        (visited.value.as_object(), visited.shape.get("properties").and_then(Value::as_object))
+        (visited.value.as_object(), visited.resolved.get("properties").and_then(Value::as_object))
     else {
         return;
     };

@@ -35,17 +35,17 @@ const SECRET_BYTES: usize = 128;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpConnection {
     /// URL.
-    pub address: String,
+    pub url: String,
     /// Header names, with references to their secret values.
     pub headers: Vec<(String, SecretRef)>,
     /// Bearer token of the connection.
     pub bearer: Option<SecretRef>,
     /// Permitted hosts; `None` permits every host.
-    pub hosts: Option<Vec<String>>,
+    pub allowed_hosts: Option<Vec<String>>,
     /// Timeout of a call, connection setup included.
-    pub time: Duration,
+    pub timeout: Duration,
     /// How the session starts.
-    pub opening: SessionStart,
+    pub session_start: SessionStart,
     /// Acceptable protocol revisions; `None` accepts every supported one.
     pub revisions: Option<Vec<String>>,
 }
@@ -162,9 +162,9 @@ impl McpServer {
         let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
         let pins = self.pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
         let texts = self.connection.iter().flat_map(|connection| {
-            let lists = connection.hosts.iter().flatten().chain(connection.revisions.iter().flatten());
+            let lists = connection.allowed_hosts.iter().flatten().chain(connection.revisions.iter().flatten());
             let headers = connection.headers.iter().map(|(name, _)| name);
-            [&connection.address].into_iter().chain(lists).chain(headers).map(String::as_str)
+            [&connection.url].into_iter().chain(lists).chain(headers).map(String::as_str)
         });
         let secrets = self.connection.as_ref().map_or(0, |connection| connection.headers.len().saturating_add(1));
         let texts = tools.chain(pins).chain(texts).map(|text| text.len().saturating_add(TEXT_OVERHEAD_BYTES));
@@ -206,14 +206,14 @@ impl Definition {
         let handshakes = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
         let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
         Some(Some(McpConnection {
-            address,
+            url: address,
             headers: headers.collect::<Option<_>>()?,
             bearer,
-            hosts: self.egress_hosts,
-            time: time
+            allowed_hosts: self.egress_hosts,
+            timeout: time
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
-            opening: if handshakes { SessionStart::Handshake } else { SessionStart::Discovery },
+            session_start: if handshakes { SessionStart::Handshake } else { SessionStart::Discovery },
             revisions: self.protocol_versions,
         }))
     }
@@ -260,11 +260,15 @@ mod tests {
             (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(SessionStart::Handshake)),
             (json!({"protocol_versions": ["2024-11-05"]}), None),
         ] {
-            assert_eq!(server(changes.clone()).connection.map(|connection| connection.opening), opening, "{changes}");
+            assert_eq!(
+                server(changes.clone()).connection.map(|connection| connection.session_start),
+                opening,
+                "{changes}"
+            );
         }
         let connection = server(json!({"timeout_ms": 3_600_000})).connection.unwrap();
-        assert_eq!((connection.time, connection.bearer), (MAX_DURATION, None));
-        assert_eq!(server(json!({"timeout_ms": 250})).connection.unwrap().time, Duration::from_millis(250));
+        assert_eq!((connection.timeout, connection.bearer), (MAX_DURATION, None));
+        assert_eq!(server(json!({"timeout_ms": 250})).connection.unwrap().timeout, Duration::from_millis(250));
     }
 
     #[test]

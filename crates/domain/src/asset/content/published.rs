@@ -64,7 +64,7 @@ impl PublishedSchema {
             return Vec::new();
         }
         let mut found = Vec::new();
-        if let Some(parts) = self.parts.get_or_init(|| SchemaParts::of(&self.value).ok()) {
+        if let Some(parts) = self.parts.get_or_init(|| SchemaParts::split(&self.value).ok()) {
             parts.collect_problems(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
@@ -84,14 +84,14 @@ struct SchemaParts {
 
 /// Schema of one value without its members and items; indexes refer to the parts of those.
 struct SchemaPart {
-    own: Validator,
+    validator: Validator,
     members: BTreeMap<String, usize>,
-    others: Option<usize>,
+    additional: Option<usize>,
     items: Option<usize>,
 }
 
 impl SchemaParts {
-    fn of(schema: &Value) -> Result<Self, ValidationError<'static>> {
+    fn split(schema: &Value) -> Result<Self, ValidationError<'static>> {
         let mut builder = SchemaSplitter { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
         let root = builder.part(schema)?;
         Ok(Self { parts: builder.parts, root })
@@ -99,11 +99,11 @@ impl SchemaParts {
 
     fn collect_problems(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
         let Some(part) = self.parts.get(part).filter(|_| found.len() < MAX_PROBLEMS) else { return };
-        found.extend(part.own.iter_errors(value).flat_map(|error| to_problems(&error, pointer)));
+        found.extend(part.validator.iter_errors(value).flat_map(|error| to_problems(&error, pointer)));
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
-                    if let Some(inside) = part.members.get(name).copied().or(part.others) {
+                    if let Some(inside) = part.members.get(name).copied().or(part.additional) {
                         self.collect_problems(inside, member, &member_pointer(pointer, name), found);
                     }
                 }
@@ -149,7 +149,7 @@ impl<'s> SchemaSplitter<'s> {
             schema.get(keyword).filter(|below| below.is_object()).map(|below| self.part(below)).transpose()
         };
         let (others, items) = (below("additionalProperties")?, below("items")?);
-        self.parts.push(SchemaPart { own, members, others, items });
+        self.parts.push(SchemaPart { validator: own, members, additional: others, items });
         Ok(self.parts.len() - 1)
     }
 

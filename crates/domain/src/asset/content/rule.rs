@@ -33,7 +33,7 @@ enum CompileMode {
 /// rules.
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
     let counted = check_rules(kind, content, CompileMode::No);
-    let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyCarried.code();
+    let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
     if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
         return counted;
     }

@@ -102,16 +102,16 @@ pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<Con
         let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Into,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Descend,
         };
-        let limit = visited.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        let limit = visited.resolved.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
         if count <= OVERSIZED_FROM || limit.is_none_or(|limit| count <= limit) {
-            return VisitFlow::Into;
+            return VisitFlow::Descend;
         }
         if found.len() < MAX_PROBLEMS {
             found.push(ContentProblem::new(visited.pointer, "out_of_bounds", TOO_LONG));
         }
-        VisitFlow::Past
+        VisitFlow::Skip
     });
     found
 }

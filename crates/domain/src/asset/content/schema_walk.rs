@@ -6,9 +6,9 @@ use serde_json::Value;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::asset) enum VisitFlow {
     /// Visit its members and items.
-    Into,
+    Descend,
     /// Skip its members and items.
-    Past,
+    Skip,
 }
 
 /// A visited value and its schema.
@@ -16,7 +16,7 @@ pub(in crate::asset) struct VisitedValue<'w, 'p> {
     /// Schema as written at this position, references not followed.
     pub(in crate::asset) schema: &'w Value,
     /// Schema with a reference followed.
-    pub(in crate::asset) shape: &'w Value,
+    pub(in crate::asset) resolved: &'w Value,
     /// Visited value.
     pub(in crate::asset) value: &'w Value,
     /// JSON pointer to the value.
@@ -43,7 +43,7 @@ fn visit_value<'w>(
     visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
     let shape = resolve_reference(root, schema);
-    if visitor(&VisitedValue { schema, shape, value, pointer }) == VisitFlow::Past {
+    if visitor(&VisitedValue { schema, resolved: shape, value, pointer }) == VisitFlow::Skip {
         return;
     }
     let schema = shape;

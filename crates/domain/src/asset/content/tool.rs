@@ -80,7 +80,7 @@ pub enum BuiltinBinding {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatSafety {
     /// None, as the author declares: the tool is read-only or idempotent.
-    Harmless,
+    Safe,
     /// Unknown. The run never repeats a call whose outcome is unknown.
     Unsafe,
 }
@@ -150,7 +150,7 @@ impl Tool {
             output: definition.output_schema.as_ref().map(schema).transpose()?,
             input_schema: Arc::new(definition.input_schema),
             binding,
-            repeat_safety: if is_repeatable { RepeatSafety::Harmless } else { RepeatSafety::Unsafe },
+            repeat_safety: if is_repeatable { RepeatSafety::Safe } else { RepeatSafety::Unsafe },
             // A tool that writes and declares nothing counts as destructive (MCP: `destructiveHint`).
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
@@ -263,8 +263,8 @@ mod tests {
     #[test]
     fn repeats_only_read_only_or_idempotent_tools() {
         assert_eq!(tool(&json!({})).repeat_safety, RepeatSafety::Unsafe);
-        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat_safety, RepeatSafety::Harmless);
-        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat_safety, RepeatSafety::Harmless);
+        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat_safety, RepeatSafety::Safe);
+        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat_safety, RepeatSafety::Safe);
     }
 
     #[test]

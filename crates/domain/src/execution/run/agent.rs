@@ -58,7 +58,7 @@ struct ActiveCall<'a> {
     /// The tool; `None` when no tool has the name.
     tool: Option<&'a BoundTool>,
     arguments: Value,
-    at: crate::time::Timestamp,
+    started_at: crate::time::Timestamp,
     /// The detected drift of the tool, if any.
     drift: Option<Drift>,
 }
@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
         asked: PendingRequest,
         (answer, verdict): (ModelResponse, Option<SchemaResult>),
     ) -> RunEffect {
-        let ActiveStep { step, began } = walking;
+        let ActiveStep { step, started_at: began } = walking;
         let was_told = answer.was_streamed;
         let completion = match self.record_response(step, asked, answer) {
             Ok(completion) => completion,
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             agent.messages.push(message);
             agent.pending_calls = calls.into();
         }
-        self.intercept_value(text, Continuation::Answered(walking))
+        self.intercept_value(text, Continuation::PassAnswer(walking))
     }
 
     /// Whether the agent has pending tool calls.
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
 
     /// Executes the pending calls in order, then sends the agent's next request.
     pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> RunEffect {
-        let ActiveStep { step, began } = walking;
+        let ActiveStep { step, started_at: began } = walking;
         loop {
             let verdict = match self.check_arguments(walking) {
                 Ok(verdict) => verdict,
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
             let Some(wanted) = agent.pending_calls.pop_front() else {
                 return match self.next_agent_request(step, *agent) {
                     Ok(StepProgress::NeedsModel(question, asked)) => {
-                        self.intercept(Continuation::Ask(walking, question, asked))
+                        self.intercept(Continuation::CallModel(walking, question, asked))
                     }
                     Ok(StepProgress::NeedsDocuments(_) | StepProgress::Done(_)) => RunEffect::Ended,
                     Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
@@ -198,12 +198,13 @@ impl<'a> Run<'a> {
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.budget.charge(&said);
             let at = self.env.clock.now();
-            agent.active_call = Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
+            agent.active_call =
+                Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), started_at: at, drift: None });
             self.agent = Some(agent);
             if room.is_err() {
                 return self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge));
             }
-            let Some(code) = refusal else { return self.intercept_value(said, Continuation::UseTool(walking)) };
+            let Some(code) = refusal else { return self.intercept_value(said, Continuation::CallTool(walking)) };
             if let Err(failure) = self.send_tool_result(step, Err(code)) {
                 return self.end_step_and_continue(step, began, Err(failure));
             }
@@ -236,7 +237,7 @@ impl<'a> Run<'a> {
 
     /// Calls the active tool with these arguments.
     pub(super) fn call_tool(&mut self, walking: ActiveStep<'a>, arguments: Value) -> RunEffect {
-        let ActiveStep { step, began } = walking;
+        let ActiveStep { step, started_at: began } = walking;
         let execution = self.run_input.execution_id;
         let Some(agent) = &mut self.agent else { return RunEffect::Ended };
         let Some(under_way) = &mut agent.active_call else { return RunEffect::Ended };
@@ -253,7 +254,7 @@ impl<'a> Run<'a> {
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
                 self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Address(build_http_call(http, said, call_id, bound.tool.timeout));
+                let call = ToolTarget::Http(build_http_call(http, said, call_id, bound.tool.timeout));
                 RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
             }
             ToolBinding::Mcp(binding) => {
@@ -266,7 +267,7 @@ impl<'a> Run<'a> {
                     return self.fail_tool_call(walking, "tool_quarantined");
                 }
                 self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Server(build_mcp_call((bound, binding), (server, way), said, call_id));
+                let call = ToolTarget::Mcp(build_mcp_call((bound, binding), (server, way), said, call_id));
                 RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
             }
             ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase) => {
@@ -275,7 +276,7 @@ impl<'a> Run<'a> {
                     inputs.insert("knowledge_base".to_owned(), name);
                 }
                 match self.build_query(&inputs) {
-                    Ok(lookup) => self.intercept(Continuation::LookUp(walking, Box::new(lookup))),
+                    Ok(lookup) => self.intercept(Continuation::Retrieve(walking, Box::new(lookup))),
                     Err(failure) => self.on_tool_failure(walking, failure),
                 }
             }
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
         else {
             return RunEffect::Ended;
         };
-        let walking = ActiveStep { step, began };
+        let walking = ActiveStep { step, started_at: began };
         match result {
             Ok(given) if self.budget.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
             Ok(_) => self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge)),
@@ -318,7 +319,7 @@ impl<'a> Run<'a> {
     /// Validates a result and passes it to guardrails and hooks.
     pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
         match self.check_result(walking, &given, ResumePoint::ToolResult) {
-            Ok(Ok(())) => self.intercept_value(given, Continuation::ToolGave(walking)),
+            Ok(Ok(())) => self.intercept_value(given, Continuation::PassToolResult(walking)),
             Ok(Err(code)) => self.fail_tool_call(walking, code),
             Err(turn) => turn,
         }
@@ -353,7 +354,7 @@ impl<'a> Run<'a> {
     fn report_tool_result(&mut self, walking: ActiveStep<'a>, result: Result<Value, &'static str>) -> RunEffect {
         match self.send_tool_result(walking.step, result) {
             Ok(()) => self.run_pending_calls(walking),
-            Err(failure) => self.end_step_and_continue(walking.step, walking.began, Err(failure)),
+            Err(failure) => self.end_step_and_continue(walking.step, walking.started_at, Err(failure)),
         }
     }
 
@@ -364,7 +365,7 @@ impl<'a> Run<'a> {
             StepFailure::Denied
             | StepFailure::RefusedByContract
             | StepFailure::Blocked(_)
-            | StepFailure::ValueTooLarge => self.end_step_and_continue(walking.step, walking.began, Err(failure)),
+            | StepFailure::ValueTooLarge => self.end_step_and_continue(walking.step, walking.started_at, Err(failure)),
         }
     }
 
@@ -404,7 +405,7 @@ impl<'a> Run<'a> {
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
-        let latency = super::elapsed(call.at, self.env.clock.now());
+        let latency = super::elapsed(call.started_at, self.env.clock.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: texts.to_string(), salt: self.env.ids.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
@@ -494,7 +495,7 @@ fn build_mcp_call(
     let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        connection: McpConnection { bearer, time: way.time.min(tool.timeout), ..way.clone() },
+        connection: McpConnection { bearer, timeout: way.timeout.min(tool.timeout), ..way.clone() },
         allowed_hosts: binding.allowed_hosts.clone(),
         tool: tool.name.clone(),
         arguments: said,

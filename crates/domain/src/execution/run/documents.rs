@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::failed("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
-        Ok(RetrievalQuery { knowledge, query, top_k })
+        Ok(RetrievalQuery { knowledge_index: knowledge, query, top_k })
     }
 
     /// The value of a step whose documents were retrieved.
@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
         found: Result<RetrievalResult, RetrievalError>,
     ) -> Result<Value, StepFailure> {
         let plan = self.run_input.plan;
-        let Some(knowledge) = plan.knowledge.get(lookup.knowledge) else {
+        let Some(knowledge) = plan.knowledge.get(lookup.knowledge_index) else {
             return Err(StepFailure::failed(
                 "knowledge_base_unknown",
                 "the release binds no knowledge base of that name",

@@ -140,10 +140,10 @@ pub(super) struct PendingStep<'a> {
 
 /// The awaited response.
 pub(super) enum AwaitedResponse {
-    Answer(Box<PendingRequest>),
+    Model(Box<PendingRequest>),
     Documents(Box<RetrievalQuery>),
     /// A tool result.
     Tool,
     /// The result of a schema check.
-    Check(Box<ResumePoint>),
+    SchemaCheck(Box<ResumePoint>),
 }

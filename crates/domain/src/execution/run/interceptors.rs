@@ -31,15 +31,15 @@ pub(super) struct Interception<'a> {
     /// The subject of the event: a step, a tool, or the workload for the whole run.
     subject: String,
     value: Value,
-    then: Continuation<'a>,
-    look: GuardrailState,
+    continuation: Continuation<'a>,
+    guardrail_state: GuardrailState,
     /// The index of the next hook.
-    next: usize,
+    next_hook: usize,
     /// The hook whose response is pending.
-    asked: Option<&'a Hook>,
+    pending_hook: Option<&'a Hook>,
     is_changed: bool,
     /// Whether a person must approve the value first.
-    needs_person: bool,
+    needs_approval: bool,
 }
 
 /// Whether guardrails must evaluate the current value.
@@ -53,25 +53,25 @@ enum GuardrailState {
 #[derive(Clone, Copy)]
 pub(super) struct ActiveStep<'a> {
     pub(super) step: &'a Step,
-    pub(super) began: Timestamp,
+    pub(super) started_at: Timestamp,
 }
 
 /// The continuation after interception.
 pub(super) enum Continuation<'a> {
     /// Start the run with its inputs.
-    Begin,
+    Start,
     /// Query documents.
-    LookUp(ActiveStep<'a>, Box<RetrievalQuery>),
+    Retrieve(ActiveStep<'a>, Box<RetrievalQuery>),
     /// Pass the documents, as retrieved, to a step.
-    Documents(ActiveStep<'a>, Value),
+    PassDocuments(ActiveStep<'a>, Value),
     /// Call a model.
-    Ask(ActiveStep<'a>, Box<ModelRequest>, Box<PendingRequest>),
+    CallModel(ActiveStep<'a>, Box<ModelRequest>, Box<PendingRequest>),
     /// Pass a model's answer to a step.
-    Answered(ActiveStep<'a>),
+    PassAnswer(ActiveStep<'a>),
     /// Call a tool.
-    UseTool(ActiveStep<'a>),
+    CallTool(ActiveStep<'a>),
     /// Pass a tool's result to the model.
-    ToolGave(ActiveStep<'a>),
+    PassToolResult(ActiveStep<'a>),
     /// End the run with its answer.
     Return,
     /// End the run with an error.
@@ -81,24 +81,24 @@ pub(super) enum Continuation<'a> {
 impl Continuation<'_> {
     const fn stage(&self) -> Option<Stage> {
         match self {
-            Self::Begin => Some(Stage::Input),
-            Self::Documents(..) => Some(Stage::Retrieval),
-            Self::UseTool(_) => Some(Stage::ToolIn),
-            Self::ToolGave(_) => Some(Stage::ToolOut),
+            Self::Start => Some(Stage::Input),
+            Self::PassDocuments(..) => Some(Stage::Retrieval),
+            Self::CallTool(_) => Some(Stage::ToolIn),
+            Self::PassToolResult(_) => Some(Stage::ToolOut),
             Self::Return => Some(Stage::Output),
-            Self::LookUp(..) | Self::Ask(..) | Self::Answered(_) | Self::Fail(_) => None,
+            Self::Retrieve(..) | Self::CallModel(..) | Self::PassAnswer(_) | Self::Fail(_) => None,
         }
     }
 
     const fn event(&self) -> Option<Event> {
         match self {
-            Self::Begin => Some(Event::PreExecute),
-            Self::LookUp(..) => Some(Event::PreRetrieval),
-            Self::Documents(..) => None,
-            Self::Ask(..) => Some(Event::PreLlm),
-            Self::Answered(_) => Some(Event::PostLlm),
-            Self::UseTool(_) => Some(Event::PreTool),
-            Self::ToolGave(_) => Some(Event::PostTool),
+            Self::Start => Some(Event::PreExecute),
+            Self::Retrieve(..) => Some(Event::PreRetrieval),
+            Self::PassDocuments(..) => None,
+            Self::CallModel(..) => Some(Event::PreLlm),
+            Self::PassAnswer(_) => Some(Event::PostLlm),
+            Self::CallTool(_) => Some(Event::PreTool),
+            Self::PassToolResult(_) => Some(Event::PostTool),
             Self::Return => Some(Event::PostExecute),
             Self::Fail(_) => Some(Event::OnError),
         }
@@ -106,24 +106,24 @@ impl Continuation<'_> {
 
     const fn active_step(&self) -> Option<ActiveStep<'_>> {
         match self {
-            Self::LookUp(walking, _)
-            | Self::Documents(walking, _)
-            | Self::Ask(walking, ..)
-            | Self::Answered(walking)
-            | Self::UseTool(walking)
-            | Self::ToolGave(walking) => Some(*walking),
-            Self::Begin | Self::Return | Self::Fail(_) => None,
+            Self::Retrieve(walking, _)
+            | Self::PassDocuments(walking, _)
+            | Self::CallModel(walking, ..)
+            | Self::PassAnswer(walking)
+            | Self::CallTool(walking)
+            | Self::PassToolResult(walking) => Some(*walking),
+            Self::Start | Self::Return | Self::Fail(_) => None,
         }
     }
 
     /// Whether the continuation accepts the modified value.
     fn accepts(&self, modified: &Value) -> bool {
         match self {
-            Self::Begin | Self::UseTool(_) => modified.is_object(),
-            Self::LookUp(..) | Self::Answered(_) => modified.is_string(),
-            Self::Ask(_, question, _) => apply_hook_payload(question, modified).is_some(),
-            Self::ToolGave(_) | Self::Return => true,
-            Self::Documents(..) | Self::Fail(_) => false,
+            Self::Start | Self::CallTool(_) => modified.is_object(),
+            Self::Retrieve(..) | Self::PassAnswer(_) => modified.is_string(),
+            Self::CallModel(_, question, _) => apply_hook_payload(question, modified).is_some(),
+            Self::PassToolResult(_) | Self::Return => true,
+            Self::PassDocuments(..) | Self::Fail(_) => false,
         }
     }
 }
@@ -145,17 +145,17 @@ impl<'a> Run<'a> {
         let mut passage = Interception {
             subject,
             value,
-            then,
-            look: GuardrailState::Pending,
-            next: 0,
-            asked: None,
+            continuation: then,
+            guardrail_state: GuardrailState::Pending,
+            next_hook: 0,
+            pending_hook: None,
             is_changed: false,
-            needs_person: false,
+            needs_approval: false,
         };
         if !has_guardrails && !has_hooks {
             return self.continue_with(passage);
         }
-        if let Some(value) = self.interceptable_value(&passage.then) {
+        if let Some(value) = self.interceptable_value(&passage.continuation) {
             passage.value = value;
         }
         self.run_interceptors(passage)
@@ -164,14 +164,15 @@ impl<'a> Run<'a> {
     /// The intercepted value, if the continuation derives it.
     fn interceptable_value(&self, then: &Continuation<'_>) -> Option<Value> {
         match then {
-            Continuation::Begin => Some(Value::Object(Map::clone(&self.inputs))),
-            Continuation::LookUp(_, lookup) => Some(json!(lookup.query)),
-            Continuation::Documents(_, documents) => Some(guardrail_texts(documents)),
-            Continuation::Ask(_, question, _) => Some(to_hook_payload(question)),
+            Continuation::Start => Some(Value::Object(Map::clone(&self.inputs))),
+            Continuation::Retrieve(_, lookup) => Some(json!(lookup.query)),
+            Continuation::PassDocuments(_, documents) => Some(guardrail_texts(documents)),
+            Continuation::CallModel(_, question, _) => Some(to_hook_payload(question)),
             Continuation::Fail(error) => Some(json!({ "code": error.code })),
-            Continuation::Answered(_) | Continuation::UseTool(_) | Continuation::ToolGave(_) | Continuation::Return => {
-                None
-            }
+            Continuation::PassAnswer(_)
+            | Continuation::CallTool(_)
+            | Continuation::PassToolResult(_)
+            | Continuation::Return => None,
         }
     }
 
@@ -179,13 +180,13 @@ impl<'a> Run<'a> {
         let failed = || self.run_outcome.steps.last().map(|step| step.step_id.clone());
         let step = match then {
             Continuation::Fail(_) => failed(),
-            Continuation::UseTool(_) | Continuation::ToolGave(_) => self.active_tool_name().map(str::to_owned),
-            Continuation::Begin
+            Continuation::CallTool(_) | Continuation::PassToolResult(_) => self.active_tool_name().map(str::to_owned),
+            Continuation::Start
             | Continuation::Return
-            | Continuation::LookUp(..)
-            | Continuation::Documents(..)
-            | Continuation::Ask(..)
-            | Continuation::Answered(_) => then.active_step().map(|walking| walking.step.id.clone()),
+            | Continuation::Retrieve(..)
+            | Continuation::PassDocuments(..)
+            | Continuation::CallModel(..)
+            | Continuation::PassAnswer(_) => then.active_step().map(|walking| walking.step.id.clone()),
         };
         step.unwrap_or_else(|| self.run_input.policy_attributes.workload_slug.clone())
     }
@@ -194,21 +195,24 @@ impl<'a> Run<'a> {
     fn run_interceptors(&mut self, mut passage: Interception<'a>) -> RunEffect {
         let plan = self.run_input.plan;
         loop {
-            if let (GuardrailState::Pending, Some(stage)) = (passage.look, passage.then.stage())
+            if let (GuardrailState::Pending, Some(stage)) = (passage.guardrail_state, passage.continuation.stage())
                 && plan.guardrails.inspects(stage)
             {
                 let value = mem::take(&mut passage.value);
                 let (rails, room) = (std::sync::Arc::clone(&plan.guardrails), self.budget.remaining());
                 let mut looking = GuardrailCheck::new(rails, stage, value, self.guardrail_bytes_left, room);
-                if matches!(passage.then, Continuation::Return) {
+                if matches!(passage.continuation, Continuation::Return) {
                     looking = looking.with_context(Value::Object(mem::take(&mut self.metadata)));
                 }
                 self.interception = Some(passage);
                 return RunEffect::CheckGuardrails(Box::new(looking));
             }
-            let next = passage.then.event().and_then(|event| plan.hooks.next(event, &passage.subject, passage.next));
+            let next = passage
+                .continuation
+                .event()
+                .and_then(|event| plan.hooks.next(event, &passage.subject, passage.next_hook));
             let Some((place, hook)) = next else { return self.continue_with(passage) };
-            passage.next = place.saturating_add(1);
+            passage.next_hook = place.saturating_add(1);
             let answer = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &passage)) {
                 Applicability::No => continue,
                 Applicability::Unknown => Err(HookError::Condition),
@@ -218,7 +222,7 @@ impl<'a> Run<'a> {
                     }
                     Handler::Http(address) => {
                         let call = self.build_hook_call(hook, address, &passage);
-                        passage.asked = Some(hook);
+                        passage.pending_hook = Some(hook);
                         self.interception = Some(passage);
                         return RunEffect::CallHook(Box::new(call));
                     }
@@ -254,19 +258,19 @@ impl<'a> Run<'a> {
         if looked.is_changed && self.budget.charge(&looked.value).is_err() {
             return self.block(passage, StepFailure::ValueTooLarge);
         }
-        if let (Continuation::Return, Value::Object(metadata)) = (&passage.then, looked.context) {
+        if let (Continuation::Return, Value::Object(metadata)) = (&passage.continuation, looked.context) {
             self.metadata = metadata;
         }
         passage.is_changed |= looked.is_changed;
         passage.value = looked.value;
-        passage.look = GuardrailState::Done;
+        passage.guardrail_state = GuardrailState::Done;
         self.run_interceptors(passage)
     }
 
     /// Resumes with the response of a hook. A response without a request has no effect.
     pub fn on_hook(&mut self, answer: Result<HookResponse, HookError>) -> RunEffect {
         let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
-        let Some(hook) = passage.asked.take() else { return RunEffect::Ended };
+        let Some(hook) = passage.pending_hook.take() else { return RunEffect::Ended };
         match self.apply_hook_response(hook, answer, &mut passage) {
             Ok(()) => self.run_interceptors(passage),
             Err(stopped) => self.block(passage, stopped),
@@ -281,7 +285,7 @@ impl<'a> Run<'a> {
         passage: &mut Interception<'a>,
     ) -> Result<(), StepFailure> {
         let answer = answer.and_then(|answer| {
-            let takes = answer.modified.as_ref().is_none_or(|modified| passage.then.accepts(modified));
+            let takes = answer.modified.as_ref().is_none_or(|modified| passage.continuation.accepts(modified));
             if hook.allowed_decisions.contains(&answer.decision) && takes {
                 Ok(answer)
             } else {
@@ -310,7 +314,7 @@ impl<'a> Run<'a> {
             Decision::Modify => {
                 let value = answer.modified.unwrap_or_default();
                 self.budget.charge(&value)?;
-                (passage.value, passage.is_changed, passage.look) = (value, true, GuardrailState::Pending);
+                (passage.value, passage.is_changed, passage.guardrail_state) = (value, true, GuardrailState::Pending);
             }
         }
         Ok(())
@@ -319,14 +323,14 @@ impl<'a> Run<'a> {
     /// Requires human approval. A tool call cannot wait for a person, so it is refused; other values require a review
     /// of the answer.
     fn require_approval(&mut self, passage: &mut Interception<'a>) {
-        match passage.then {
-            Continuation::UseTool(_) => passage.needs_person = true,
-            Continuation::Begin
-            | Continuation::LookUp(..)
-            | Continuation::Documents(..)
-            | Continuation::Ask(..)
-            | Continuation::Answered(_)
-            | Continuation::ToolGave(_)
+        match passage.continuation {
+            Continuation::CallTool(_) => passage.needs_approval = true,
+            Continuation::Start
+            | Continuation::Retrieve(..)
+            | Continuation::PassDocuments(..)
+            | Continuation::CallModel(..)
+            | Continuation::PassAnswer(_)
+            | Continuation::PassToolResult(_)
             | Continuation::Return
             | Continuation::Fail(_) => self.add_obligation(Obligation::HumanReview),
         }
@@ -340,18 +344,18 @@ impl<'a> Run<'a> {
 
     /// Ends the run at a blocked value.
     fn block(&mut self, passage: Interception<'a>, stopped: StepFailure) -> RunEffect {
-        match passage.then {
-            Continuation::LookUp(ActiveStep { step, began }, _)
-            | Continuation::Documents(ActiveStep { step, began }, _)
-            | Continuation::Ask(ActiveStep { step, began }, ..)
-            | Continuation::Answered(ActiveStep { step, began })
-            | Continuation::UseTool(ActiveStep { step, began })
-            | Continuation::ToolGave(ActiveStep { step, began }) => {
+        match passage.continuation {
+            Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
+            | Continuation::PassDocuments(ActiveStep { step, started_at: began }, _)
+            | Continuation::CallModel(ActiveStep { step, started_at: began }, ..)
+            | Continuation::PassAnswer(ActiveStep { step, started_at: began })
+            | Continuation::CallTool(ActiveStep { step, started_at: began })
+            | Continuation::PassToolResult(ActiveStep { step, started_at: began }) => {
                 self.end_step_and_continue(step, began, Err(stopped))
             }
             // A failed run stays failed, even if an interceptor blocks its error.
             Continuation::Fail(error) => self.set_failed(error),
-            Continuation::Begin | Continuation::Return => match stopped {
+            Continuation::Start | Continuation::Return => match stopped {
                 StepFailure::Blocked(error) | StepFailure::Failed(error) => self.fail(error),
                 StepFailure::ValueTooLarge | StepFailure::Denied | StepFailure::RefusedByContract => {
                     self.fail(RunError::value_too_large())
@@ -362,15 +366,15 @@ impl<'a> Run<'a> {
 
     /// Continues after all interceptors have passed.
     fn continue_with(&mut self, passage: Interception<'a>) -> RunEffect {
-        let Interception { value, is_changed, needs_person, then, .. } = passage;
+        let Interception { value, is_changed, needs_approval: needs_person, continuation: then, .. } = passage;
         match then {
-            Continuation::Begin => {
+            Continuation::Start => {
                 if let (true, Value::Object(inputs)) = (is_changed, value) {
                     self.inputs = Cow::Owned(inputs);
                 }
                 self.enter_flow()
             }
-            Continuation::LookUp(ActiveStep { step, began }, mut lookup) => {
+            Continuation::Retrieve(ActiveStep { step, started_at: began }, mut lookup) => {
                 if let (true, Value::String(query)) = (is_changed, value) {
                     lookup.query = query;
                 }
@@ -378,32 +382,32 @@ impl<'a> Run<'a> {
                     Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup.clone()) });
                 RunEffect::RetrieveDocuments(lookup)
             }
-            Continuation::Documents(ActiveStep { step, began }, documents) => {
+            Continuation::PassDocuments(ActiveStep { step, started_at: began }, documents) => {
                 let documents = if is_changed { with_texts(documents, value) } else { documents };
                 if self.agent.is_some() {
-                    return self.intercept_tool_result(ActiveStep { step, began }, documents);
+                    return self.intercept_tool_result(ActiveStep { step, started_at: began }, documents);
                 }
-                self.finish_step(ActiveStep { step, began }, documents)
+                self.finish_step(ActiveStep { step, started_at: began }, documents)
             }
-            Continuation::Ask(ActiveStep { step, began }, mut question, mut asked) => {
+            Continuation::CallModel(ActiveStep { step, started_at: began }, mut question, mut asked) => {
                 if is_changed && let Some(restated) = apply_hook_payload(&question, &value) {
                     asked.replace_messages(&value);
                     *question = restated;
                 }
                 self.pending_step =
-                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
+                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) });
                 RunEffect::CallModel(question)
             }
-            Continuation::Answered(walking) if self.agent_has_pending_calls() => {
+            Continuation::PassAnswer(walking) if self.agent_has_pending_calls() => {
                 if is_changed {
                     self.replace_agent_message(&value);
                 }
                 self.run_pending_calls(walking)
             }
-            Continuation::UseTool(walking) if needs_person => self.fail_tool_call(walking, "tool_needs_approval"),
-            Continuation::UseTool(walking) => self.call_tool(walking, value),
-            Continuation::ToolGave(walking) => self.accept_tool_result(walking, value),
-            Continuation::Answered(walking) => self.finish_step(walking, value),
+            Continuation::CallTool(walking) if needs_person => self.fail_tool_call(walking, "tool_needs_approval"),
+            Continuation::CallTool(walking) => self.call_tool(walking, value),
+            Continuation::PassToolResult(walking) => self.accept_tool_result(walking, value),
+            Continuation::PassAnswer(walking) => self.finish_step(walking, value),
             Continuation::Return => self.set_completed(value),
             Continuation::Fail(error) => self.set_failed(error),
         }
@@ -411,7 +415,7 @@ impl<'a> Run<'a> {
 
     /// Evaluates a policy for an event. Its variables are those of the run's policy, with the event as `inputs.event`.
     fn evaluate_event_policy(&self, policy: &CompiledPolicy, passage: &Interception<'a>) -> PolicyDecision {
-        let name = passage.then.event().map(Event::as_str);
+        let name = passage.continuation.event().map(Event::as_str);
         let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
         let mut inputs = Map::clone(&self.inputs);
         inputs.insert("event".to_owned(), event);
@@ -456,7 +460,7 @@ impl<'a> Run<'a> {
         let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
         let body = Map::from_iter([
             ("stage".to_owned(), json!(looked.stage.as_str())),
-            ("step_id".to_owned(), json!(passage.then.active_step().map(|walking| &walking.step.id))),
+            ("step_id".to_owned(), json!(passage.continuation.active_step().map(|walking| &walking.step.id))),
             ("verdict".to_owned(), json!(looked.outcome.as_str())),
             ("masked".to_owned(), json!(looked.is_changed)),
             ("findings".to_owned(), Value::Array(findings)),
@@ -490,14 +494,14 @@ impl<'a> Run<'a> {
 
     /// Takes the step of a value that was being intercepted when the run was interrupted.
     pub(super) fn take_intercepted_step(&mut self) -> Option<(&'a Step, Timestamp)> {
-        match self.interception.take()?.then {
-            Continuation::LookUp(ActiveStep { step, began }, _)
-            | Continuation::Documents(ActiveStep { step, began }, _)
-            | Continuation::Ask(ActiveStep { step, began }, ..)
-            | Continuation::Answered(ActiveStep { step, began })
-            | Continuation::UseTool(ActiveStep { step, began })
-            | Continuation::ToolGave(ActiveStep { step, began }) => Some((step, began)),
-            Continuation::Begin | Continuation::Return | Continuation::Fail(_) => None,
+        match self.interception.take()?.continuation {
+            Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
+            | Continuation::PassDocuments(ActiveStep { step, started_at: began }, _)
+            | Continuation::CallModel(ActiveStep { step, started_at: began }, ..)
+            | Continuation::PassAnswer(ActiveStep { step, started_at: began })
+            | Continuation::CallTool(ActiveStep { step, started_at: began })
+            | Continuation::PassToolResult(ActiveStep { step, started_at: began }) => Some((step, began)),
+            Continuation::Start | Continuation::Return | Continuation::Fail(_) => None,
         }
     }
 }

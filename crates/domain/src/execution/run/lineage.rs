@@ -109,7 +109,7 @@ impl Run<'_> {
             influence_role: InfluenceRole::Input,
             reference: format!("{memory}#{}", turn.execution_id),
             digest: turn.digest,
-            size_bytes: as_u64(turn.said.len().saturating_add(turn.answered.len())),
+            size_bytes: as_u64(turn.question.len().saturating_add(turn.response.len())),
             untrusted: Some(UntrustedReason::ModelOutput),
         };
         self.record_lineage(ActionClass::Read, turns.iter().map(read).collect());

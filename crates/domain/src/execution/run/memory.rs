@@ -26,10 +26,10 @@ use uuid::Uuid;
 pub enum History {
     /// The history, with the decision of each bound knowledge base's contract in binding order. If a contract forbids
     /// replay, the history has no turns.
-    Read(Vec<ContractDecision>, RecalledTurns),
+    Loaded(Vec<ContractDecision>, RecalledTurns),
     /// The history for a run that resumes from stored answers. The previous worker read the history before it knew of
     /// later erasures. After a recent erasure the run therefore stores no turn.
-    ReadAgain(Vec<ContractDecision>, RecalledTurns),
+    Reloaded(Vec<ContractDecision>, RecalledTurns),
     /// The history is unavailable. The run continues without it, and stores no turn.
     Unavailable,
 }
@@ -39,15 +39,15 @@ pub enum History {
 pub(super) enum ConversationState {
     /// The run has no conversation, or no memory.
     #[default]
-    No,
+    Inactive,
     /// The run needs its history.
-    Wants,
+    Requested,
     /// The history is loaded.
-    Knows {
+    Loaded {
         /// The earlier messages, in order.
-        earlier: Vec<Message>,
+        messages: Vec<Message>,
         /// The write condition of the run's turn.
-        writing: WriteCondition,
+        write_condition: WriteCondition,
     },
 }
 
@@ -63,8 +63,8 @@ pub(super) enum WriteCondition {
 impl ConversationState {
     pub(super) fn earlier_messages(&self) -> &[Message] {
         match self {
-            Self::Knows { earlier, .. } => earlier,
-            Self::No | Self::Wants => &[],
+            Self::Loaded { messages: earlier, .. } => earlier,
+            Self::Inactive | Self::Requested => &[],
         }
     }
 }
@@ -74,28 +74,29 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn with_conversation(mut self) -> Self {
         if self.run_input.plan.memory.is_some() {
-            self.conversation_state = ConversationState::Wants;
+            self.conversation_state = ConversationState::Requested;
         }
         self
     }
 
     /// Resumes with the conversation history. A history without a request has no effect.
     pub fn on_history(&mut self, recollection: History) -> RunEffect {
-        let (ConversationState::Wants, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory) else {
+        let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)
+        else {
             return RunEffect::Ended;
         };
         let mut body = memory_evidence(memory, "replay");
         self.conversation_state = match recollection {
             History::Unavailable => {
                 body.insert("decision".to_owned(), json!("unavailable"));
-                ConversationState::No
+                ConversationState::Inactive
             }
-            History::Read(decisions, recalled) => {
-                let writing = WriteCondition::IfLastErasure(recalled.erasure);
+            History::Loaded(decisions, recalled) => {
+                let writing = WriteCondition::IfLastErasure(recalled.last_erasure);
                 self.load_history(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
-            History::ReadAgain(decisions, recalled) => {
-                let writing = match recalled.erasure {
+            History::Reloaded(decisions, recalled) => {
+                let writing = match recalled.last_erasure {
                     None => WriteCondition::IfLastErasure(None),
                     Some(_) => {
                         body.insert("writeback".to_owned(), json!("erased_lately"));
@@ -117,7 +118,7 @@ impl<'a> Run<'a> {
         recalled: RecalledTurns,
         writing: WriteCondition,
     ) -> ConversationState {
-        let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
+        let bytes: usize = recalled.turns.iter().map(|turn| turn.question.len() + turn.response.len()).sum();
         let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
         body.extend(contract_evidence(&self.run_input.plan.knowledge, decisions));
         body.insert("turns".to_owned(), json!(recalled.turns.len()));
@@ -126,16 +127,16 @@ impl<'a> Run<'a> {
         self.record_history(slug, &recalled.turns);
         let mut earlier = Vec::new();
         for turn in recalled.turns {
-            earlier.push(Message::text(MessageRole::User, turn.said));
-            earlier.push(Message::text(MessageRole::Assistant, turn.answered));
+            earlier.push(Message::text(MessageRole::User, turn.question));
+            earlier.push(Message::text(MessageRole::Assistant, turn.response));
         }
-        ConversationState::Knows { earlier, writing }
+        ConversationState::Loaded { messages: earlier, write_condition: writing }
     }
 
     /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
     /// all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<CandidateTurn> {
-        let (ConversationState::Knows { writing, .. }, Some(memory)) =
+        let (ConversationState::Loaded { write_condition: writing, .. }, Some(memory)) =
             (&self.conversation_state, &self.run_input.plan.memory)
         else {
             return None;
@@ -144,9 +145,9 @@ impl<'a> Run<'a> {
             (WritePolicy::Off, _) | (WritePolicy::Auto, WriteCondition::Never) => None,
             (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => Some(CandidateTurn {
                 memory: memory.clone(),
-                erasure,
-                said: question_of(&self.inputs),
-                answered: String::new(),
+                last_erasure: erasure,
+                question: question_of(&self.inputs),
+                response: String::new(),
             }),
         }
     }
@@ -160,7 +161,7 @@ impl RunOutcome {
             self.turn = None;
             return;
         };
-        turn.answered = match answer {
+        turn.response = match answer {
             Value::String(text) => text.clone(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => answer.to_string(),
         };
@@ -249,19 +250,19 @@ fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Env<'_>) -> Tur
     if turn.bytes() > MAX_TURN_BYTES {
         return TurnDecision::TooLong;
     }
-    if [&turn.said, &turn.answered].into_iter().any(|text| text.contains('\0')) {
+    if [&turn.question, &turn.response].into_iter().any(|text| text.contains('\0')) {
         return TurnDecision::Unstorable;
     }
     let personal_data = turn.memory.config.personal_data;
     if personal_data == PersonalDataPolicy::Allow {
         return TurnDecision::Offered;
     }
-    let (message, answer) = (mask(&turn.said, outside.redactor), mask(&turn.answered, outside.redactor));
+    let (message, answer) = (mask(&turn.question, outside.redactor), mask(&turn.response, outside.redactor));
     let found = !message.found.is_empty() || !answer.found.is_empty();
     if found && personal_data == PersonalDataPolicy::Block {
         return TurnDecision::PersonalData;
     }
-    (turn.said, turn.answered) = (message.text, answer.text);
+    (turn.question, turn.response) = (message.text, answer.text);
     // A mask can be longer than the text that it replaces.
     if turn.bytes() > MAX_TURN_BYTES { TurnDecision::TooLong } else { TurnDecision::Offered }
 }

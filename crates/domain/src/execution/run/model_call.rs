@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
         };
         let Some(template) = template else { return Ok(rendered) };
         let known = RunScope { plan, inputs: run_inputs, outputs: &self.outputs, own_output: None };
-        let scope = RenderedPromptScope { known, prompt: Value::String(rendered) };
+        let scope = RenderedPromptScope { run_scope: known, prompt: Value::String(rendered) };
         let value = template.resolve(&scope, &mut self.budget)?;
         Ok(match value {
             Value::String(text) => text,

@@ -53,7 +53,7 @@ impl<'a> Run<'a> {
 
     /// Maps the output of a step, and continues with the next step.
     pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> RunEffect {
-        let ActiveStep { step, began } = walking;
+        let ActiveStep { step, started_at: began } = walking;
         let (is_large, value) = self.measure_output(step, value);
         if is_large {
             return self.pause(PausePoint::Output(walking, value));

@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
     /// check.
     pub(super) fn check_schema(
         &mut self,
-        ActiveStep { step, began }: ActiveStep<'a>,
+        ActiveStep { step, started_at: began }: ActiveStep<'a>,
         schema: Option<&EmbeddedSchema>,
         (value, resume): (Value, impl FnOnce(Value) -> ResumePoint),
     ) -> Result<SchemaResult, RunEffect> {
@@ -74,8 +74,11 @@ impl<'a> Run<'a> {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
-        self.pending_step =
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Check(Box::new(resume(value))) });
+        self.pending_step = Some(PendingStep {
+            step,
+            started_at: began,
+            awaited: AwaitedResponse::SchemaCheck(Box::new(resume(value))),
+        });
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
@@ -95,13 +98,13 @@ impl<'a> Run<'a> {
         let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else {
             return RunEffect::Ended;
         };
-        let AwaitedResponse::Check(resume) = awaits else { return RunEffect::Ended };
-        let walking = ActiveStep { step, began };
+        let AwaitedResponse::SchemaCheck(resume) = awaits else { return RunEffect::Ended };
+        let walking = ActiveStep { step, started_at: began };
         self.schema_result = Some(verdict);
         match *resume {
             ResumePoint::ModelResponse(asked, answer) => {
                 self.pending_step =
-                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Answer(asked) });
+                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) });
                 self.on_model(answer)
             }
             ResumePoint::PendingCalls => self.run_pending_calls(walking),

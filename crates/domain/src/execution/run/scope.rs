@@ -56,7 +56,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]
 
 /// The same scope, in which the bound prompt resolves to its rendered text.
 pub(super) struct RenderedPromptScope<'r> {
-    pub(super) known: RunScope<'r>,
+    pub(super) run_scope: RunScope<'r>,
     pub(super) prompt: Value,
 }
 
@@ -65,7 +65,7 @@ impl ReferenceScope for RenderedPromptScope<'_> {
         match reference {
             Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),
             Reference::Release { .. } | Reference::Trigger { .. } | Reference::Step { .. } => {
-                self.known.value(reference)
+                self.run_scope.value(reference)
             }
         }
     }

@@ -42,11 +42,11 @@ pub(crate) enum RequestOutcome {
     /// The request is decided, committed and answered.
     Answered,
     /// The process crashes between decision and commit.
-    Forgotten,
+    CrashedBeforeCommit,
     /// The process crashes between commit and response; the client retries.
-    AskedAgain,
+    CrashedAfterCommit,
     /// Another request commits between the decision and the commit of this one.
-    Overtaken(Operation),
+    PrecededBy(Operation),
 }
 
 /// A sequence of operations that a seed determines.
@@ -133,9 +133,9 @@ impl SplitMix64 {
 
     fn random_outcome(&mut self, operation: &Operation, releases: usize) -> RequestOutcome {
         match self.below(20) {
-            0 => RequestOutcome::Forgotten,
-            1 => RequestOutcome::AskedAgain,
-            2..5 => RequestOutcome::Overtaken(self.concurrent_operation(operation, releases)),
+            0 => RequestOutcome::CrashedBeforeCommit,
+            1 => RequestOutcome::CrashedAfterCommit,
+            2..5 => RequestOutcome::PrecededBy(self.concurrent_operation(operation, releases)),
             _ => RequestOutcome::Answered,
         }
     }
@@ -179,7 +179,7 @@ impl History {
         let extra = self
             .steps
             .iter()
-            .filter(|step| matches!(step.outcome, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
+            .filter(|step| matches!(step.outcome, RequestOutcome::CrashedAfterCommit | RequestOutcome::PrecededBy(_)));
         self.steps.len() + extra.count()
     }
 }
@@ -192,7 +192,9 @@ impl fmt::Display for History {
         for (number, Step { operation, outcome: fate }) in self.steps.iter().enumerate() {
             match fate {
                 RequestOutcome::Answered => writeln!(f, "{number:3} {operation:?}")?,
-                RequestOutcome::Forgotten | RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_) => {
+                RequestOutcome::CrashedBeforeCommit
+                | RequestOutcome::CrashedAfterCommit
+                | RequestOutcome::PrecededBy(_) => {
                     writeln!(f, "{number:3} {operation:?}, {fate:?}")?;
                 }
             }

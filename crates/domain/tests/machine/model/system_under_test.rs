@@ -45,7 +45,7 @@ pub(crate) enum Decision {
 pub(crate) struct DecisionInput<'a> {
     pub(crate) stamp: Stamp,
     /// Identifier of the item that the decision creates.
-    pub(crate) id: Uuid,
+    pub(crate) new_id: Uuid,
     /// The version to bind.
     pub(crate) version: &'a BindableVersion,
 }
@@ -57,7 +57,7 @@ pub(crate) fn decide(
     fresh: &DecisionInput<'_>,
 ) -> Result<Decision, Refusal> {
     let StoredState { releases, deployment, lane_history: moves } = seen;
-    let DecisionInput { stamp, id, version } = fresh;
+    let DecisionInput { stamp, new_id: id, version } = fresh;
     let standing = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Absent,
@@ -89,7 +89,7 @@ pub(crate) fn decide(
             releases[*release].activate(&lane_selection(taking), deployment, may_serve, stamp).map(lane_decision)
         }
         Operation::Advance(release) => {
-            let record = SoakStatus { soak_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
+            let record = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
             releases[*release].advance(Advance::Manual(record), deployment, may_serve, stamp).map(lane_decision)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lane_decision),
@@ -172,14 +172,14 @@ fn lane_index(lane: Lane) -> LaneIndex {
 pub(crate) fn check_conformance(model: &Model, seen: &StoredState) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
-        let rollout = record.rolling.as_ref().map(|it| (it.rollout_status(), it.index, it.plan.clone()));
+        let rollout = record.rollout.as_ref().map(|it| (it.rollout_status(), it.index, it.plan.clone()));
         let actual = |it: &Rollout| {
             (it.status, usize::from(it.current_index), it.plan.lanes().map(lane_index).collect::<Vec<_>>())
         };
         check_equal(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
         let supersedes = seen.release_index(release.supersedes_release_id);
         check_equal(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
-        check_equal(|| format!("revision of {number}"), &record.changes, &release.revision.get())?;
+        check_equal(|| format!("revision of {number}"), &record.revision, &release.revision.get())?;
     }
     let deployment = &seen.deployment;
     let holders = Lane::ALL.map(|lane| seen.release_index(deployment.holder(lane)));

@@ -22,11 +22,11 @@ pub(super) fn write_problem(problem: &FlowProblem, out: &mut String) {
 
 pub(super) fn write_tool_call(request: &ToolRequest, out: &mut String) {
     let (target, arguments, call_id) = match &request.target {
-        ToolTarget::Address(HttpCall { address, path, method, arguments, call_id, .. }) => {
+        ToolTarget::Http(HttpCall { address, path, method, arguments, call_id, .. }) => {
             (format!("{} {address}{path}", method.as_str()), arguments, call_id)
         }
-        ToolTarget::Server(McpCall { server: (_, server), connection: way, tool, arguments, call_id, pin, .. }) => {
-            (format!("{tool} of {server} at {}, pinned {},", way.address, pin.as_str()), arguments, call_id)
+        ToolTarget::Mcp(McpCall { server: (_, server), connection: way, tool, arguments, call_id, pin, .. }) => {
+            (format!("{tool} of {server} at {}, pinned {},", way.url, pin.as_str()), arguments, call_id)
         }
     };
     let number = call_id.rsplit('.').next().unwrap_or_default();

@@ -14,22 +14,22 @@ pub(super) enum StreamPart {
 
 /// Forwards the output of a model while it is generated.
 pub(super) struct StreamSink {
-    say: mpsc::UnboundedSender<StreamPart>,
+    parts: mpsc::UnboundedSender<StreamPart>,
     /// Whether the current route produced output.
-    pub(super) said: AtomicBool,
+    pub(super) has_output: AtomicBool,
     /// Whether the first output of this route voids that of an earlier one.
-    void: AtomicBool,
+    is_restart_due: AtomicBool,
 }
 
 impl StreamSink {
-    pub(super) const fn new(say: mpsc::UnboundedSender<StreamPart>) -> Self {
-        Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
+    pub(super) const fn new(parts: mpsc::UnboundedSender<StreamPart>) -> Self {
+        Self { parts, has_output: AtomicBool::new(false), is_restart_due: AtomicBool::new(false) }
     }
 
     /// Marks the current route as failed. Its output becomes void.
     pub(super) fn route_failed(&self) {
-        if self.said.swap(false, Ordering::Relaxed) {
-            self.void.store(true, Ordering::Relaxed);
+        if self.has_output.swap(false, Ordering::Relaxed) {
+            self.is_restart_due.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -40,10 +40,10 @@ impl DeltaListener for StreamSink {
             return;
         }
         // A closed receiver means that the run was stopped.
-        if self.void.swap(false, Ordering::Relaxed) {
-            let _gone = self.say.send(StreamPart::Restart);
+        if self.is_restart_due.swap(false, Ordering::Relaxed) {
+            let _gone = self.parts.send(StreamPart::Restart);
         }
-        self.said.store(true, Ordering::Relaxed);
-        let _gone = self.say.send(StreamPart::Text(part.to_owned()));
+        self.has_output.store(true, Ordering::Relaxed);
+        let _gone = self.parts.send(StreamPart::Text(part.to_owned()));
     }
 }

@@ -294,7 +294,7 @@ impl<'a> Members<'a> {
             }
         }
         required.reverse();
-        let known_fields = of.filter(|(of, _)| notes.closed.borrow().contains(of)).map(|(_, fields)| fields);
+        let known_fields = of.filter(|(of, _)| notes.strict_types.borrow().contains(of)).map(|(_, fields)| fields);
         Self { members: members.map(Map::iter), required, known_fields, next: None, parent }
     }
 

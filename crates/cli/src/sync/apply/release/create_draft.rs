@@ -34,7 +34,7 @@ pub(super) struct DraftCreation<'b> {
     workload_id: String,
     policy: Option<&'b str>,
     /// Whether this actor created the draft, instead of finding it.
-    is_ours: Cell<bool>,
+    is_created: Cell<bool>,
 }
 
 impl<'b> DraftCreation<'b> {
@@ -52,7 +52,7 @@ impl<'b> DraftCreation<'b> {
             chosen,
             workload_id,
             policy: policy.map(|choice| choice.asset_id),
-            is_ours: Cell::new(false),
+            is_created: Cell::new(false),
         })
     }
 
@@ -74,7 +74,7 @@ impl<'b> DraftCreation<'b> {
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
         let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
         let made = server.post_with_key(&["releases"], &body, &key)?;
-        self.is_ours.set(true);
+        self.is_created.set(true);
         let id = required_string(&made, "release_id")?;
         eprint(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
         // Another actor's idempotency keys differ. A draft that was complete before this one became visible wins,
@@ -98,7 +98,7 @@ impl<'b> DraftCreation<'b> {
             return Ok(());
         }
         // A found draft is emptied by the actor that created it.
-        if self.is_ours.get() {
+        if self.is_created.get() {
             let bindings = made.get("bindings").and_then(Value::as_array).into_iter().flatten();
             let bindings: Vec<String> =
                 bindings.map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect();

@@ -35,7 +35,7 @@ impl AnnotationRules {
 
     /// Checks one position of the content.
     pub(super) fn check_value(&mut self, visited: &VisitedValue<'_, '_>, findings: &mut Violations) -> VisitFlow {
-        if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
+        if let Some(member) = visited.resolved.get("x-unique").and_then(Value::as_str) {
             check_unique(visited, member, findings);
         }
         if has_annotation(visited, "x-pattern")
@@ -45,9 +45,9 @@ impl AnnotationRules {
         }
         if has_annotation(visited, "x-json-schema") {
             self.check_schema(visited.value, visited.pointer, findings);
-            return VisitFlow::Past;
+            return VisitFlow::Skip;
         }
-        VisitFlow::Into
+        VisitFlow::Descend
     }
 
     /// Checks a pattern; an empty text and `*` match everything and are not compiled.
@@ -58,7 +58,7 @@ impl AnnotationRules {
         self.patterns += 1;
         if self.patterns > MAX_PATTERNS {
             if self.patterns == MAX_PATTERNS + 1 {
-                findings.add(pointer, Violation::TooManyCarried);
+                findings.add(pointer, Violation::TooManyEmbedded);
             }
         } else if self.compile == CompileMode::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
             findings.add(pointer, Violation::PatternNotLinear);
@@ -70,7 +70,7 @@ impl AnnotationRules {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {
             if self.schemas == MAX_SCHEMAS + 1 {
-                findings.add(pointer, Violation::TooManyCarried);
+                findings.add(pointer, Violation::TooManyEmbedded);
             }
         } else if self.compile == CompileMode::Yes
             && let Err(refusal) = EmbeddedSchema::compile(carried)
@@ -81,7 +81,7 @@ impl AnnotationRules {
 }
 
 fn has_annotation(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
-    visited.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
+    visited.resolved.get(mark).and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Violations) {

@@ -97,7 +97,7 @@ pub(super) fn check_mcp_server(content: &Value, findings: &mut Violations) {
         for (index, header) in list_items(transport, "headers") {
             let named = text_field(header, "name").map(str::to_ascii_lowercase);
             if named.is_some_and(|name| PROTOCOL_HEADERS.contains(&name.as_str())) {
-                findings.add(format!("/transport/headers/{index}/name"), Violation::HeaderOfTheProtocol);
+                findings.add(format!("/transport/headers/{index}/name"), Violation::ProtocolHeader);
             }
         }
     }

@@ -31,6 +31,6 @@ fn check_revocation(contract: &Value, findings: &mut Violations) {
     if let Some(at) = at.filter(|at| at.is_string())
         && serde_json::from_value::<Timestamp>(at.clone()).is_err()
     {
-        findings.add(pointer, Violation::NoSuchTime);
+        findings.add(pointer, Violation::InvalidTime);
     }
 }

@@ -12,12 +12,12 @@ pub(super) enum Violation {
     AddressExpected,
     UnknownBuiltin,
     PatternNotLinear,
-    TooManyCarried,
+    TooManyEmbedded,
     RevokedAtMismatch,
-    NoSuchTime,
+    InvalidTime,
     SandboxProfileRequired,
     DeviceName,
-    HeaderOfTheProtocol,
+    ProtocolHeader,
     SecretInContent,
 }
 
@@ -34,9 +34,9 @@ impl Violation {
             Self::AddressExpected => "address_expected",
             Self::UnknownBuiltin => "unknown_builtin",
             Self::PatternNotLinear => "pattern_not_linear",
-            Self::TooManyCarried => "too_many_carried",
+            Self::TooManyEmbedded => "too_many_carried",
             Self::RevokedAtMismatch => "revoked_at_mismatch",
-            Self::NoSuchTime | Self::DeviceName | Self::HeaderOfTheProtocol => "wrong_form",
+            Self::InvalidTime | Self::DeviceName | Self::ProtocolHeader => "wrong_form",
             Self::SandboxProfileRequired => "sandbox_profile_required",
             Self::SecretInContent => "secret_in_content",
         }
@@ -56,12 +56,12 @@ impl Violation {
             Self::PatternNotLinear => {
                 "the pattern is not a regular expression, or exceeds linear time or the memory limit"
             }
-            Self::TooManyCarried => "the content has too many patterns or schemas",
+            Self::TooManyEmbedded => "the content has too many patterns or schemas",
             Self::RevokedAtMismatch => "`revoked_at` is set exactly when `revoked` is true",
-            Self::NoSuchTime => "the time does not exist",
+            Self::InvalidTime => "the time does not exist",
             Self::SandboxProfileRequired => "executable files require a sandbox profile",
             Self::DeviceName => "Windows reserves this name for a device, so the file cannot be created there",
-            Self::HeaderOfTheProtocol => "the connection or the protocol sets this header itself",
+            Self::ProtocolHeader => "the connection or the protocol sets this header itself",
             Self::SecretInContent => "content must not contain the value of a secret; use a secret reference",
         }
     }
