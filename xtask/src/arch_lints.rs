@@ -1,10 +1,11 @@
-//! Architecture lints: allowed dependencies, file lengths and names.
+//! Architecture lints: allowed dependencies, file lengths, names and wording.
 
 mod dependencies;
 mod files;
 pub(crate) mod long_forms;
 mod outgoing;
 pub(crate) mod packages;
+mod wording;
 
 use anyhow::{Result, bail};
 
@@ -24,6 +25,7 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     let sources = files::sources(&place.root)?;
     found.extend(outgoing::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
+    found.extend(wording::violations(&place.root, &sources, &files::documents(&place.root)?)?);
     if !found.is_empty() {
         bail!("{} violations:\n  {}", found.len(), found.join("\n  "));
     }

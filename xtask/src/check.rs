@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
-use crate::{advisories, arch_lints, check_api, docs, npm_audit, security, tools};
+use crate::{advisories, arch_lints, check_api, docs, npm_audit, security, spelling, tools};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -49,6 +49,7 @@ fn check(place: &Paths, steps: &mut Steps) {
     };
     steps.run("format", || cargo(&["fmt", "--all", "--check"]));
     steps.run("architecture lints", || arch_lints::run(place));
+    steps.run("spelling", || spelling::check(place));
     steps.run("document tables", || docs::check(place));
     steps.run("evidence of docs/security.md", || security::check(place));
     steps.run("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));

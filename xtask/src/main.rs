@@ -24,6 +24,7 @@ mod postgres;
 mod s3_server;
 mod security;
 mod signals;
+mod spelling;
 mod step;
 mod test;
 mod tools;

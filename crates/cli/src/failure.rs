@@ -83,7 +83,7 @@ impl Failure {
     /// proxy whose server does not respond.
     ///
     /// # Errors
-    /// A failure that a retry does not change. [`Failure::Foreign`] becomes a refusal, because the proxy is reachable
+    /// A failure that a retry does not change. [`Failure::NotFairway`] becomes a refusal, because the proxy is reachable
     /// and refuses the request.
     pub(crate) fn into_transient(self, server: &str) -> Result<Self, Self> {
         match self {

@@ -24,7 +24,7 @@ use std::{hint::black_box, time::Instant};
 const WARM_UP: u32 = 1_000;
 const RUNS: u32 = 100_000;
 const RUNS_FOR_A_TAIL: u32 = 1_000_000;
-/// The longest run that is told from longer ones, in nanoseconds.
+/// The longest time that is distinguished from longer ones, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
 /// Which of a row's figures its bar is about.

@@ -12,7 +12,32 @@ const MAX_TEST_LINES: usize = 800;
 
 /// Uninformative names. `mod` would be the alternative to `noun.rs` next to `noun/`.
 const FORBIDDEN_NAMES: &[&str] =
-    &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "mod"];
+    &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "misc", "stuff", "mod"];
+
+/// Names that say how something looked from one place and not what it is: adverbs, participles and metaphors. Use the
+/// noun or the activity of the glossary (`docs/glossary.md`).
+const RIDDLES: &[&str] = &[
+    "apart",
+    "aside",
+    "away",
+    "behalf",
+    "beside",
+    "came",
+    "furniture",
+    "gone",
+    "here",
+    "looked",
+    "nobody",
+    "passage",
+    "place",
+    "said",
+    "sight",
+    "taken",
+    "there",
+    "together",
+    "told",
+    "words",
+];
 
 /// The source files that are too long or have a forbidden name.
 pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
@@ -45,12 +70,39 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// All Markdown documents of the root and below `docs`, without the changelog.
+///
+/// # Errors
+/// When there are none, or a folder cannot be read.
+pub(crate) fn documents(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
+        let path = entry?.path();
+        let is_document = path.extension().is_some_and(|extension| extension == "md");
+        if is_document && !path.ends_with("CHANGELOG.md") {
+            found.push(path);
+        }
+    }
+    walk_for("md", &root.join("docs"), &mut |path| {
+        found.push(path.to_owned());
+        Ok(())
+    })?;
+    if found.is_empty() {
+        bail!("no document was found in {}", root.display());
+    }
+    Ok(found)
+}
+
 fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()> {
+    walk_for("rs", folder, visit)
+}
+
+fn walk_for(extension: &str, folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            walk(&path, visit)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            walk_for(extension, &path, visit)?;
+        } else if path.extension().is_some_and(|found| found == extension) {
             visit(&path)?;
         }
     }
@@ -60,8 +112,12 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()
 fn name_violation(path: &Path) -> Option<String> {
     // Folders count as well.
     let name = path.with_extension("");
-    let empty = name.iter().find(|part| FORBIDDEN_NAMES.iter().any(|empty| *part == *empty))?;
-    Some(format!("{}: `{}` is an uninformative name", path.display(), empty.display()))
+    let forbidden = |list: &[&str]| name.iter().find(|part| list.iter().any(|word| *part == *word));
+    if let Some(part) = forbidden(FORBIDDEN_NAMES) {
+        return Some(format!("{}: `{}` is an uninformative name", path.display(), part.display()));
+    }
+    let part = forbidden(RIDDLES)?;
+    Some(format!("{}: `{}` does not say what the module is; see docs/glossary.md", path.display(), part.display()))
 }
 
 fn length_violation(path: &Path, lines: usize) -> Option<String> {
@@ -84,7 +140,12 @@ mod tests {
 
     #[test]
     fn rejects_uninformative_names() {
-        for path in ["crates/api/src/utils.rs", "crates/api/tests/common/mod.rs", "adapters/x/src/helpers/text.rs"] {
+        for path in [
+            "crates/api/src/utils.rs",
+            "crates/api/tests/common/mod.rs",
+            "adapters/x/src/helpers/text.rs",
+            "adapters/x/src/together.rs",
+        ] {
             assert!(name_violation(Path::new(path)).is_some(), "{path}");
         }
         for path in ["crates/api/src/release.rs", "crates/api/src/asset_type.rs", "crates/api/src/modes.rs"] {

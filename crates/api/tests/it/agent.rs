@@ -239,7 +239,7 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
         [
             ("reference_unresolved", "an agent uses the tool `stocks`, which is not bound"),
             ("step_type_unavailable", "this server cannot call the tool `tool-0`"),
-            ("reference_unresolved", "two bound tools are called `weather`"),
+            ("reference_unresolved", "two bound tools have the name `weather`"),
         ]
     );
 }

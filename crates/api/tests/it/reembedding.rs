@@ -350,7 +350,7 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let refused = app.post(documents_path(&many, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
     let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];
     let message = problem["message"].as_str().unwrap();
-    assert!(message.contains(&format!("at most {MAX_CHUNKS} pieces")), "{message}");
+    assert!(message.contains(&format!("at most {MAX_CHUNKS} chunks")), "{message}");
 }
 
 #[tokio::test]

@@ -246,12 +246,12 @@ impl Fixtures {
 }
 
 impl TestApp {
-    /// See [`Given::prompt`].
+    /// See [`Fixtures::prompt`].
     pub async fn prompt(&self, slug: &str) -> Version {
         self.fixtures().prompt(slug).await
     }
 
-    /// See [`Given::active_workload`].
+    /// See [`Fixtures::active_workload`].
     pub async fn active_workload(&self, slug: &str) -> ActiveWorkload {
         self.fixtures().active_workload(slug).await
     }

@@ -1,0 +1,29 @@
+//! The spelling of documents, comments and names, checked by `typos` with the dictionary in `typos.toml`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::external_tools;
+use crate::paths::Paths;
+use crate::step::run_checked;
+
+/// The package on PyPI, which contains the executable. Pinned, because a newer dictionary can reject text that passed.
+const PACKAGE: &str = "typos==1.52.0";
+
+/// Checks all files that git tracks, except those that `typos.toml` excludes.
+///
+/// # Errors
+/// When a word is misspelled or the tool cannot be installed.
+pub(crate) fn check(place: &Paths) -> Result<()> {
+    let mut command = Command::new(ensure(place)?);
+    command.args(["--format", "brief", "--force-exclude"]).current_dir(&place.root);
+    run_checked(command)
+}
+
+/// The executable; installs the package when missing.
+fn ensure(place: &Paths) -> Result<PathBuf> {
+    let environment = external_tools::install_with_pip(place, "typos", PACKAGE.as_bytes(), &["--no-deps", PACKAGE])?;
+    Ok(environment.interpreter.with_file_name("typos"))
+}
