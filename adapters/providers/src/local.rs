@@ -3,14 +3,14 @@
 //! It applies the first matching of five rules, and equal calls get equal answers.
 //!
 //! 1. If the system prompt or the last user message has a line `One of: a, b, c`, the answer is the option that
-//! shares most words with the question; the first of several. Hints in parentheses, such as `billing (invoice,
-//! refund)`, count as words of the option and are not part of the answer.
+//!    shares most words with the question; the first of several. Hints in parentheses, such as `billing (invoice,
+//!    refund)`, count as words of the option and are not part of the answer.
 //! 2. If the system prompt has a line `Draft: prompt_template`, the answer is the content of a prompt template as
-//! JSON, generated from the question (see [`draft`]).
+//!    JSON, generated from the question (see [`draft`]).
 //! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the
-//! first document, followed by its name: `Thirty days. [leave]`.
+//!    first document, followed by its name: `Thirty days. [leave]`.
 //! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer is those
-//! calls. After them, it is the first sentence of the last tool result ([`tools`]).
+//!    calls. After them, it is the first sentence of the last tool result ([`tools`]).
 //! 5. Otherwise the answer is the first sentence of the question, cut at 280 characters.
 //!
 //! The question is the last user message, or the system prompt without one.

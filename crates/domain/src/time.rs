@@ -43,6 +43,13 @@ impl Timestamp {
     pub fn micros(self) -> i128 {
         self.0.unix_timestamp_nanos() / 1_000
     }
+
+    /// The time until a later moment; zero if the clock was set back.
+    #[must_use]
+    pub fn duration_until(self, later: Self) -> std::time::Duration {
+        let micros = later.micros().saturating_sub(self.micros());
+        std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
 }
 
 impl fmt::Display for Timestamp {

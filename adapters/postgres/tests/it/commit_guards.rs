@@ -57,7 +57,7 @@ fn rejection_of(error: &CommitError) -> Option<Rejection> {
 async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
     let ways = commit.decide(stage).await.invalidations.len();
     // A refusal has no guard: it has happened already.
-    let refusal = commit.method == "AuditStore::commit_alone";
+    let refusal = commit.method == "AuditStore::commit_fact";
     assert_eq!(ways == 0, refusal, "{}: no statement is defined that invalidates its guard", commit.method);
     for way in 0..ways {
         let decision = commit.decide(stage).await;

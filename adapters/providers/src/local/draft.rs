@@ -2,7 +2,7 @@
 //!
 //! 1. The system prompt of the draft is the question.
 //! 2. Its variables are the names in backticks, in `{{…}}` or after `$arg:`, each once, the first twenty; without
-//! any, `input`. All are strings.
+//!    any, `input`. All are strings.
 //! 3. A variable that is only named is appended on a line of its own.
 //! 4. Its description is the first sentence of the question.
 

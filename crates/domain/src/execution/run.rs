@@ -17,6 +17,7 @@ mod obligation;
 mod reservation;
 mod schema_check;
 mod scope;
+mod tool_calls;
 
 #[cfg(test)]
 mod tests;
@@ -335,7 +336,7 @@ impl<'a> Run<'a> {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure: Some(code.to_owned()),
-            duration: elapsed(began, self.env.clock.now()),
+            duration: began.duration_until(self.env.clock.now()),
         });
     }
 
@@ -387,7 +388,7 @@ impl<'a> Run<'a> {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure,
-            duration: elapsed(began, self.env.clock.now()),
+            duration: began.duration_until(self.env.clock.now()),
         });
         let (succeeded, error) = match done {
             Ok(value) => {
@@ -494,9 +495,4 @@ impl<'a> Run<'a> {
         self.run_outcome.decision = policy::strictest(self.run_outcome.decision.clone(), decision);
         if denied { Err(StepFailure::Denied) } else { Ok(summary) }
     }
-}
-
-/// The time between two timestamps; zero if the clock was set back.
-fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::from_micros(u64::try_from(to.micros().saturating_sub(from.micros())).unwrap_or(0))
 }

@@ -1,7 +1,8 @@
+mod duration;
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
-use std::time::Duration;
 
 fn redact(text: &str) -> String {
     Redactor::default().redact_text(text).text
@@ -420,75 +421,6 @@ proptest! {
     fn redacts_arbitrary_text(text in "\\PC{0,200}|[\\s\\S]{0,100}") {
         let once = redact(&text);
         prop_assert_eq!(redact(&once), once);
-    }
-}
-
-fn assert_duration(unit: &str, bytes: usize, bound: Duration) {
-    let text = unit.repeat(bytes / unit.len());
-    #[expect(clippy::disallowed_methods, reason = "this test is about time")]
-    let began = std::time::Instant::now();
-    let redaction = Redactor::default().redact_text(&text);
-    let took = began.elapsed();
-    assert!(took < bound, "{unit:?} took {took:?}");
-    drop(redaction);
-}
-
-/// The bound of two minutes per MiB holds for an unoptimised build on a machine with sixfold load. A quadratic search
-/// would exceed it many times.
-#[test]
-fn redaction_time_is_linear() {
-    for unit in ["4 ", "GB82 ", "a.", "4", "4111\t\n.- \u{2800}\u{200b}", "卡4111 "] {
-        assert_duration(unit, 1 << 20, Duration::from_secs(120));
-    }
-}
-
-/// The other patterns, on shorter texts.
-#[test]
-fn redaction_lookahead_is_bounded() {
-    let hostile = [
-        "4",
-        "4111 ",
-        "4111 1111 1111 111",
-        "0",
-        "01 ",
-        "01-",
-        "+1",
-        "+1 ",
-        "(1) ",
-        "(",
-        "1.1.1.1.",
-        "a:",
-        ":",
-        "::",
-        "f:",
-        "GB82 WEST ",
-        "DE44",
-        "@",
-        "a@",
-        "a@b.co.",
-        "a@b.c-",
-        "a.a@",
-        "12345678",
-        "12345678 ",
-        "AB 12 ",
-        "\u{a0}1",
-        "\u{1f600}",
-        "[email]",
-        "a@b.com ",
-        "\u{200b}",
-        "4\u{1}",
-        "4\u{ad}",
-        "４",
-        "4111.1111.",
-        "4111 - \n\t..1111",
-        "4111        ",
-        "\u{2800}",
-        " \t\n.-",
-        "卡4111-",
-        "ａ＠",
-    ];
-    for unit in hostile {
-        assert_duration(unit, 1 << 15, Duration::from_secs(10));
     }
 }
 

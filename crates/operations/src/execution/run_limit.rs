@@ -3,7 +3,7 @@
 //! A run stays in memory while it waits for a model or tool, also after its caller got 202. Beyond the limit,
 //! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
 
-use super::{script::RunPayload, start::ExecuteRequest};
+use super::{execute_request::ExecuteRequest, script::RunPayload};
 use crate::{Failure, Services, blocking::busy};
 use fairway_domain::{
     execution::dispatch::DispatchMode,

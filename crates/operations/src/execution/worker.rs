@@ -1,11 +1,14 @@
 //! The worker: claims queued runs and runs with an expired lease, and runs them to their end.
 
+mod claims;
+
 use super::{
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
     run::{ActiveRun, RunResult},
     script::RunWork,
 };
 use crate::{Failure, Services, access::Claims};
+use claims::{LostClaims, RunCounts, WorkerSlot};
 use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
@@ -47,51 +50,6 @@ const CLAIM_WINDOW: Duration = Duration::from_millis(6);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after repeated failures to claim.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// Maximum number of lost claims that a worker remembers, the newest.
-const MAX_LOST_CLAIMS: usize = 64;
-
-/// Claims of a worker without a response. Their statements may have committed or may still commit.
-#[derive(Default)]
-struct LostClaims(Vec<(Uuid, Instant)>);
-
-impl LostClaims {
-    /// Remembers a claim until the leases that it may hold have expired; then any worker takes over the runs.
-    fn add(&mut self, lease: Uuid, lease_for: Duration) {
-        self.0.push((lease, Instant::now() + lease_for));
-        let beyond = self.0.len().saturating_sub(MAX_LOST_CLAIMS);
-        self.0.drain(..beyond);
-    }
-
-    /// The lease tokens of the claims that still count.
-    fn tokens(&mut self) -> Vec<Uuid> {
-        let now = Instant::now();
-        self.0.retain(|(_, until)| *until > now);
-        self.0.iter().map(|(lease, _)| *lease).collect()
-    }
-}
-
-/// Number of active runs of each tenant.
-type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
-
-/// A slot for one run; dropping it frees the slot.
-struct WorkerSlot {
-    counts: RunCounts,
-    tenant: TenantId,
-    _permit: tokio::sync::OwnedSemaphorePermit,
-}
-
-impl Drop for WorkerSlot {
-    fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.tenant) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.tenant);
-            }
-        }
-    }
-}
 
 /// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
 /// runs then continue until their leases are released.

@@ -10,6 +10,7 @@ use super::{
     interceptors::{ActiveStep, Continuation},
     model_call::PendingRequest,
     schema_check::{ResumePoint, SchemaResult},
+    tool_calls::{ARGUMENTS_INVALID, build_http_call, build_mcp_call, call_refusal, tool_pin},
 };
 use crate::{
     asset::content::{
@@ -33,8 +34,6 @@ use std::{collections::VecDeque, sync::Arc};
 const DEFAULT_TURNS: u64 = 10;
 /// The maximum number of tool calls per answer.
 const MAX_CALLS_PER_ANSWER: usize = 16;
-/// The code for arguments that do not satisfy the tool's schema.
-const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
 /// The code for a result that does not satisfy the tool's schema.
 const RESULT_INVALID: &str = "tool_result_invalid";
 
@@ -405,7 +404,7 @@ impl<'a> Run<'a> {
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
-        let latency = super::elapsed(call.started_at, self.env.clock.now());
+        let latency = call.started_at.duration_until(self.env.clock.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: texts.to_string(), salt: self.env.ids.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
@@ -439,67 +438,5 @@ fn parse_arguments(text: &str) -> Option<Map<String, Value>> {
     match crate::json::read(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Some(arguments),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => None,
-    }
-}
-
-/// The reason a call is refused.
-fn call_refusal(
-    tool: Option<&BoundTool>,
-    arguments: Option<&Map<String, Value>>,
-    verdict: SchemaResult,
-) -> Option<&'static str> {
-    let Some(tool) = tool else { return Some("tool_unknown") };
-    if arguments.is_none() {
-        return Some("tool_arguments_malformed");
-    }
-    if tool.tool.needs_approval() {
-        return Some("tool_needs_approval");
-    }
-    verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
-}
-
-fn build_http_call(
-    http: &HttpBinding,
-    said: Map<String, Value>,
-    call_id: String,
-    time: std::time::Duration,
-) -> HttpCall {
-    HttpCall {
-        address: http.url.clone(),
-        path: http.path.clone(),
-        method: http.method,
-        arguments: said,
-        secret: http.secret.clone(),
-        call_id,
-        timeout: time,
-        allowed_hosts: http.allowed_hosts.clone(),
-    }
-}
-
-/// The pin of a tool of a server.
-fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
-    let server = bound.server.as_ref()?;
-    match &bound.tool.binding {
-        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound.tool.name, &binding.pin).clone()),
-        ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
-    }
-}
-
-fn build_mcp_call(
-    (bound, binding): (&BoundTool, &McpBinding),
-    (server, way): (&BoundServer, &McpConnection),
-    said: Map<String, Value>,
-    call_id: String,
-) -> McpCall {
-    let tool = &bound.tool;
-    let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
-    McpCall {
-        server: (server.asset, server.reference.clone()),
-        connection: McpConnection { bearer, timeout: way.timeout.min(tool.timeout), ..way.clone() },
-        allowed_hosts: binding.allowed_hosts.clone(),
-        tool: tool.name.clone(),
-        arguments: said,
-        call_id,
-        pin: server.server.expected_pin(&tool.name, &binding.pin).clone(),
     }
 }

@@ -3,6 +3,8 @@
 //! Guardrails run first, so that hooks never see what they mask; they run again on each value that a hook modifies. A
 //! blocked value ends the run; no step can catch it.
 
+mod evidence;
+
 use super::{
     Run, RunEffect, StepFailure,
     documents::{guardrail_texts, with_texts},
@@ -450,46 +452,6 @@ impl<'a> Run<'a> {
             timeout: hook.timeout,
             allowed_hosts: None,
         }
-    }
-
-    /// Records guardrail findings, if any.
-    fn record_guardrail(&mut self, passage: &Interception<'a>, looked: &GuardrailResult) {
-        if looked.findings.is_empty() && looked.outcome == GuardrailOutcome::Passed {
-            return;
-        }
-        let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
-        let body = Map::from_iter([
-            ("stage".to_owned(), json!(looked.stage.as_str())),
-            ("step_id".to_owned(), json!(passage.continuation.active_step().map(|walking| &walking.step.id))),
-            ("verdict".to_owned(), json!(looked.outcome.as_str())),
-            ("masked".to_owned(), json!(looked.is_changed)),
-            ("findings".to_owned(), Value::Array(findings)),
-        ]);
-        self.record_evidence("guardrail", "guardrail.json", body);
-    }
-
-    fn record_hook(&mut self, hook: &Hook, answer: &Result<HookResponse, HookError>, passage: &Interception<'a>) {
-        let handler = match &hook.handler {
-            Handler::Policy(_) => "policy",
-            Handler::Http(_) => "http",
-            Handler::Unavailable => "unavailable",
-        };
-        let mode = match hook.mode {
-            hook::Mode::Enforce => "enforce",
-            hook::Mode::Observe => "observe",
-        };
-        let response = answer.as_ref().ok();
-        let body = Map::from_iter([
-            ("hook".to_owned(), json!(hook.asset.as_ref())),
-            ("event".to_owned(), json!(hook.event.as_str())),
-            ("subject".to_owned(), json!(passage.subject)),
-            ("handler".to_owned(), json!(handler)),
-            ("mode".to_owned(), json!(mode)),
-            ("decision".to_owned(), json!(response.map(|response| response.decision.as_str()))),
-            ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
-            ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
-        ]);
-        self.record_evidence("hook", "hook.json", body);
     }
 
     /// Takes the step of a value that was being intercepted when the run was interrupted.

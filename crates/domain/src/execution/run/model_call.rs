@@ -1,8 +1,7 @@
 //! Model requests and the validation of their responses.
 
 use super::{
-    Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, elapsed,
-    scope::RenderedPromptScope,
+    Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, scope::RenderedPromptScope,
 };
 use crate::{
     asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
@@ -337,7 +336,7 @@ impl<'a> Run<'a> {
         }
         // For a response that an earlier worker received, only the latencies of its attempts are known.
         let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
-        body.insert("latency_us".to_owned(), json!(as_micros(elapsed(asked.sent_at, now).max(calls))));
+        body.insert("latency_us".to_owned(), json!(as_micros(asked.sent_at.duration_until(now).max(calls))));
         if let Some(completion) = completion {
             // A provider that counts tokens reports at least the input tokens.
             let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;

@@ -1,0 +1,55 @@
+//! Evidence of guardrails and hooks.
+
+use super::{Interception, Run};
+use crate::{
+    guardrail::{GuardrailOutcome, GuardrailResult},
+    hook::{self, Handler, Hook, HookError, HookResponse},
+};
+use serde_json::{Map, Value, json};
+
+impl<'a> Run<'a> {
+    /// Records guardrail findings, if any.
+    pub(super) fn record_guardrail(&mut self, passage: &Interception<'a>, looked: &GuardrailResult) {
+        if looked.findings.is_empty() && looked.outcome == GuardrailOutcome::Passed {
+            return;
+        }
+        let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
+        let body = Map::from_iter([
+            ("stage".to_owned(), json!(looked.stage.as_str())),
+            ("step_id".to_owned(), json!(passage.continuation.active_step().map(|walking| &walking.step.id))),
+            ("verdict".to_owned(), json!(looked.outcome.as_str())),
+            ("masked".to_owned(), json!(looked.is_changed)),
+            ("findings".to_owned(), Value::Array(findings)),
+        ]);
+        self.record_evidence("guardrail", "guardrail.json", body);
+    }
+
+    pub(super) fn record_hook(
+        &mut self,
+        hook: &Hook,
+        answer: &Result<HookResponse, HookError>,
+        passage: &Interception<'a>,
+    ) {
+        let handler = match &hook.handler {
+            Handler::Policy(_) => "policy",
+            Handler::Http(_) => "http",
+            Handler::Unavailable => "unavailable",
+        };
+        let mode = match hook.mode {
+            hook::Mode::Enforce => "enforce",
+            hook::Mode::Observe => "observe",
+        };
+        let response = answer.as_ref().ok();
+        let body = Map::from_iter([
+            ("hook".to_owned(), json!(hook.asset.as_ref())),
+            ("event".to_owned(), json!(hook.event.as_str())),
+            ("subject".to_owned(), json!(passage.subject)),
+            ("handler".to_owned(), json!(handler)),
+            ("mode".to_owned(), json!(mode)),
+            ("decision".to_owned(), json!(response.map(|response| response.decision.as_str()))),
+            ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
+            ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
+        ]);
+        self.record_evidence("hook", "hook.json", body);
+    }
+}

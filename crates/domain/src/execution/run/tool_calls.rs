@@ -1,0 +1,80 @@
+//! Tool calls of agents: their refusals, and the calls that leave the run.
+
+use super::schema_check::SchemaResult;
+use crate::{
+    asset::content::{
+        mcp_server::{McpConnection, ToolPin},
+        tool::{HttpBinding, McpBinding, ToolBinding},
+    },
+    execution::{
+        http_call::HttpCall,
+        plan::{BoundServer, BoundTool},
+        tool::McpCall,
+    },
+};
+use serde_json::{Map, Value};
+
+/// The code for arguments that do not satisfy the tool's schema.
+pub(super) const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
+
+/// The reason a call is refused.
+pub(super) fn call_refusal(
+    tool: Option<&BoundTool>,
+    arguments: Option<&Map<String, Value>>,
+    verdict: SchemaResult,
+) -> Option<&'static str> {
+    let Some(tool) = tool else { return Some("tool_unknown") };
+    if arguments.is_none() {
+        return Some("tool_arguments_malformed");
+    }
+    if tool.tool.needs_approval() {
+        return Some("tool_needs_approval");
+    }
+    verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
+}
+
+pub(super) fn build_http_call(
+    http: &HttpBinding,
+    said: Map<String, Value>,
+    call_id: String,
+    time: std::time::Duration,
+) -> HttpCall {
+    HttpCall {
+        address: http.url.clone(),
+        path: http.path.clone(),
+        method: http.method,
+        arguments: said,
+        secret: http.secret.clone(),
+        call_id,
+        timeout: time,
+        allowed_hosts: http.allowed_hosts.clone(),
+    }
+}
+
+/// The pin of a tool of a server.
+pub(super) fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
+    let server = bound.server.as_ref()?;
+    match &bound.tool.binding {
+        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound.tool.name, &binding.pin).clone()),
+        ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
+    }
+}
+
+pub(super) fn build_mcp_call(
+    (bound, binding): (&BoundTool, &McpBinding),
+    (server, way): (&BoundServer, &McpConnection),
+    said: Map<String, Value>,
+    call_id: String,
+) -> McpCall {
+    let tool = &bound.tool;
+    let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
+    McpCall {
+        server: (server.asset, server.reference.clone()),
+        connection: McpConnection { bearer, timeout: way.timeout.min(tool.timeout), ..way.clone() },
+        allowed_hosts: binding.allowed_hosts.clone(),
+        tool: tool.name.clone(),
+        arguments: said,
+        call_id,
+        pin: server.server.expected_pin(&tool.name, &binding.pin).clone(),
+    }
+}

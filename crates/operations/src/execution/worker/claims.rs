@@ -1,0 +1,55 @@
+//! Claims whose response was lost, and the slots of active runs.
+
+use fairway_domain::id::TenantId;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use uuid::Uuid;
+
+/// Maximum number of lost claims that a worker remembers, the newest.
+const MAX_LOST_CLAIMS: usize = 64;
+
+/// Claims of a worker without a response. Their statements may have committed or may still commit.
+#[derive(Default)]
+pub(super) struct LostClaims(Vec<(Uuid, Instant)>);
+
+impl LostClaims {
+    /// Remembers a claim until the leases that it may hold have expired; then any worker takes over the runs.
+    pub(super) fn add(&mut self, lease: Uuid, lease_for: Duration) {
+        self.0.push((lease, Instant::now() + lease_for));
+        let beyond = self.0.len().saturating_sub(MAX_LOST_CLAIMS);
+        self.0.drain(..beyond);
+    }
+
+    /// The lease tokens of the claims that still count.
+    pub(super) fn tokens(&mut self) -> Vec<Uuid> {
+        let now = Instant::now();
+        self.0.retain(|(_, until)| *until > now);
+        self.0.iter().map(|(lease, _)| *lease).collect()
+    }
+}
+
+/// Number of active runs of each tenant.
+pub(super) type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
+
+/// A slot for one run; dropping it frees the slot.
+pub(super) struct WorkerSlot {
+    pub(super) counts: RunCounts,
+    pub(super) tenant: TenantId,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for WorkerSlot {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.tenant) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(&self.tenant);
+            }
+        }
+    }
+}
