@@ -55,7 +55,7 @@ pub(crate) struct RollbackView {
 
 /// A rolled back lane.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ReturnedLane)]
+#[schema(as = LaneReturned)]
 pub(crate) struct ReturnedView {
     lane: &'static str,
     rolled_back_to: Uuid,

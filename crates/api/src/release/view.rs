@@ -245,7 +245,7 @@ pub(crate) struct LaneView {
 
 /// The period in which a release held a lane.
 #[derive(Serialize, ToSchema)]
-#[schema(as = LaneTenure)]
+#[schema(as = Holding)]
 pub(crate) struct HoldingView {
     release_id: Uuid,
     #[schema(format = DateTime)]
