@@ -183,7 +183,7 @@ impl AssetStore for Database {
             JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
             WHERE tenant_id = $1 AND asset_id = $2 AND state IN ('draft', 'review_ready', 'approved', 'active')
             ORDER BY release_id DESC LIMIT $3";
-        let rows = self.list(PAGE_BYTES, SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
+        let rows = self.read_list(PAGE_BYTES, SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
         let blocking = |row: &Row| {
             Ok(BlockingRelease {
                 release_id: row.id("release_id")?,
@@ -208,7 +208,7 @@ impl AssetStore for Database {
             return self.new_versions.commit(adding).await;
         }
         let bytes = versions::VersionCommitter::payload_bytes(&adding);
-        let _turn = self.new_versions.turn(bytes).await?;
+        let _turn = self.new_versions.acquire_large_permit(bytes).await?;
         let alone = versions::insert_version(&self.new_versions.operation.committer.0, scope, &adding.change, key);
         self.in_flight().track(STATEMENT_BYTES.scope(bytes, alone)).await
     }
@@ -221,7 +221,7 @@ impl AssetStore for Database {
     ) -> Result<AssetVersion, CommitError> {
         let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
         let bytes = versions::payload_bytes(&new_version);
-        let _turn = self.new_versions.turn(bytes).await?;
+        let _turn = self.new_versions.acquire_large_permit(bytes).await?;
         let tail = CommitParams::new(scope, &fact, key);
         let parent = AssetRow::of(&new_asset);
         let child = VersionRow::of(&new_version);

@@ -3,12 +3,12 @@
 use crate::{
     commit_tail::{CommitParams, commit_tail},
     database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, within},
-    row::{RowExt, count, decode},
+    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    row::{RowExt, decode, read_count},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     audit::{AuditEvent, AuditStore, Fact, FactSequencer, StoredFact},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
@@ -84,7 +84,7 @@ impl AuditStore for Database {
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
-        reach: Option<&Reach>,
+        visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError> {
         // Facts are joined to the rows of the page only, not to skipped rows.
@@ -95,9 +95,11 @@ impl AuditStore for Database {
         if let Some(workspace) = workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
-        let (with, branches) = match reach {
-            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
-            Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
+        let (with, branches) = match visible_scopes {
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
+            Some(visible_scopes) => {
+                visible_arms(visible_scopes, FROM, ("workspace_id", "workload_id"), &conditions, &mut values)
+            }
         };
         let listing = ListQuery {
             with,
@@ -132,6 +134,6 @@ impl FactSequencer for Database {
                 SELECT tenant_id FROM fact_log
                 WHERE EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = fact_log.tenant_id)
                 LIMIT $2)";
-        count(&self.write_idempotent(SQL, &[&MAX_FACTS, &MAX_LOGS]).await?)
+        read_count(&self.write_idempotent(SQL, &[&MAX_FACTS, &MAX_LOGS]).await?)
     }
 }

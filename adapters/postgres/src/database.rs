@@ -251,7 +251,12 @@ impl Database {
     }
 
     /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Callers take turns.
-    pub(crate) async fn list(&self, bytes: usize, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn read_list(
+        &self,
+        bytes: usize,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(read_with_list_permit((&self.list_permits, bytes), &self.list_pool, sql, params)).await
     }
 

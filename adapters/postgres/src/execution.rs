@@ -39,7 +39,7 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Admission, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
-        dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, Start, StartOutcome},
+        dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
             LeaseState, RunLocation, RunState, WorkloadWithDeployment,
@@ -173,7 +173,7 @@ impl ExecutionStore for Database {
         queue::read_inputs(self, scope, id).await
     }
 
-    async fn start(&self, scope: TenantScope, start: &Start) -> Result<StartOutcome, CommitError> {
+    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError> {
         self.starts.commit(start::PendingStart::of(scope, start)?).await
     }
 

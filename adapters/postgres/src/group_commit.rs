@@ -73,7 +73,7 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     ) -> Result<Option<Vec<Result<Self::Output, CommitError>>>, StoreError>;
 
     /// Commits one item in its own statement.
-    async fn alone(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;
+    async fn commit_one(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;
 }
 
 /// Runs a [`BatchCommitter`] as a [`BatchOperation`].
@@ -121,7 +121,7 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
             async move {
                 match result {
                     Some(answer) => answer,
-                    None if rolled_back || !shared => self.committer.alone(item).await,
+                    None if rolled_back || !shared => self.committer.commit_one(item).await,
                     // The batch failed without an answer, so the commit may have happened.
                     None => Err(CommitError::Store(unanswered())),
                 }
@@ -146,9 +146,12 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
         bytes: usize,
         make: impl FnOnce() -> C::Item + Send,
     ) -> Result<C::Output, CommitError> {
-        if let Some(_permit) = self.turn(bytes).await? {
+        if let Some(_permit) = self.acquire_large_permit(bytes).await? {
             let item = make();
-            return self.in_flight.track(STATEMENT_BYTES.scope(bytes, self.operation.committer.alone(&item))).await;
+            return self
+                .in_flight
+                .track(STATEMENT_BYTES.scope(bytes, self.operation.committer.commit_one(&item)))
+                .await;
         }
         match self.submit(make()).await {
             Some(answer) => answer,
@@ -160,7 +163,7 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
     ///
     /// # Errors
     /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.
-    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<LargeCommitGuard<'_>>, CommitError> {
+    pub(crate) async fn acquire_large_permit(&self, bytes: usize) -> Result<Option<LargeCommitGuard<'_>>, CommitError> {
         if bytes <= MAX_BATCHED_BYTES {
             return Ok(None);
         }

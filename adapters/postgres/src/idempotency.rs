@@ -101,7 +101,7 @@ impl IdempotencyStore for Database {
             SELECT count(*) FROM gone";
         let mut deleted = 0;
         loop {
-            match crate::row::count(&self.write_idempotent(SQL, &[]).await?)? {
+            match crate::row::read_count(&self.write_idempotent(SQL, &[]).await?)? {
                 0 => return Ok(deleted),
                 batch => deleted += batch,
             }

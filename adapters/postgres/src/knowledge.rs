@@ -21,7 +21,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
         revocation::ContractRevocation,
     },
-    search::Words,
+    search::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
@@ -33,7 +33,7 @@ struct Lexemes {
 
 impl Lexemes {
     fn of(tenant: TenantId, asset: AssetId) -> Self {
-        Self { prefix: IndexRevision::prefix(tenant, asset) }
+        Self { prefix: IndexRevision::term_prefix(tenant, asset) }
     }
 
     /// The lexeme of a word. A word consists of letters and digits, so it cannot end the quotes.
@@ -111,16 +111,16 @@ impl KnowledgeStore for Database {
         contract::find(self, scope, asset, contract_id).await
     }
 
-    async fn by_words(
+    async fn text_search(
         &self,
         scope: TenantScope,
         within: &SearchScope,
-        words: &Words,
+        words: &WordSet,
     ) -> Result<SearchResults, StoreError> {
         text_search::search_words(self, scope, within, words).await
     }
 
-    async fn embedding_of(
+    async fn index_embedding(
         &self,
         scope: TenantScope,
         asset: AssetId,

@@ -94,7 +94,7 @@ impl MemoryStore for Database {
         wanted: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError> {
         let owner = place.owner.to_string();
-        let (most, days) = (i64::from(wanted.most), i32::try_from(wanted.days).unwrap_or(i32::MAX));
+        let (most, days) = (i64::from(wanted.limit), i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX));
         let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
         let params: [Param<'_>; 9] = [
             &scope.tenant().uuid(),

@@ -8,11 +8,11 @@
 use crate::{
     database::{Database, Param},
     list_permits::PAGE_BYTES,
-    row::{RowExt, count},
+    row::{RowExt, read_count},
 };
 use fairway_domain::{
-    access::rights::Reach,
-    store::{Cursor, Page, PageRequest, Start, StoreError},
+    access::rights::VisibleScopes,
+    store::{Cursor, Page, PageRequest, PageStart, StoreError},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -124,7 +124,7 @@ pub(crate) struct UnionArm {
     pub(crate) conditions: Vec<String>,
     /// A row source that the arm is evaluated for each row of (`CROSS JOIN LATERAL`). The conditions may use its
     /// columns.
-    pub(crate) each: Option<String>,
+    pub(crate) lateral: Option<String>,
 }
 
 /// The query of a list.
@@ -177,7 +177,7 @@ impl ListQuery {
         conditions: Vec<String>,
         values: Values,
     ) -> Self {
-        let branch = UnionArm { from: from.to_owned(), conditions, each: None };
+        let branch = UnionArm { from: from.to_owned(), conditions, lateral: None };
         Self {
             with: String::new(),
             columns,
@@ -197,7 +197,7 @@ impl ListQuery {
             .map(|branch| {
                 let rows =
                     format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
-                match &branch.each {
+                match &branch.lateral {
                     None => format!("({rows})"),
                     Some(each) => {
                         format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})")
@@ -223,7 +223,7 @@ impl ListQuery {
                     "SELECT {columns} {} WHERE {conditions}{behind} ORDER BY {key} DESC LIMIT {deep}",
                     branch.from
                 );
-                match &branch.each {
+                match &branch.lateral {
                     None => format!("({rows})"),
                     Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
                 }
@@ -267,24 +267,24 @@ struct PageBounds {
 impl PageBounds {
     fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut Values) -> Self {
         let (skipped, after) = match page.start {
-            Start::Skip(rows) => (rows, None),
-            Start::Behind(mark) => (0, Some(key.bind(mark, values))),
+            PageStart::Skip(rows) => (rows, None),
+            PageStart::After(mark) => (0, Some(key.bind(mark, values))),
         };
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
         let arm_limit = match (planned, page.start) {
             (PlanMode::Custom, _) => values.bind(rows.saturating_add(skipped)),
             // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
-            (PlanMode::Generic, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
-            (PlanMode::Generic, Start::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
+            (PlanMode::Generic, PageStart::After(_) | PageStart::Skip(0)) => SCAN_LIMIT.to_string(),
+            (PlanMode::Generic, PageStart::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
         Self { rows: values.bind(rows), arm_limit, offset: values.bind(skipped), after }
     }
 }
 
 /// A `WITH` clause `seen (seen_id)` of the workspaces that the scopes cover. `$1` is the tenant.
-pub(crate) fn visible_workspaces_cte(reach: &Reach, values: &mut Values) -> String {
-    let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
-    let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
+pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut Values) -> String {
+    let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
+    let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
     format!(
         "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
             WHERE tenant_id = $1 AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
@@ -295,15 +295,15 @@ pub(crate) fn visible_workspaces_cte(reach: &Reach, values: &mut Values) -> Stri
 
 /// Arms for the rows of the visible workspaces, and for those of single workloads in other workspaces. `conditions`
 /// apply to both.
-pub(crate) fn within(
-    reach: &Reach,
+pub(crate) fn visible_arms(
+    visible_scopes: &VisibleScopes,
     from: &str,
     (workspace, workload): (&str, &str),
     conditions: &[String],
     values: &mut Values,
 ) -> (String, Vec<UnionArm>) {
-    let with = visible_workspaces_cte(reach, values);
-    let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
+    let with = visible_workspaces_cte(visible_scopes, values);
+    let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind(workloads));
     let single =
         [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
@@ -312,10 +312,10 @@ pub(crate) fn within(
         UnionArm {
             from: from.to_owned(),
             conditions: and(&[format!("{workspace} = seen.seen_id")]),
-            each: Some("seen".to_owned()),
+            lateral: Some("seen".to_owned()),
         },
         // One scan for each workload: an index orders the rows of one workload, not of several.
-        UnionArm { from: from.to_owned(), conditions: and(&single), each: Some(mine) },
+        UnionArm { from: from.to_owned(), conditions: and(&single), lateral: Some(mine) },
     ];
     (with, branches)
 }
@@ -339,7 +339,7 @@ impl Database {
         values: &Values,
     ) -> Result<Vec<Row>, StoreError> {
         match planned {
-            PlanMode::Custom => self.list(bytes, sql, &values.params()).await,
+            PlanMode::Custom => self.read_list(bytes, sql, &values.params()).await,
             PlanMode::Generic => self.read_list_by_month(bytes, sql, &values.params()).await,
         }
     }
@@ -376,7 +376,7 @@ impl Database {
         if list.as_ref().is_some_and(|list| self.capped_counts.contains(list)) {
             return Ok(u64::from(COUNT_LIMIT));
         }
-        let total = count(&self.query_list(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
+        let total = read_count(&self.query_list(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
         if let Some(list) = list.filter(|_| total >= u64::from(COUNT_LIMIT)) {
             self.capped_counts.insert(list);
         }
@@ -416,7 +416,7 @@ mod tests {
     use fairway_testkit::TestDatabase;
     use std::time::Duration;
 
-    fn things_query(each: Option<&str>) -> ListQuery {
+    fn things_query(lateral: Option<&str>) -> ListQuery {
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
         let mut listing = ListQuery::single(
@@ -426,7 +426,7 @@ mod tests {
             conditions,
             values,
         );
-        listing.arms[0].each = each.map(str::to_owned);
+        listing.arms[0].lateral = lateral.map(str::to_owned);
         listing
     }
 
@@ -447,7 +447,7 @@ mod tests {
     #[tokio::test]
     async fn computes_the_size_of_each_row_once() {
         let clone = TestDatabase::create().await.unwrap();
-        let owner = clone.owner().await.unwrap();
+        let owner = clone.connect_as_owner().await.unwrap();
         let things = "
             CREATE TABLE thing (tenant_id int, thing_id uuid, content text);
             INSERT INTO thing SELECT 1, gen_random_uuid(), repeat('x', 100) FROM generate_series(1, 30);
@@ -468,7 +468,7 @@ mod tests {
         let from = ("FROM thing", RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES });
         let listing =
             ListQuery::single("thing_id, content", SortKey::Id("thing_id", "thing_id"), from, conditions, values);
-        let page = PageRequest { limit: 20, start: Start::Skip(0) };
+        let page = PageRequest { limit: 20, start: PageStart::Skip(0) };
         let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
         assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
         let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);

@@ -71,7 +71,8 @@ impl RateLimitStore for Database {
         let (mut deleted, mut from) = (0, 0);
         while from < pages {
             let to = from.saturating_add(PAGES_PER_STATEMENT);
-            deleted += crate::row::count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
+            deleted +=
+                crate::row::read_count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
             from = to;
         }
         Ok(deleted)

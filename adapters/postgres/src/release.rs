@@ -9,7 +9,7 @@ use crate::{
     batch_load::BatchLoader,
     commit_tail::{CommitParams, commit_tail},
     database::{Database, Param, read},
-    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, within},
+    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -77,9 +77,11 @@ impl ReleaseStore for Database {
         if let Some(state) = filter.state {
             conditions.push(format!("state = {}", values.bind(state.as_str())));
         }
-        let (with, branches) = match &filter.reach {
-            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
-            Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
+        let (with, branches) = match &filter.visible_scopes {
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
+            Some(visible_scopes) => {
+                visible_arms(visible_scopes, FROM, ("workspace_id", "workload_id"), &conditions, &mut values)
+            }
         };
         let key = SortKey::Id("release_id", "release_id");
         let listing = ListQuery {

@@ -74,7 +74,7 @@ impl RolloutStore for Database {
         let told = next
             .rollout
             .as_ref()
-            .and_then(|rollout| Some((rollout.since.get(), rollout.hold_reasons.last()?.as_str())));
+            .and_then(|rollout| Some((rollout.since_revision.get(), rollout.hold_reasons.last()?.as_str())));
         let Some((since, hold)) = told else { return Err(CommitError::Stale) };
         let tail = CommitParams::new(scope, &fact, None);
         let own: [Param<'_>; 3] = [&next.release_id.uuid(), &since, &hold];

@@ -90,7 +90,7 @@ pub(crate) fn parse_json<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result
 }
 
 /// Reads column `count` of the first row.
-pub(crate) fn count(rows: &[Row]) -> Result<u64, StoreError> {
+pub(crate) fn read_count(rows: &[Row]) -> Result<u64, StoreError> {
     let first = decode("count", rows.first())?;
     decode("count", u64::try_from(first.column::<i64>("count")?).ok())
 }

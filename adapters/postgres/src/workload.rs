@@ -3,15 +3,15 @@
 use crate::{
     commit_tail::{CommitParams, commit_tail},
     database::{Database, Param},
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, within},
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     id::WorkloadId,
     idempotency::KeyedOutcome,
-    search::Words,
+    search::WordSet,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -67,25 +67,25 @@ fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
 }
 
 /// The lexemes of words, prefixed with the tenant.
-fn lexemes(scope: TenantScope, words: &Words) -> Vec<String> {
+fn lexemes(scope: TenantScope, words: &WordSet) -> Vec<String> {
     words.iter().map(|word| format!("{}/{word}", scope.tenant())).collect()
 }
 
 /// A `tsquery` that requires a prefix match for each word. Words consist of letters and digits, so they cannot end the
 /// quotes.
-fn prefix_query(scope: TenantScope, words: &Words) -> String {
+fn prefix_query(scope: TenantScope, words: &WordSet) -> String {
     let parts: Vec<String> = lexemes(scope, words).iter().map(|lexeme| format!("'{lexeme}':*")).collect();
     parts.join(" & ")
 }
 
 /// The list query of workloads that match the conditions and that the caller may see.
-fn list_query(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> ListQuery {
+fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, mut values: Values) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
-    let (with, branches) = match reach {
-        None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, each: None }]),
-        Some(reach) => {
+    let (with, branches) = match visible_scopes {
+        None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
+        Some(visible_scopes) => {
             let places = ("workload.workspace_id", "workload.workload_id");
-            within(reach, FROM, places, &conditions, &mut values)
+            visible_arms(visible_scopes, FROM, places, &conditions, &mut values)
         }
     };
     let key = SortKey::Id("workload.workload_id", "workload_id");
@@ -135,7 +135,7 @@ impl WorkloadStore for Database {
         if let Some(words) = &filter.words {
             conditions.push(format!("search @@ {}::text::tsquery", values.bind(prefix_query(scope, words))));
         }
-        self.fetch_page(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, workload).await
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
@@ -165,7 +165,7 @@ impl WorkloadStore for Database {
         if let Some(status) = filter.status {
             conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
         }
-        self.fetch_page(list_query(conditions, filter.reach.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, workload).await
     }
 
     async fn commit_new(
@@ -197,7 +197,7 @@ impl WorkloadStore for Database {
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
-    async fn commit(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError> {
+    async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH changed AS (
                 UPDATE workload SET name = $15, description = $16, owner_ref = $17, status = $18,

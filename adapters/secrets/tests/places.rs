@@ -6,7 +6,7 @@ use fairway_domain::{
     secret::{Secret, SecretError, SecretReader as _, SecretRef, ServerSecretRef},
     slug::Slug,
 };
-use fairway_egress::{Guard, Reach};
+use fairway_egress::{Guard, ServerMode};
 use fairway_secrets::{Sources, Vault, VaultError};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::json;
@@ -130,7 +130,7 @@ async fn refuses_empty_binary_and_oversized_secrets() {
 async fn reads_the_vault_below_the_path_of_the_tenant() {
     let endpoint = FaultyEndpoint::start().await;
     let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
-    let guard = Guard::new(Reach::Remote, Vec::new());
+    let guard = Guard::new(ServerMode::Remote, Vec::new());
     let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();
     let places = Sources::new(None, Some(vault));
     endpoint.respond_with(Script::json(&entry));
@@ -159,7 +159,7 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
 
 #[test]
 fn refuses_invalid_vault_addresses_and_tokens() {
-    let guard = Guard::new(Reach::Remote, Vec::new());
+    let guard = Guard::new(ServerMode::Remote, Vec::new());
     let token = |text: &str| Secret::new(text.to_owned());
     assert_eq!(Vault::new(&guard, "vault", &token("s.t")).err(), Some(VaultError::Address));
     assert_eq!(Vault::new(&guard, "file:///x", &token("s.t")).err(), Some(VaultError::Address));

@@ -25,7 +25,7 @@ use fairway_domain::{
     secret::{Secret, SecretReader},
     time::Clock,
 };
-use fairway_egress::{Allowance, Guard, Reach};
+use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
@@ -195,10 +195,10 @@ fn warn_of_open_ports(allowances: &[Allowance]) {
 
 /// The egress guard: the targets that requests of this server may reach.
 fn egress_guard(settings: &Settings) -> Guard {
-    let reach = match settings.auth_mode {
-        AuthMode::Local => Reach::Local,
+    let mode = match settings.auth_mode {
+        AuthMode::Local => ServerMode::Local,
     };
-    Guard::new(reach, settings.egress_allow.clone())
+    Guard::new(mode, settings.egress_allow.clone())
 }
 
 fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {

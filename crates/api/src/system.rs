@@ -20,7 +20,7 @@ impl Clock for SystemClock {
 pub(crate) struct SystemIds;
 
 impl IdSource for SystemIds {
-    fn fresh(&self) -> Uuid {
+    fn new_id(&self) -> Uuid {
         Uuid::now_v7()
     }
 

@@ -1,7 +1,7 @@
 //! Facts: the append-only record of events. It serves as audit log, outbox and invalidation signal.
 
 use crate::{
-    access::{ActorRef, rights::Reach},
+    access::{ActorRef, rights::VisibleScopes},
     id::{FactId, RequestId, TenantId, WorkspaceId},
     notification::Category,
     store::{CommitError, Page, PageRequest, StoreError},
@@ -319,12 +319,12 @@ pub struct StoredFact {
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
-    /// Lists sequenced events, newest first, optionally of one workspace. `reach` restricts the list to its scopes.
+    /// Lists sequenced events, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
     async fn list(
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
-        reach: Option<&Reach>,
+        visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
     /// Stores a fact without any other change, such as a refusal or a read.

@@ -286,7 +286,7 @@ pub enum Admission {
     /// A slot in the queue.
     Queue {
         /// The maximum number of queued runs of the tenant.
-        most: u32,
+        limit: u32,
     },
     /// A denial and its fact.
     Deny(Box<Fact>),

@@ -85,7 +85,7 @@ ids! {
 /// The source of identifiers and random bytes; the domain itself generates none.
 pub trait IdSource: Send + Sync {
     /// A fresh UUIDv7.
-    fn fresh(&self) -> Uuid;
+    fn new_id(&self) -> Uuid;
     /// 16 unpredictable bytes.
     fn salt(&self) -> [u8; 16];
     /// 32 unpredictable bytes: 256 bits of the operating system's randomness.

@@ -43,7 +43,7 @@ impl IndexRevision {
     /// Term prefix of a knowledge base in the shared full-text index: eight hexadecimal digits. A collision between two
     /// knowledge bases costs search time and never changes results.
     #[must_use]
-    pub fn prefix(tenant: TenantId, asset: AssetId) -> String {
+    pub fn term_prefix(tenant: TenantId, asset: AssetId) -> String {
         let mut name = tenant.uuid().as_bytes().to_vec();
         name.extend_from_slice(asset.uuid().as_bytes());
         blake3::hash(&name).to_hex().chars().take(8).collect()

@@ -162,9 +162,9 @@ pub struct MemoryConfig {
     /// Scope of the replayed turns.
     pub scope: MemoryScope,
     /// Maximum number of stored and replayed turns.
-    pub most: u32,
+    pub max_turns: u32,
     /// Retention in days.
-    pub days: u32,
+    pub retention_days: u32,
     /// When a turn is stored.
     pub write_policy: WritePolicy,
     /// Handling of personal data.
@@ -218,8 +218,8 @@ impl MemoryConfig {
         }
         Ok(Self {
             scope,
-            most: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
-            days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
+            max_turns: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
+            retention_days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
             write_policy,
             // The default is the cautious choice.
             personal_data: match text("pii") {

@@ -123,7 +123,7 @@ pub struct Redaction {
     /// The text with masks.
     pub text: String,
     /// Number of matches by class.
-    pub found: MatchCounts,
+    pub counts: MatchCounts,
 }
 
 /// Masks personal data.
@@ -169,7 +169,7 @@ impl Redactor {
         if is_disguised {
             text = self.mask_view(&text, View::NormalizedAgain, &mut found);
         }
-        Redaction { text, found }
+        Redaction { text, counts: found }
     }
 
     /// Masks the matches in one view of a text.
@@ -221,18 +221,18 @@ impl Redactor {
             Value::Number(number) => {
                 let Some(digits) = integer_digits(number) else { return };
                 let redaction = self.redact_with_key(key, &digits);
-                if let Some((class, _)) = redaction.found.iter().find(|(class, _)| class.mask() == redaction.text) {
+                if let Some((class, _)) = redaction.counts.iter().find(|(class, _)| class.mask() == redaction.text) {
                     *value = Value::String(redaction.text);
                     found.increment(class);
                 } else if redaction.text == digits {
                     // All digits form one word, so an excluded match covers the whole number.
-                    found.add(&redaction.found);
+                    found.add(&redaction.counts);
                 }
             }
             Value::String(text) => {
                 let redaction = self.redact_with_key(key, text);
                 *text = redaction.text;
-                found.add(&redaction.found);
+                found.add(&redaction.counts);
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(key, item, found)),
             Value::Object(members) => {
@@ -250,7 +250,7 @@ impl Redactor {
             let is_spared = self.unmasked.contains(&PersonalDataClass::Phone);
             return Redaction {
                 text: if is_spared { text } else { PersonalDataClass::Phone.mask() }.to_owned(),
-                found,
+                counts: found,
             };
         }
         self.redact_text(text)
@@ -263,7 +263,7 @@ impl Redactor {
             .filter(|(key, redaction)| {
                 let is_masked = *key != redaction.text;
                 if !is_masked {
-                    found.add(&redaction.found);
+                    found.add(&redaction.counts);
                 }
                 is_masked
             })
@@ -271,7 +271,7 @@ impl Redactor {
         let mut taken: BTreeMap<String, u64> = BTreeMap::new();
         for (key, redaction) in masked {
             let Some(member) = members.remove(&key) else { continue };
-            found.add(&redaction.found);
+            found.add(&redaction.counts);
             let nth = taken.entry(redaction.text.clone()).or_default();
             let free = loop {
                 *nth += 1;

@@ -142,7 +142,7 @@ pub struct Rollout {
     pub current_index: u8,
     /// The deployment revision at which the current lane's soak started. Runs accepted at this revision or later count
     /// for the lane.
-    pub since: Revision,
+    pub since_revision: Revision,
     /// The soak start of the current lane, by the database's clock.
     pub soak_started_at: Timestamp,
     /// The hold reasons recorded for the current lane, without duplicates.
@@ -152,12 +152,12 @@ pub struct Rollout {
 impl Rollout {
     /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
     #[must_use]
-    pub const fn start(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
+    pub const fn start(plan: RolloutPlan, since_revision: Revision, now: Timestamp) -> Self {
         Self {
             plan,
             status: RolloutStatus::InProgress,
             current_index: 0,
-            since,
+            since_revision,
             soak_started_at: now,
             hold_reasons: Vec::new(),
         }
@@ -196,12 +196,15 @@ impl Rollout {
 
     /// Advances by one lane, or completes after the last. The store sets the soak start by its own clock.
     #[must_use]
-    pub(crate) fn advance(&self, since: Revision, now: Timestamp) -> Self {
+    pub(crate) fn advance(&self, since_revision: Revision, now: Timestamp) -> Self {
         let next = Self { hold_reasons: Vec::new(), ..self.clone() };
         match self.next_lane() {
-            Some(_) => {
-                Self { current_index: self.current_index.saturating_add(1), since, soak_started_at: now, ..next }
-            }
+            Some(_) => Self {
+                current_index: self.current_index.saturating_add(1),
+                since_revision,
+                soak_started_at: now,
+                ..next
+            },
             None => Self { status: RolloutStatus::Completed, ..next },
         }
     }
@@ -238,7 +241,10 @@ mod tests {
         assert_eq!((begun.current_lane(), begun.next_lane()), (Lane::Restricted, Some(Lane::Standard)));
         assert_eq!(begun.soak_ends_at().micros(), 300_000_000);
         let last = begun.advance(Revision::new(7), now);
-        assert_eq!((last.current_lane(), last.next_lane(), last.since), (Lane::Standard, None, Revision::new(7)));
+        assert_eq!(
+            (last.current_lane(), last.next_lane(), last.since_revision),
+            (Lane::Standard, None, Revision::new(7))
+        );
         assert!(last.is_in_progress());
         let complete = last.advance(Revision::new(8), now);
         assert_eq!((complete.status, complete.current_index), (RolloutStatus::Completed, 1));

@@ -34,12 +34,12 @@ pub fn count_words<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<Str
 /// The distinct words of some texts, lower-cased and in Unicode compatibility form (NFKC), so that both encodings of an
 /// accented letter are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Words(BTreeSet<String>);
+pub struct WordSet(BTreeSet<String>);
 
-impl Words {
+impl WordSet {
     /// The words of the texts.
     #[must_use]
-    pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+    pub fn from_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
         for text in texts {
             for_each_word(text, |word| words.extend([word]));
@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn words(text: &str) -> Vec<String> {
-        Words::of([text]).iter().map(str::to_owned).collect()
+        WordSet::from_texts([text]).iter().map(str::to_owned).collect()
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
         for nothing in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {
-            assert!(Words::of([nothing]).is_empty(), "{nothing}");
+            assert!(WordSet::from_texts([nothing]).is_empty(), "{nothing}");
         }
         assert_eq!(words(&"x".repeat(1_000)), ["x".repeat(64)]);
     }
@@ -90,7 +90,7 @@ mod tests {
     proptest! {
         #[test]
         fn words_contain_only_alphanumerics(text in ".{0,200}") {
-            for word in Words::of([text.as_str()]).iter() {
+            for word in WordSet::from_texts([text.as_str()]).iter() {
                 prop_assert!(!word.is_empty() && word.chars().all(char::is_alphanumeric), "{word:?}");
             }
         }

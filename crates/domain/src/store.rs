@@ -63,16 +63,16 @@ pub struct PageRequest {
     /// 1 to 200.
     pub limit: u32,
     /// The start of the page.
-    pub start: Start,
+    pub start: PageStart,
 }
 
 /// The start of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub enum PageStart {
     /// After a number of rows, 0 to 10 000; the store skips them.
     Skip(u32),
     /// After the row of this cursor; the store seeks it directly at any depth.
-    Behind(Cursor),
+    After(Cursor),
 }
 
 /// The position of a row in its list: the sort key. Each sort key is unique and immutable, so a cursor stays valid when
@@ -116,7 +116,7 @@ impl PageRequest {
     /// The first `limit` rows.
     #[must_use]
     pub const fn first(limit: u32) -> Self {
-        Self { limit, start: Start::Skip(0) }
+        Self { limit, start: PageStart::Skip(0) }
     }
 }
 

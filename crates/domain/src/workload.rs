@@ -10,7 +10,7 @@ use crate::{
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
     notification::Category,
-    search::Words,
+    search::WordSet,
     slug::Slug,
     store::{Change, Revision},
     tenant::{Workspace, is_display_name},
@@ -422,9 +422,9 @@ impl Workload {
 
     /// The words by which a search finds it.
     #[must_use]
-    pub fn search_words(&self) -> Words {
+    pub fn search_words(&self) -> WordSet {
         let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
-        Words::of([self.name.as_str(), &self.description, shown])
+        WordSet::from_texts([self.name.as_str(), &self.description, shown])
     }
 
     /// The digest of its interface, for facts.

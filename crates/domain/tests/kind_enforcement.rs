@@ -1,7 +1,7 @@
 //! The tables of `docs/kind-enforcement.md` match the `x-enforcement` marks of five kinds' schemas.
 
 use fairway_domain::asset::{
-    content::{Reach, schema_value, unenforced_controls},
+    content::{BindingPath, schema_value, unenforced_controls},
     kind::AssetKind,
 };
 use serde_json::{Value, json};
@@ -52,7 +52,10 @@ fn documented_enforcement_matches_the_schemas() {
 fn sandbox_network_is_enforced_only_for_a_bound_profile() {
     for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {
         let profile = json!({ "runtime": "process", "limits": {}, "network": mode });
-        assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, Reach::Bound), [""; 0]);
-        assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, Reach::Referenced), ["/network/mode"]);
+        assert_eq!(unenforced_controls(AssetKind::SandboxProfile, &profile, BindingPath::Bound), [""; 0]);
+        assert_eq!(
+            unenforced_controls(AssetKind::SandboxProfile, &profile, BindingPath::Referenced),
+            ["/network/mode"]
+        );
     }
 }

@@ -15,7 +15,7 @@ const DEFAULT_PORTS: [u16; 2] = [443, 8443];
 
 /// Whether plain HTTP to loopback addresses can be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum ServerMode {
     /// A server for one user on one machine: plain HTTP to allowed loopback addresses.
     Local,
     /// Any other server: HTTPS only.
@@ -159,7 +159,7 @@ impl ConnectionPolicy {
 /// Decides which destinations requests may reach, and creates their clients.
 #[derive(Clone)]
 pub struct Guard {
-    mode: Reach,
+    mode: ServerMode,
     allowances: Vec<Allowance>,
     /// Origins from the server's settings, which are allowed exactly.
     configured_origins: Vec<Origin>,
@@ -175,7 +175,7 @@ impl fmt::Debug for Guard {
 impl Guard {
     /// A guard that allows the public internet and the given targets.
     #[must_use]
-    pub fn new(mode: Reach, allowances: Vec<Allowance>) -> Self {
+    pub fn new(mode: ServerMode, allowances: Vec<Allowance>) -> Self {
         Self { mode, allowances, configured_origins: Vec::new(), resolver: Arc::new(SystemResolver) }
     }
 
@@ -222,7 +222,7 @@ impl Guard {
                 networks: Vec::new(),
             });
         }
-        if !encrypts && self.mode == Reach::Remote {
+        if !encrypts && self.mode == ServerMode::Remote {
             return Err(EgressRefusal::Scheme);
         }
         let named = match &origin.host {
@@ -273,8 +273,8 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn guard(reach: Reach, allowances: &[&str]) -> Guard {
-        Guard::new(reach, allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect())
+    fn guard(mode: ServerMode, allowances: &[&str]) -> Guard {
+        Guard::new(mode, allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect())
     }
 
     fn refused(guard: &Guard, url: &str) -> Option<EgressRefusal> {
@@ -326,10 +326,10 @@ mod tests {
 
     #[test]
     fn allowance_with_a_port_covers_only_that_port() {
-        let by_name = guard(Reach::Remote, &["gateway.internal:9000"]);
+        let by_name = guard(ServerMode::Remote, &["gateway.internal:9000"]);
         assert_eq!(refused(&by_name, "https://gateway.internal:9000/"), None);
         assert_eq!(refused(&by_name, "https://gateway.internal:9001/"), Some(EgressRefusal::Port));
-        let by_network = guard(Reach::Remote, &["10.0.0.0/8:9443", "[fd00::/8]:9443"]);
+        let by_network = guard(ServerMode::Remote, &["10.0.0.0/8:9443", "[fd00::/8]:9443"]);
         for host in ["10.1.1.1", "[fd00::1]"] {
             assert_eq!(refused(&by_network, &format!("https://{host}:9443/")), None, "{host}");
             for port in ["", ":8443", ":9444"] {
@@ -337,7 +337,7 @@ mod tests {
                 assert_eq!(refused(&by_network, &url), Some(EgressRefusal::Network), "{url}");
             }
         }
-        let loopback = guard(Reach::Local, &["127.0.0.1:4000"]);
+        let loopback = guard(ServerMode::Local, &["127.0.0.1:4000"]);
         assert_eq!(refused(&loopback, "http://127.0.0.1:4000/"), None);
         assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
         // A name that resolves to such an address is checked on connection, for its port.
@@ -349,14 +349,14 @@ mod tests {
 
     #[test]
     fn refuses_names_early_if_nothing_can_allow_them() {
-        let plain = guard(Reach::Remote, &[]);
+        let plain = guard(ServerMode::Remote, &[]);
         assert_eq!(refused(&plain, "https://example.com/"), None);
         assert_eq!(refused(&plain, "https://example.com:8443/"), None);
         assert_eq!(refused(&plain, "https://example.com:22/"), Some(EgressRefusal::Port));
         assert_eq!(refused(&plain, "http://example.com/"), Some(EgressRefusal::Scheme));
         assert_eq!(refused(&plain, "https://user@example.com/"), Some(EgressRefusal::Credentials));
         assert_eq!(refused(&plain, "https://:secret@example.com/"), Some(EgressRefusal::Credentials));
-        let open = guard(Reach::Remote, &["gateway.internal"]);
+        let open = guard(ServerMode::Remote, &["gateway.internal"]);
         assert_eq!(refused(&open, "https://gateway.internal.:9000/"), None);
         assert_eq!(refused(&open, "https://gateway.internal.evil:9000/"), Some(EgressRefusal::Port));
         assert_eq!(refused(&open, "http://gateway.internal/"), Some(EgressRefusal::Scheme));
@@ -365,17 +365,21 @@ mod tests {
     #[test]
     fn plain_http_to_loopback_requires_local_mode_and_allowance() {
         let url = "http://127.0.0.1:4000/";
-        assert_eq!(refused(&guard(Reach::Local, &[]), url), Some(EgressRefusal::Network));
-        assert_eq!(refused(&guard(Reach::Remote, &["127.0.0.0/8"]), url), Some(EgressRefusal::Scheme));
-        assert_eq!(refused(&guard(Reach::Local, &["127.0.0.0/8"]), url), None);
+        assert_eq!(refused(&guard(ServerMode::Local, &[]), url), Some(EgressRefusal::Network));
+        assert_eq!(refused(&guard(ServerMode::Remote, &["127.0.0.0/8"]), url), Some(EgressRefusal::Scheme));
+        assert_eq!(refused(&guard(ServerMode::Local, &["127.0.0.0/8"]), url), None);
         // An allowance outside of loopback still requires encryption.
-        assert_eq!(refused(&guard(Reach::Local, &["10.0.0.0/8"]), "http://10.1.1.1/"), Some(EgressRefusal::Scheme));
-        assert_eq!(refused(&guard(Reach::Local, &["10.0.0.0/8"]), "https://10.1.1.1:9443/"), None);
+        assert_eq!(
+            refused(&guard(ServerMode::Local, &["10.0.0.0/8"]), "http://10.1.1.1/"),
+            Some(EgressRefusal::Scheme)
+        );
+        assert_eq!(refused(&guard(ServerMode::Local, &["10.0.0.0/8"]), "https://10.1.1.1:9443/"), None);
     }
 
     #[test]
     fn configured_origins_are_allowed_exactly() {
-        let guard = guard(Reach::Remote, &[]).with_allowed_origin(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
+        let guard =
+            guard(ServerMode::Remote, &[]).with_allowed_origin(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
         assert_eq!(refused(&guard, "http://127.0.0.1:4000/v1/chat"), None);
         assert_eq!(refused(&guard, "http://127.1:4000/"), None, "the same address in another notation");
         for (url, refusal) in [

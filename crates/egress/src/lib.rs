@@ -15,7 +15,7 @@ mod response;
 mod trust;
 
 pub use endpoint::{EgressRequest, Endpoint, Limits};
-pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, Reach};
+pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, ServerMode};
 pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, SystemResolver};

@@ -36,14 +36,16 @@ impl Services {
             Some(id) => authorize::authorize(caller, operation, &self.workspace_scope(caller, id).await?).is_ok(),
             None => false,
         };
-        let (scope, reach) = authorize::authorize_list(caller, operation)?;
-        let reach = reach.filter(|_| !is_allowed);
+        let (scope, visible_scopes) = authorize::authorize_list(caller, operation)?;
+        let visible_scopes = visible_scopes.filter(|_| !is_allowed);
         // The existence of the log is public to members, its content is not. An auditor of single workloads may list
         // a workspace that is not its own.
-        if workspace.is_some() && reach.as_ref().is_some_and(|reach| reach.workloads.is_empty()) {
+        if workspace.is_some()
+            && visible_scopes.as_ref().is_some_and(|visible_scopes| visible_scopes.workloads.is_empty())
+        {
             return Err(authorize::missing_permission(caller, Permission::AuditView));
         }
-        Ok(self.stores.audit.list(scope, workspace, reach.as_ref(), page).await?)
+        Ok(self.stores.audit.list(scope, workspace, visible_scopes.as_ref(), page).await?)
     }
 }
 

@@ -140,9 +140,10 @@ impl Services {
         query: ReleaseQuery,
         page: PageRequest,
     ) -> Result<Page<Release>, Failure> {
-        let (scope, reach) = self.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+        let (scope, visible_scopes) =
+            self.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
         let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
-        let filter = ReleaseFilter { workspace, workload, environment, state, reach };
+        let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
     }
 
@@ -346,7 +347,7 @@ impl Services {
         let everything = TenantScope::for_caller(caller);
         // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
         // would reveal that the release exists.
-        if caller.rights.reach(Permission::ReleaseView).is_some() {
+        if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
             let home = self.stores.releases.location(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
             authorize::authorize(caller, operation, &self.scope_of_workload(caller, workspace, workload).await?)?;

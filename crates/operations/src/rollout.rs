@@ -136,7 +136,7 @@ impl Services {
         requested: Option<&Rollout>,
     ) -> Result<ReleaseWithDeployment, Failure> {
         let placed = self.stores.releases.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = |rollout: &Rollout| (rollout.status, rollout.since);
+        let place = |rollout: &Rollout| (rollout.status, rollout.since_revision);
         let now = placed.release.rollout.as_ref();
         if now.is_some_and(Rollout::is_in_progress) && now.map(place) != requested.map(place) {
             let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));

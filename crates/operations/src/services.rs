@@ -240,7 +240,7 @@ impl Services {
     }
 
     pub(crate) fn new_id<T: From<uuid::Uuid>>(&self) -> T {
-        T::from(self.ids.fresh())
+        T::from(self.ids.new_id())
     }
 
     pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {

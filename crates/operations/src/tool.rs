@@ -76,8 +76,8 @@ impl Services {
         workspace: Option<WorkspaceId>,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, reach) = self.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
-        let filter = RuntimeFilter { workspace, reach, ..RuntimeFilter::default() };
+        let (scope, visible_scopes) = self.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
+        let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
         let mut found = self.stores.workloads.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
             run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()

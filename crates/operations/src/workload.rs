@@ -11,7 +11,7 @@ use fairway_domain::{
     access::{Caller, OwnerRef, ResourceScope},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    search::{MAX_QUERY_CHARS, Words},
+    search::{MAX_QUERY_CHARS, WordSet},
     share_link::TokenRefusal,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
@@ -132,8 +132,8 @@ impl Services {
         status: Option<Status>,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, reach) = self.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
-        let filter = WorkloadFilter { workspace, status, reach };
+        let (scope, visible_scopes) = self.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
+        let filter = WorkloadFilter { workspace, status, visible_scopes };
         Ok(self.stores.workloads.list(scope, &filter, page).await?)
     }
 
@@ -179,7 +179,7 @@ impl Services {
                 return Ok(workload);
             };
             let next = change.next.clone();
-            match self.stores.workloads.commit(scope, change).await {
+            match self.stores.workloads.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
@@ -205,20 +205,20 @@ impl Services {
         asked: RuntimeQuery,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, reach) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
+        let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
         let RuntimeQuery { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
             Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
                 return Err(Failure::invalid_field("q", "too_long", "a search has at most 256 characters"));
             }
-            Some(text) => Some(Words::of([text.as_str()])),
+            Some(text) => Some(WordSet::from_texts([text.as_str()])),
             None => None,
         };
         // A search text without words matches nothing.
-        if words.as_ref().is_some_and(Words::is_empty) {
+        if words.as_ref().is_some_and(WordSet::is_empty) {
             return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }
-        let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, reach };
+        let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, visible_scopes };
         Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
     }
 

@@ -45,7 +45,7 @@ impl TestDatabase {
     ///
     /// # Errors
     /// When PostgreSQL refuses.
-    pub async fn owner(&self) -> anyhow::Result<Client> {
+    pub async fn connect_as_owner(&self) -> anyhow::Result<Client> {
         connect(&self.url()).await
     }
 
@@ -58,7 +58,7 @@ impl TestDatabase {
             "CREATE OR REPLACE FUNCTION fairway_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
              RETURN now() + make_interval(secs => {seconds})"
         );
-        Ok(self.owner().await?.batch_execute(&moved).await?)
+        Ok(self.connect_as_owner().await?.batch_execute(&moved).await?)
     }
 }
 
@@ -147,9 +147,14 @@ mod tests {
     #[tokio::test]
     async fn clones_are_migrated_and_isolated() {
         let (one, other) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
-        one.owner().await.unwrap().batch_execute("DELETE FROM workload; DELETE FROM workspace").await.unwrap();
+        one.connect_as_owner()
+            .await
+            .unwrap()
+            .batch_execute("DELETE FROM workload; DELETE FROM workspace")
+            .await
+            .unwrap();
         let count = "SELECT count(*) FROM workspace";
-        let left: i64 = other.owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
+        let left: i64 = other.connect_as_owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
         assert_eq!(left, 1);
     }
 }

@@ -101,18 +101,18 @@ impl FaultyEndpoint {
     }
 
     /// Releases this many pauses of responses.
-    pub fn release(&self, pauses: usize) {
+    pub fn release_pauses(&self, pauses: usize) {
         self.shared.released.add_permits(pauses);
     }
 
     /// The number of requests.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn request_count(&self) -> usize {
         *self.shared.request_count.borrow()
     }
 
     /// Waits for this number of requests.
-    pub async fn asked(&self, times: usize) {
+    pub async fn wait_for_requests(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.request_count.subscribe().wait_for(|count| *count >= times).await;
     }

@@ -30,7 +30,7 @@ pub enum FaultPoint {
     /// The end of the request never reaches PostgreSQL, so the statement does not run.
     Before,
     /// The statement runs, and its response is lost.
-    Behind,
+    After,
     /// The client loses the connection at once, and the statement arrives late. An immediate retry can overtake it.
     Late,
     /// The statement runs, and its response is withheld while the connection lasts. Never drawn at random.
@@ -40,7 +40,7 @@ pub enum FaultPoint {
 /// The delay of a late statement, longer than the client's retry delay.
 const LATE_DELAY: Duration = Duration::from_millis(60);
 
-const FAULT_POINTS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late];
+const FAULT_POINTS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::After, FaultPoint::Late];
 
 /// When the proxy cuts a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -223,7 +223,7 @@ impl Shared {
                         match cut {
                             // The preceding messages have no effect without the end of the request.
                             Some(FaultPoint::Before) => return server.write(&sent).await,
-                            None | Some(FaultPoint::Behind | FaultPoint::Late | FaultPoint::Withheld) => sent.extend_from_slice(&frame),
+                            None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => sent.extend_from_slice(&frame),
                         }
                         asked += 1;
                         match cut {
@@ -231,7 +231,7 @@ impl Shared {
                             Some(FaultPoint::Late) => {
                                 return self.send_late(client, server, &sent).await;
                             }
-                            Some(FaultPoint::Behind) => {
+                            Some(FaultPoint::After) => {
                                 server.write(&sent).await?;
                                 return drop_last_response(&mut client, &mut server, asked - answered).await;
                             }

@@ -47,7 +47,7 @@ impl StubProvider {
 
     /// The number of calls.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn call_count(&self) -> usize {
         *self.call_count.borrow()
     }
 
@@ -58,7 +58,7 @@ impl StubProvider {
     }
 
     /// Waits for this number of calls.
-    pub async fn asked(&self, times: usize) {
+    pub async fn wait_for_calls(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
         let _ = self.call_count.subscribe().wait_for(|count| *count >= times).await;
     }

@@ -60,7 +60,7 @@ impl StubGateway {
 
     /// The number of received scripts.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn script_count(&self) -> usize {
         *self.0.script_count.borrow()
     }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{ActorRef, rights::Reach},
+    access::{ActorRef, rights::VisibleScopes},
     asset::grant::{AssetGrant, AssetGrantStore, Grantee},
     audit::Fact,
     id::{AssetGrantId, AssetId},
@@ -87,7 +87,7 @@ impl AssetGrantStore for Database {
         scope: TenantScope,
         assets: &[AssetId],
         principals: &[ActorRef],
-        reach: &Reach,
+        visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError> {
         const SQL: &str = "SELECT asset_id FROM unnest($2::uuid[]) AS asked (asset_id) WHERE EXISTS (
                 SELECT FROM asset_grant AS given
@@ -101,8 +101,8 @@ impl AssetGrantStore for Database {
                 WHERE given.tenant_id = $1 AND given.asset_id = asked.asset_id AND namespace_id = ANY($5)
             )";
         let assets: Vec<Uuid> = assets.iter().map(|id| id.uuid()).collect();
-        let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
-        let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+        let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
+        let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
         let params: [Param<'_>; 5] =
             [&scope.tenant().uuid(), &assets, &principal_names(principals), &workspaces, &namespaces];
         self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()

@@ -84,7 +84,8 @@ impl ImpactStore for Database {
         );
         let tenant = scope.tenant().uuid();
         let known: Vec<Uuid> = known.iter().copied().map(AssetVersionId::uuid).collect();
-        let rows = self.list(PAGE_BYTES, &sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
+        let rows =
+            self.read_list(PAGE_BYTES, &sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
         rows.iter().map(referrer).collect()
     }
 

@@ -24,10 +24,10 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
     if let Some(state) = filter.lifecycle {
         asked.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
     }
-    let branch = |each: Option<&str>, more: &[String]| UnionArm {
+    let branch = |lateral: Option<&str>, more: &[String]| UnionArm {
         from: FROM.to_owned(),
         conditions: asked.iter().chain(more).cloned().collect(),
-        each: each.map(str::to_owned),
+        lateral: lateral.map(str::to_owned),
     };
     let (with, branches) = match &filter.visibility {
         AssetVisibility::Tenant => (String::new(), vec![branch(None, &[])]),
@@ -43,9 +43,9 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
             ];
             (String::new(), branches)
         }
-        AssetVisibility::InScopes { reach, principals } => {
-            let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
-            let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+        AssetVisibility::InScopes { scopes, principals } => {
+            let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
+            let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
             let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
             // A grant to a workspace is visible to callers that may view the workspace, directly or through its
             // namespace.
@@ -67,7 +67,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
                 branch(None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
             ];
             // A caller without view rights sees assets granted to it, but no built-in assets.
-            if !(reach.workspaces.is_empty() && reach.namespaces.is_empty()) {
+            if !(scopes.workspaces.is_empty() && scopes.namespaces.is_empty()) {
                 branches.push(branch(None, &[BUILTIN.to_owned(), elsewhere]));
             }
             (with, branches)

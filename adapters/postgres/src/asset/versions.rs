@@ -229,7 +229,7 @@ impl BatchCommitter for VersionCommitter {
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingVersion) -> Result<AssetVersion, CommitError> {
+    async fn commit_one(&self, pending: &PendingVersion) -> Result<AssetVersion, CommitError> {
         insert_version(&self.0, pending.scope, &pending.change, None).await
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     execution::{
         Status,
         ports::{ExecutionFilter, ExecutionStore},
@@ -12,7 +12,7 @@ use fairway_domain::{
         ports::{ReleaseFilter, ReleaseStore},
     },
     slug::Slug,
-    store::{Cursor, PageRequest, Start},
+    store::{Cursor, PageRequest, PageStart},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
     time::Timestamp,
 };
@@ -39,7 +39,8 @@ fn scope() -> TenantScope {
 
 /// Pages that use different statements: the first page, a page by offset, and a page after a cursor.
 fn pages() -> [PageRequest; 3] {
-    [Start::Skip(0), Start::Skip(7), Start::Behind(Cursor::new(7))].map(|start| PageRequest { limit: 2, start })
+    [PageStart::Skip(0), PageStart::Skip(7), PageStart::After(Cursor::new(7))]
+        .map(|start| PageRequest { limit: 2, start })
 }
 
 fn none_and_some<T: Clone>(value: T) -> [Option<T>; 2] {
@@ -49,15 +50,15 @@ fn none_and_some<T: Clone>(value: T) -> [Option<T>; 2] {
 #[tokio::test]
 async fn limits_prepared_statements_of_lists() {
     let (_database, store) = store().await;
-    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
     let mut most = 0;
     for workspace in none_and_some(DEFAULT_WORKSPACE.into()) {
         for workload in none_and_some(Uuid::nil().into()) {
             for environment in none_and_some(Slug::parse("dev").unwrap()) {
                 for state in none_and_some(StateName::Draft) {
-                    for reach in none_and_some(reach.clone()) {
+                    for visible_scopes in none_and_some(visible_scopes.clone()) {
                         let environment = environment.clone();
-                        let filter = ReleaseFilter { workspace, workload, environment, state, reach };
+                        let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
                         for page in pages() {
                             ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
                             most = most.max(prepared(&store.list_pool).await);
@@ -74,15 +75,15 @@ async fn limits_prepared_statements_of_lists() {
 #[tokio::test]
 async fn limits_prepared_statements_of_lists_by_month() {
     let (_database, store) = store().await;
-    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
     let moment: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
     let mut most = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
         for (since, until) in [(None, None), (Some(moment), None), (None, Some(moment)), (Some(moment), Some(moment))] {
             for workload in none_and_some(Uuid::nil().into()) {
                 for release in none_and_some(Uuid::nil().into()) {
-                    for reach in none_and_some(reach.clone()) {
-                        let filter = ExecutionFilter { workload, release, status, since, until, reach };
+                    for visible_scopes in none_and_some(visible_scopes.clone()) {
+                        let filter = ExecutionFilter { workload, release, status, since, until, visible_scopes };
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
                         }

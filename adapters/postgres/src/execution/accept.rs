@@ -265,8 +265,8 @@ pub(super) async fn accept(
             params.extend_from_slice(&[lease.0, &lease.1, &lease.2, &fact.0, &fact.1, &fact.3, &fact.2]);
             (SCRIPT, SCRIPT_KEYED)
         }
-        Admission::Queue { most } => {
-            room = i64::from(*most);
+        Admission::Queue { limit } => {
+            room = i64::from(*limit);
             params.push(&room);
             (QUEUE, QUEUE_KEYED)
         }

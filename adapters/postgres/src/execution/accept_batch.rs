@@ -201,7 +201,7 @@ impl BatchCommitter for AcceptCommitter {
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingAccept) -> Result<AcceptOutcome, CommitError> {
+    async fn commit_one(&self, pending: &PendingAccept) -> Result<AcceptOutcome, CommitError> {
         accept(&self.pool, pending.scope, &pending.run, pending.on, pending.key.as_ref()).await
     }
 }
@@ -301,7 +301,7 @@ impl<'a> BatchColumns<'a> {
                 self.lease_for.push(lease_for.as_secs_f64());
                 self.deadline_in.push(deadline_in.as_secs_f64());
             }
-            Admission::Queue { most } => self.queue_limit = Some(i64::from(*most)),
+            Admission::Queue { limit } => self.queue_limit = Some(i64::from(*limit)),
             Admission::Script { .. } | Admission::Deny(_) => return,
         }
         self.tenants.push(scope.tenant().uuid());

@@ -220,7 +220,7 @@ impl BatchCommitter for FinishCommitter {
         Ok(Some(pending.iter().map(|pending| stored(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, pending: &PendingFinish) -> Result<(), CommitError> {
+    async fn commit_one(&self, pending: &PendingFinish) -> Result<(), CommitError> {
         let batch = BatchColumns::of(&[pending]);
         let (sql, params) = select_statement(&[pending], &batch);
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;

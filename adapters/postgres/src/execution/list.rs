@@ -7,10 +7,10 @@
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_workspaces_cte, within},
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms, visible_workspaces_cte},
 };
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     execution::{Execution, Status, ports::ExecutionFilter},
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -151,16 +151,16 @@ fn visible_list_arms(
         (None, Some(workload)) => Some(("workload", workload.uuid())),
         (None, None) => None,
     };
-    let one = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, each: None }]);
+    let one = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, lateral: None }]);
     let Some((noun, id)) = asked else {
-        return match &filter.reach {
+        return match &filter.visible_scopes {
             None => one(String::new(), conditions),
-            Some(reach) if run == ScanTable::Runs.run_alias() => {
-                within(reach, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
+            Some(visible_scopes) if run == ScanTable::Runs.run_alias() => {
+                visible_arms(visible_scopes, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
             }
-            Some(reach) => {
-                let with = visible_workspaces_cte(reach, values);
-                conditions.push(visible_condition(reach, run, values));
+            Some(visible_scopes) => {
+                let with = visible_workspaces_cte(visible_scopes, values);
+                conditions.push(visible_condition(visible_scopes, run, values));
                 one(with, conditions)
             }
         };
@@ -171,9 +171,9 @@ fn visible_list_arms(
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
         settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
-    let with = filter.reach.as_ref().map(|reach| {
-        let with = visible_workspaces_cte(reach, values);
-        settled.push(visible_condition(reach, noun, values));
+    let with = filter.visible_scopes.as_ref().map(|visible_scopes| {
+        let with = visible_workspaces_cte(visible_scopes, values);
+        settled.push(visible_condition(visible_scopes, noun, values));
         with
     });
     if settled.len() > 2 {
@@ -182,8 +182,8 @@ fn visible_list_arms(
     one(with.unwrap_or_default(), conditions)
 }
 
-fn visible_condition(reach: &Reach, of: &str, values: &mut Values) -> String {
-    let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
+fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Values) -> String {
+    let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind(workloads);
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
@@ -203,7 +203,7 @@ mod tests {
         let listing = list_query(TenantScope::for_background_task(DEFAULT_TENANT.into()), filter);
         let branches = listing.arms.iter().map(|branch| {
             let from = branch.from.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("{from} WHERE {} EACH {:?}", branch.conditions.join(" AND "), branch.each)
+            format!("{from} WHERE {} EACH {:?}", branch.conditions.join(" AND "), branch.lateral)
         });
         branches.collect::<Vec<_>>().join("\n")
     }

@@ -205,7 +205,7 @@ impl BatchCommitter for ProgressCommitter {
         Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, pending: &PendingProgress) -> Result<(), CommitError> {
+    async fn commit_one(&self, pending: &PendingProgress) -> Result<(), CommitError> {
         let rows: Vec<Row> = commit(&self.0, WRITE_PROGRESS, &BatchColumns::of(&[pending]).params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }

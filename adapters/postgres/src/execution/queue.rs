@@ -111,7 +111,7 @@ struct DecisionBody {
 /// unknown, so the worker names it in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
     let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_after.as_secs_f64());
-    let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.per_tenant_limit));
+    let (most, most_of_one) = (i64::from(claim.limit), i64::from(claim.per_tenant_limit));
     let after = claim.after_tenant.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
     let sated: Vec<Uuid> = claim.saturated.iter().map(|tenant| tenant.uuid()).collect();
     let no_large_of: Vec<Uuid> = claim.no_large_tenants.iter().map(|tenant| tenant.uuid()).collect();
@@ -237,7 +237,7 @@ fn build_claimed(
         lease,
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         reclaims: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
-        turn: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
+        round_position: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
         cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
         decisions,
         progress,

@@ -155,7 +155,7 @@ impl ReviewStore for Database {
                 Ok(ExpiredReview {
                     scope: TenantScope::for_background_task(row.id("tenant_id")?),
                     execution_id: row.id("execution_id")?,
-                    workload: row.parsed("status", workload::Status::parse)?,
+                    workload_status: row.parsed("status", workload::Status::parse)?,
                 })
             })
             .collect()

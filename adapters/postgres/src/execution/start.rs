@@ -9,7 +9,7 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::dispatch::{LeaseRef, Start, StartOutcome},
+    execution::dispatch::{LeaseRef, QueuedStart, StartOutcome},
     id::ShareLinkId,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -74,12 +74,12 @@ pub(crate) struct StartCommitter(pub(crate) Pool);
 
 /// A run to start.
 pub(crate) struct PendingStart {
-    start: Start,
+    start: QueuedStart,
     progress: PendingProgress,
 }
 
 impl PendingStart {
-    pub(super) fn of(scope: TenantScope, start: &Start) -> Result<Self, StoreError> {
+    pub(super) fn of(scope: TenantScope, start: &QueuedStart) -> Result<Self, StoreError> {
         let held = LeaseRef { execution_id: start.acceptance.execution_id, lease: start.lease };
         Ok(Self { progress: PendingProgress::of(scope, held, &start.progress)?, start: start.clone() })
     }
@@ -111,7 +111,7 @@ impl BatchCommitter for StartCommitter {
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingStart) -> Result<StartOutcome, CommitError> {
+    async fn commit_one(&self, pending: &PendingStart) -> Result<StartOutcome, CommitError> {
         let rows = commit(&self.0, START, &BatchColumns::of(&[pending]).params()).await?;
         start_outcome(rows.first().map(start_result).transpose()?.map(|(_, gone)| gone))
     }

@@ -64,7 +64,7 @@ pub(super) async fn model_of_revision(
     };
     let (account, model) = (row.column("embedding_account")?, row.column("embedding_model")?);
     Ok(match (account, model) {
-        (Some(account), Some(model)) => IndexEmbedding::Whole(EmbeddingModel { account, model }),
+        (Some(account), Some(model)) => IndexEmbedding::Uniform(EmbeddingModel { account, model }),
         (_, _) => IndexEmbedding::Mixed,
     })
 }

@@ -17,7 +17,7 @@ use fairway_domain::{
         ports::SearchScope,
         retrieval::{MAX_CANDIDATES, RetrievedChunk, SearchHit, SearchPlan, SearchResults},
     },
-    search::Words,
+    search::WordSet,
     store::StoreError,
     tenant::TenantScope,
 };
@@ -30,7 +30,7 @@ pub(super) async fn search_words(
     database: &Database,
     scope: TenantScope,
     within: &SearchScope,
-    words: &Words,
+    words: &WordSet,
 ) -> Result<SearchResults, StoreError> {
     // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more. Concatenation with an empty vector
     // detoasts `words` once instead of once for each word.
@@ -69,11 +69,11 @@ pub(super) async fn search_words(
         &asked,
         &shares,
         &i64::from(MAX_CANDIDATES),
-        &i64::from(within.most),
+        &i64::from(within.limit),
     ];
     let rows = database.read(SQL, &params).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
-    Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, capped: looks.capped })
+    Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, is_capped: looks.is_capped })
 }
 
 /// Plans the index queries for the words.
@@ -81,7 +81,7 @@ async fn plan_queries(
     database: &Database,
     scope: TenantScope,
     within: &SearchScope,
-    words: &Words,
+    words: &WordSet,
 ) -> Result<SearchPlan, StoreError> {
     const SQL: &str = "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held

@@ -70,7 +70,7 @@ pub(super) async fn search_vectors(
     }
     let most = max_compared_vectors(vector.len());
     let (rows, permit) = fetch_candidates(database, &candidates, most, permit).await?;
-    let (vector, best) = (vector.to_vec(), within.most);
+    let (vector, best) = (vector.to_vec(), within.limit);
     // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
     // request is cancelled.
     let compared = spawn_blocking(move || {
@@ -120,13 +120,13 @@ async fn search_in_database(
         filter,
         &i64::from(most).saturating_add(1),
         &to_pgvector_text(vector),
-        &i64::from(within.most),
+        &i64::from(within.limit),
     ];
     let (rows, _permit) = database.read_with_permit(permit, SQL, &params).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<SearchHit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
-    Ok(SearchResults { hits, capped: compared > i64::from(most) })
+    Ok(SearchResults { hits, is_capped: compared > i64::from(most) })
 }
 
 /// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
@@ -162,7 +162,7 @@ pub(super) async fn coverage(
         if has_vector_column(database).await? { max_compared_in_database(parts) } else { max_compared_vectors(parts) };
     let beyond = i64::from(limit).saturating_add(1);
     // Planned for these values: without a filter, an index-only scan suffices.
-    let rows = database.list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
+    let rows = database.read_list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
     let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
     Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
 }
@@ -211,7 +211,7 @@ fn rank_candidates(vector: &[f32], rows: &[Row], most: u32) -> Result<SearchResu
         decode("embedding", (other.len() == vector.len()).then_some(()))?;
         hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &other) });
     }
-    Ok(SearchResults { hits, capped: rows.len() > most })
+    Ok(SearchResults { hits, is_capped: rows.len() > most })
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
         let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
         let database = Database::new(&options).unwrap();
         let asset = Uuid::from_u128(3).into();
-        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
         let freed = async {
             while SEARCH_PERMITS.waiting(&theirs.tenant()) == 0 {
                 tokio::task::yield_now().await;
@@ -271,12 +271,12 @@ mod tests {
         // test retries.
         const ROUNDS: usize = 50;
         let clone = TestDatabase::create().await.unwrap();
-        let owner = clone.owner().await.unwrap();
+        let owner = clone.connect_as_owner().await.unwrap();
         let options = DatabaseOptions { url: clone.url(), connections: 4, result_retention: LONG };
         let database = Database::new(&options).unwrap();
         let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
         let asset = Uuid::from_u128(3).into();
-        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
         search_vectors(&database, scope, &within, &[1.0]).await.unwrap();
         for _ in 0..ROUNDS {
             owner.batch_execute("BEGIN; LOCK TABLE knowledge_chunk IN ACCESS EXCLUSIVE MODE").await.unwrap();

@@ -251,7 +251,7 @@ impl BatchCommitter for LaneChangeCommitter {
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingLaneChange) -> Result<Option<Timestamp>, CommitError> {
+    async fn commit_one(&self, pending: &PendingLaneChange) -> Result<Option<Timestamp>, CommitError> {
         commit_lane_change(&self.0, pending.scope, &pending.change, None).await
     }
 }

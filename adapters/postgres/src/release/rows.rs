@@ -189,7 +189,7 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
         plan: decode("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
         status: decode("rollout_status", RolloutStatus::parse(&status))?,
         current_index: decode("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
-        since: row.revision("rollout_since")?,
+        since_revision: row.revision("rollout_since")?,
         soak_started_at: row.timestamp("soak_started_at")?,
         hold_reasons: holds
             .iter()
@@ -231,7 +231,7 @@ impl RolloutRow {
             minutes: rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)),
             automatic: rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic),
             index: rollout.map(|rollout| i16::from(rollout.current_index)),
-            since: rollout.map(|rollout| rollout.since.get()),
+            since: rollout.map(|rollout| rollout.since_revision.get()),
             holds: rollout
                 .map_or_else(Vec::new, |rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect()),
             starts_soak,

@@ -156,7 +156,7 @@ impl BatchCommitter for TransitionCommitter {
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &PendingTransition) -> Result<(), CommitError> {
+    async fn commit_one(&self, pending: &PendingTransition) -> Result<(), CommitError> {
         commit_transition(&self.0, pending.scope, &pending.change, None).await
     }
 }

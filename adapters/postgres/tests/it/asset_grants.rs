@@ -1,8 +1,8 @@
 //! Asset grants of several assets in one query.
 
-use crate::stage::{Fixture, actor, fresh, scope, stamp};
+use crate::fixture::{Fixture, actor, fresh, scope, stamp};
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     asset::{
         grant::{AssetGrant, AssetGrantStore, Grantee},
         kind::AssetKind,
@@ -24,21 +24,22 @@ async fn returns_the_granted_ones_of_many_assets() {
         }
         assets.push(asset.asset_id);
     }
-    let nobody = Reach::default();
-    let workspace = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
-    let namespace = Reach { namespaces: vec![DEFAULT_NAMESPACE.into()], ..Reach::default() };
+    let nobody = VisibleScopes::default();
+    let workspace = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
+    let namespace = VisibleScopes { namespaces: vec![DEFAULT_NAMESPACE.into()], ..VisibleScopes::default() };
     let (principal, none) = ([actor()], []);
-    for (principals, reach, expected) in [
+    for (principals, visible_scopes, expected) in [
         (&none[..], &nobody, vec![]),
         (&principal[..], &nobody, vec![assets[1]]),
         (&none[..], &workspace, vec![assets[2]]),
         (&none[..], &namespace, vec![assets[2]]),
         (&principal[..], &namespace, vec![assets[1], assets[2]]),
     ] {
-        let told: Vec<AssetId> = stage.store.granted_assets(scope(), &assets, principals, reach).await.unwrap();
+        let told: Vec<AssetId> =
+            stage.store.granted_assets(scope(), &assets, principals, visible_scopes).await.unwrap();
         assert_eq!(BTreeSet::from_iter(told), BTreeSet::from_iter(expected.clone()));
         for asset in &assets {
-            let granted = stage.store.is_granted(scope(), *asset, principals, reach).await.unwrap();
+            let granted = stage.store.is_granted(scope(), *asset, principals, visible_scopes).await.unwrap();
             assert_eq!(granted, expected.contains(asset));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     commits::{COMMITS, Commit, Rejection},
-    stage::{Fixture, actor, scope},
+    fixture::{Fixture, actor, scope},
 };
 use fairway_domain::{
     idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},

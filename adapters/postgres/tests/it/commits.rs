@@ -10,7 +10,7 @@ mod review;
 mod share_link;
 mod tenant;
 
-use crate::stage::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
+use crate::fixture::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
 use asset::{archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_move, version};
 use execution::{accept, advance, finish, start};
 use fairway_domain::{
@@ -77,7 +77,7 @@ pub(crate) const COMMITS: [Commit; 53] = [
     keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
     keyless("ShareLinkStore::commit_revocation", FactKind::ShareLinkRevoked),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
-    keyless("WorkloadStore::commit", FactKind::WorkloadChanged),
+    keyless("WorkloadStore::commit_change", FactKind::WorkloadChanged),
     keyed("ReleaseStore::commit_draft", FactKind::ReleaseCreated),
     keyed("ReleaseStore::commit_binding", FactKind::ReleaseBindingAdded),
     keyless("ReleaseStore::commit_binding_removal", FactKind::ReleaseBindingRemoved),
@@ -173,7 +173,7 @@ impl Commit {
             "ShareLinkStore::commit_new" => share_link::creation(stage).await,
             "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,
             "WorkloadStore::commit_new" => workload(stage).await,
-            "WorkloadStore::commit" => workload_change(stage).await,
+            "WorkloadStore::commit_change" => workload_change(stage).await,
             "ReleaseStore::commit_draft" => release::release(stage).await,
             "EnvironmentStore::commit_settings (first)" => environment(stage, 0).await,
             "EnvironmentStore::commit_settings" => environment(stage, 1).await,
@@ -242,7 +242,7 @@ async fn workload_change(stage: &Fixture) -> Decision {
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let id = workload.workload_id;
     let store = store(stage);
-    Decision::new(async move |_| WorkloadStore::commit(&*store, scope(), change).await)
+    Decision::new(async move |_| WorkloadStore::commit_change(&*store, scope(), change).await)
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 

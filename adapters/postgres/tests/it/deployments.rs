@@ -1,6 +1,6 @@
 //! Lanes: one holder each under concurrent changes, and a contiguous history.
 
-use crate::stage::{Fixture, activation, scope, stamp};
+use crate::fixture::{Fixture, activation, scope, stamp};
 use fairway_domain::{
     release::{Release, State, lane::Lane, ports::ReleaseStore},
     store::{CommitError, PageRequest},
@@ -27,7 +27,7 @@ async fn assert_invariants(stage: &Fixture, workload: &Workload) {
     let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
         WHERE workload_id = $1 ORDER BY revision";
     let rows = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
-    let now = stage.store.deployment(scope(), workload.workload_id, &crate::stage::environment()).await.unwrap();
+    let now = stage.store.deployment(scope(), workload.workload_id, &crate::fixture::environment()).await.unwrap();
     let now = now.unwrap();
     let mut revisions = BTreeSet::new();
     for lane in Lane::ALL {

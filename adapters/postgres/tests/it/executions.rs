@@ -1,6 +1,6 @@
 //! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
-use crate::stage::{Fixture, RETENTION, acceptance, actor, denied, ending, fresh, lease_of, run_ref, scope, stamp};
+use crate::fixture::{Fixture, RETENTION, acceptance, actor, denied, ending, fresh, lease_of, run_ref, scope, stamp};
 use fairway_domain::execution::ports::LapsedFilter;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// The duration of leases, in seconds.
-const LEASE: i64 = crate::stage::LEASE.as_secs().cast_signed();
+const LEASE: i64 = crate::fixture::LEASE.as_secs().cast_signed();
 const COUNT_ALL_ROWS: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
     + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
     + (SELECT count(*) FROM idempotency_key) + (SELECT count(*) FROM fact WHERE kind LIKE 'execution.%')";
@@ -445,7 +445,7 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
 async fn revisions_change_with_lanes_and_access_rights() {
     let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
-    let environment = crate::stage::environment();
+    let environment = crate::fixture::environment();
     let first = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!(first.deployment, placed.deployment.revision);
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();

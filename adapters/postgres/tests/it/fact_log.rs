@@ -1,6 +1,6 @@
 //! The fact log: each fact gets one index, without gaps, under concurrent writers and sequencers.
 
-use crate::stage::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
+use crate::fixture::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
 use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
     audit::{AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
@@ -119,7 +119,7 @@ async fn order(stage: &Fixture) -> Vec<(i64, Uuid)> {
 async fn late_commit_gets_the_next_index_and_shifts_no_other() {
     let stage = Fixture::new().await;
     let (early, late) = (Uuid::now_v7(), Uuid::now_v7());
-    let mut slow = stage.database.owner().await.unwrap();
+    let mut slow = stage.database.connect_as_owner().await.unwrap();
     let transaction = slow.transaction().await.unwrap();
     record(&transaction, early).await;
     record(&stage.owner, late).await;
@@ -137,7 +137,7 @@ async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
     for fact in &facts {
         record(&stage.owner, *fact).await;
     }
-    let mut dying = stage.database.owner().await.unwrap();
+    let mut dying = stage.database.connect_as_owner().await.unwrap();
     let transaction = dying.transaction().await.unwrap();
     let sql = "SELECT fairway_sequence($1, 3)";
     let placed: i64 = transaction.query_one(sql, &[&DEFAULT_TENANT]).await.unwrap().get(0);
@@ -169,7 +169,7 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     }
     drop(young);
     let database = stage.into_database();
-    let client = crate::indexes::alone(&database).await;
+    let client = crate::indexes::wait_for_other_connections(&database).await;
     let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
     for row in client.query(sql, &[]).await.unwrap() {
         let (table, read): (String, i64) = (row.get(0), row.get(1));

@@ -2,7 +2,7 @@
 
 use crate::{
     commit_guards::key,
-    stage::{Fixture, acceptance, activation, connect, content, content_with_attachments, fresh, scope, stamp},
+    fixture::{Fixture, acceptance, activation, connect, content, content_with_attachments, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::{

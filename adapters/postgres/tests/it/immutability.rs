@@ -2,7 +2,7 @@
 
 use crate::{
     commits::COMMITS,
-    stage::{Fixture, fresh, scope, stamp},
+    fixture::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::AssetStore};
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ async fn stage_with_history() -> Fixture {
 }
 
 async fn service(stage: &Fixture) -> Client {
-    let client = stage.database.owner().await.unwrap();
+    let client = stage.database.connect_as_owner().await.unwrap();
     client.batch_execute("SET ROLE fairway_service").await.unwrap();
     client
 }

@@ -1,6 +1,6 @@
 //! Reverse look-up of references.
 
-use crate::stage::{Fixture, content_with_attachments, fresh, scope, stamp};
+use crate::fixture::{Fixture, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::{
     asset::{
         impact::{ImpactStore, ReferenceTarget},

@@ -7,7 +7,7 @@ mod statements;
 
 use crate::{
     commits::COMMITS,
-    stage::{Fixture, acceptance, ending, open_store, scope},
+    fixture::{Fixture, acceptance, ending, open_store, scope},
 };
 use fairway_domain::{
     access::OwnerRef,
@@ -32,7 +32,7 @@ use tokio_postgres::Row;
 const LARGE_TABLE_ROWS: i64 = 2_000;
 
 /// Maximum blocks, of table and indexes, to find or write one row. A full index scan reads more than fifty.
-pub(crate) const FEW: i64 = 10;
+pub(crate) const MAX_BLOCKS_PER_ROW: i64 = 10;
 
 /// More than the five executions after which PostgreSQL may choose a generic plan.
 pub(crate) const TURNS: usize = 8;
@@ -133,8 +133,8 @@ const FILL: &str = "
     ANALYZE;";
 
 /// Waits until no other client is connected: a connection reports its statistics at its end at the latest.
-pub(crate) async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
-    let client = database.owner().await.unwrap();
+pub(crate) async fn wait_for_other_connections(database: &TestDatabase) -> tokio_postgres::Client {
+    let client = database.connect_as_owner().await.unwrap();
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
     while client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
@@ -156,8 +156,8 @@ const FORMS: &str = "
 #[tokio::test]
 async fn finds_a_rare_mode_without_scanning_all_interfaces() {
     let database = TestDatabase::create().await.unwrap();
-    database.owner().await.unwrap().batch_execute(FORMS).await.unwrap();
-    let (_database, counts) = asked(database, async |_, store| {
+    database.connect_as_owner().await.unwrap().batch_execute(FORMS).await.unwrap();
+    let (_database, counts) = measure(database, async |_, store| {
         for owner in [None, Some(OwnerRef::parse("team:x").unwrap())] {
             let presentation_mode = Some(PresentationMode::Chat);
             let filter = RuntimeFilter { presentation_mode, owner, ..RuntimeFilter::default() };
@@ -166,9 +166,9 @@ async fn finds_a_rare_mode_without_scanning_all_interfaces() {
         }
     })
     .await;
-    assert_nothing_is_read_whole(&counts);
+    assert_no_seq_scans(&counts);
     let blocks = counts["workload"].blocks_per_access();
-    assert!(blocks <= FEW, "{blocks} blocks were read for each row");
+    assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks were read for each row");
 }
 
 /// The access statistics of a table.
@@ -177,23 +177,23 @@ pub(crate) struct AccessCounts {
     /// Sequential scans.
     seq_scans: i64,
     /// Index scans and rows written.
-    touches: i64,
+    row_accesses: i64,
     /// Blocks read of the table and its indexes.
     pub(crate) blocks: i64,
 }
 
 impl AccessCounts {
     pub(crate) fn blocks_per_access(&self) -> i64 {
-        self.blocks / self.touches.max(1)
+        self.blocks / self.row_accesses.max(1)
     }
 }
 
 /// The statistics of the large tables for some work.
-pub(crate) async fn asked(
+pub(crate) async fn measure(
     database: TestDatabase,
     work: impl AsyncFn(&Fixture, &Database),
 ) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
-    alone(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    wait_for_other_connections(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     let stage = Fixture::over(database, 1).await;
     let store = open_store(&stage.database.url(), 1);
     for _ in 0..TURNS {
@@ -205,19 +205,19 @@ pub(crate) async fn asked(
 
 /// The statistics of the large tables since the last reset.
 pub(crate) async fn read_counts(database: TestDatabase) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
-    let client = alone(&database).await;
+    let client = wait_for_other_connections(&database).await;
     let sql = "SELECT relname::text, seq_scan, coalesce(idx_scan, 0) + n_tup_ins + n_tup_upd + n_tup_del,
             (heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
         FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid, relname)
         WHERE relid IN (SELECT oid FROM pg_class WHERE reltuples > $1)";
     let rows = client.query(sql, &[&(LARGE_TABLE_ROWS as f32)]).await.unwrap();
     let count =
-        |row: &Row| (row.get(0), AccessCounts { seq_scans: row.get(1), touches: row.get(2), blocks: row.get(3) });
+        |row: &Row| (row.get(0), AccessCounts { seq_scans: row.get(1), row_accesses: row.get(2), blocks: row.get(3) });
     let counts: BTreeMap<String, AccessCounts> = rows.iter().map(count).collect();
     (database, counts)
 }
 
-pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, AccessCounts>) {
+pub(crate) fn assert_no_seq_scans(counts: &BTreeMap<String, AccessCounts>) {
     let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.seq_scans > 0).collect();
     assert!(whole.is_empty(), "sequential scans: {whole:?}");
 }
@@ -225,25 +225,25 @@ pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, AccessCount
 #[tokio::test]
 async fn no_statement_scans_a_whole_large_table_or_index() {
     let database = TestDatabase::create().await.unwrap();
-    database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
+    database.connect_as_owner().await.unwrap().batch_execute(FILL).await.unwrap();
 
-    let (database, points) = asked(database, async |stage, store| touch_every_point(stage, store).await).await;
+    let (database, points) = measure(database, async |stage, store| touch_every_point(stage, store).await).await;
     assert!(points.len() >= 19, "too few large tables: {points:?}");
-    assert_nothing_is_read_whole(&points);
+    assert_no_seq_scans(&points);
     // A full index scan counts as one index scan, so blocks are compared too.
-    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_per_access() > FEW).collect();
+    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_per_access() > MAX_BLOCKS_PER_ROW).collect();
     assert!(far.is_empty(), "too many blocks were read for each row: {far:?}");
-    let used = points.values().filter(|asked| asked.touches > 0).count();
+    let used = points.values().filter(|asked| asked.row_accesses > 0).count();
     assert!(used >= 14, "too few tables were accessed: {points:?}");
 
-    let (_database, lists) = asked(database, async |stage, store| {
+    let (_database, lists) = measure(database, async |stage, store| {
         list_everything(stage, store).await;
         for commit in COMMITS {
             (commit.decide(stage).await.send)(None).await.unwrap();
         }
     })
     .await;
-    assert_nothing_is_read_whole(&lists);
+    assert_no_seq_scans(&lists);
 }
 
 /// Without statistics, every index that starts with the tenant seems as cheap as the one that names the run.
@@ -259,7 +259,7 @@ async fn finds_runs_by_key_in_a_partition_without_statistics() {
         ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
     }
     let database = stage.into_database();
-    let client = alone(&database).await;
+    let client = wait_for_other_connections(&database).await;
     let sql = "SELECT coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text LIKE '%\\_pkey'), 0)::bigint,
             coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text NOT LIKE '%\\_pkey'), 0)::bigint
         FROM pg_stat_user_indexes WHERE relname LIKE 'execution\\_20%'";
@@ -307,7 +307,7 @@ async fn plans_of_a_new_server_use_selective_indexes() {
     }
     drop(young);
     let database = stage.into_database();
-    let client = alone(&database).await;
+    let client = wait_for_other_connections(&database).await;
     let sql = "SELECT indexrelname::text, idx_scan, idx_tup_read FROM pg_stat_user_indexes
         WHERE idx_scan > 0 AND idx_tup_read > $1 * idx_scan";
     let far: Vec<(String, i64, i64)> =

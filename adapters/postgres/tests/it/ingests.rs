@@ -1,8 +1,8 @@
 //! Concurrent ingests of several tenants, which are slow and share few connections.
 
 use crate::{
+    fixture::{Fixture, scope},
     knowledge::{documents, ingest, knowledge_base},
-    stage::{Fixture, scope},
 };
 use fairway_domain::{
     asset::kind::AssetKind,

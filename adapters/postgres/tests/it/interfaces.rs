@@ -1,8 +1,8 @@
 //! Interfaces of workloads: stored as given, found by words, and rejected if unreadable.
 
-use crate::stage::{Fixture, scope, stamp};
+use crate::fixture::{Fixture, scope, stamp};
 use fairway_domain::{
-    search::Words,
+    search::WordSet,
     store::PageRequest,
     workload::{
         WorkloadPatch,
@@ -18,7 +18,7 @@ async fn workload_with_interface(stage: &Fixture, document: &Value) -> fairway_d
     let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let next = change.next.clone();
-    WorkloadStore::commit(&*stage.store, scope(), change).await.unwrap();
+    WorkloadStore::commit_change(&*stage.store, scope(), change).await.unwrap();
     next
 }
 
@@ -46,7 +46,7 @@ async fn words_find_workloads_within_one_tenant() {
         workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
             .await;
     let found = async |text: &str| {
-        let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
+        let filter = RuntimeFilter { words: Some(WordSet::from_texts([text])), ..RuntimeFilter::default() };
         let page = PageRequest::first(10);
         let found = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
         let (rows, total) = (found.rows, found.total);

@@ -2,8 +2,8 @@
 //! of its lease.
 
 use crate::{
+    fixture::{Fixture, actor, scope},
     knowledge::{documents, ingest, knowledge_base},
-    stage::{Fixture, actor, scope},
 };
 use fairway_domain::{
     asset::Asset,

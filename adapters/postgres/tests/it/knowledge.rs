@@ -1,8 +1,8 @@
 //! Documents of knowledge bases: search by revision, and isolation.
 
 use crate::{
-    indexes::{TURNS, asked},
-    stage::{Fixture, World, fresh, scope, slug, stamp},
+    fixture::{Fixture, World, fresh, scope, slug, stamp},
+    indexes::{TURNS, measure},
 };
 use fairway_domain::{
     asset::{
@@ -21,8 +21,8 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, MAX_CANDIDATES, SearchResults, normalize},
         revocation::ContractRevocation,
     },
-    search::{Words, count_words},
-    store::{Change, CommitError, PageRequest, Start},
+    search::{WordSet, count_words},
+    store::{Change, CommitError, PageRequest, PageStart},
     tenant::TenantScope,
 };
 use fairway_testkit::TestDatabase;
@@ -95,12 +95,12 @@ async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> Ind
 }
 
 pub(crate) fn within(asset: AssetId, revision: i64) -> SearchScope {
-    SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
+    SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), limit: 10 }
 }
 
 /// The names of documents that match a query, best first.
 async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
-    let found = stage.store.by_words(scope(), within, &Words::of([query])).await.unwrap();
+    let found = stage.store.text_search(scope(), within, &WordSet::from_texts([query])).await.unwrap();
     document_names(stage, within.asset, &found).await
 }
 
@@ -122,7 +122,8 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     assert_eq!(add(&stage, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
     assert_eq!(found(&stage, &within(id, 1), "leave").await, ["leave"]);
     let text = async |revision| {
-        let found = stage.store.by_words(scope(), &within(id, revision), &Words::of(["LEAVE!"])).await.unwrap();
+        let found =
+            stage.store.text_search(scope(), &within(id, revision), &WordSet::from_texts(["LEAVE!"])).await.unwrap();
         assert_eq!(found.hits.len(), 1);
         assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
         stage.store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
@@ -135,12 +136,14 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
     let listed =
-        stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: Start::Skip(0) }).await.unwrap();
+        stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: PageStart::Skip(0) }).await.unwrap();
     let rows: Vec<(&str, i64, bool)> =
         listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
     // Later ingests do not change the scores of a revision.
-    let score = async || stage.store.by_words(scope(), &within(id, 1), &Words::of(["leave trains"])).await.unwrap();
+    let score = async || {
+        stage.store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["leave trains"])).await.unwrap()
+    };
     let before = score().await;
     add(&stage, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
     assert_eq!(score().await, before);
@@ -159,7 +162,10 @@ async fn ranks_rare_words_and_more_matches_higher() {
     ];
     add(&stage, &asset, documents(&texts)).await;
     assert_eq!(found(&stage, &within(asset.asset_id, 1), "parental policy").await, ["both", "rare", "common", "other"]);
-    assert_eq!(found(&stage, &SearchScope { most: 1, ..within(asset.asset_id, 1) }, "parental policy").await, ["both"]);
+    assert_eq!(
+        found(&stage, &SearchScope { limit: 1, ..within(asset.asset_id, 1) }, "parental policy").await,
+        ["both"]
+    );
 }
 
 #[tokio::test]
@@ -171,8 +177,11 @@ async fn search_is_isolated_by_knowledge_base_and_tenant() {
     assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
     let abroad = TenantScope::for_background_task(TenantId::from(Uuid::now_v7()));
     let at = within(mine.asset_id, 1);
-    assert_eq!(stage.store.by_words(abroad, &at, &Words::of(["secret"])).await.unwrap(), SearchResults::default());
-    let here = stage.store.by_words(scope(), &at, &Words::of(["secret"])).await.unwrap();
+    assert_eq!(
+        stage.store.text_search(abroad, &at, &WordSet::from_texts(["secret"])).await.unwrap(),
+        SearchResults::default()
+    );
+    let here = stage.store.text_search(scope(), &at, &WordSet::from_texts(["secret"])).await.unwrap();
     let ids: Vec<_> = here.hits.iter().map(|hit| hit.chunk_id).collect();
     assert_eq!(stage.store.find_chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
     assert_eq!(stage.store.find_chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
@@ -186,7 +195,7 @@ async fn search_is_isolated_when_word_prefixes_collide() {
     let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
     add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
     add(&stage, &other, documents(&[("other", "A secret word.")])).await;
-    let prefix = |asset: AssetId| IndexRevision::prefix(scope().tenant(), asset);
+    let prefix = |asset: AssetId| IndexRevision::term_prefix(scope().tenant(), asset);
     let abroad = Uuid::now_v7();
     stage
         .run(&format!(
@@ -199,7 +208,12 @@ async fn search_is_isolated_when_word_prefixes_collide() {
             prefix(mine.asset_id)
         ))
         .await;
-    let hits = stage.store.by_words(scope(), &within(mine.asset_id, 1), &Words::of(["secret"])).await.unwrap().hits;
+    let hits = stage
+        .store
+        .text_search(scope(), &within(mine.asset_id, 1), &WordSet::from_texts(["secret"]))
+        .await
+        .unwrap()
+        .hits;
     assert_eq!(hits.len(), 1, "{hits:?}");
     assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
 }
@@ -212,13 +226,13 @@ async fn queries_are_interpreted_as_plain_words() {
     add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
     let at = within(asset.asset_id, 1);
     for query in ["'", "' | 'x", "rate & !all", "a:*", "% _ \\", "'; DROP TABLE fact; --", "<->", "(((", "\u{0}"] {
-        stage.store.by_words(scope(), &at, &Words::of([query])).await.unwrap();
+        stage.store.text_search(scope(), &at, &WordSet::from_texts([query])).await.unwrap();
     }
     assert_eq!(found(&stage, &at, "o'brien & !!").await, ["a"]);
     assert_eq!(found(&stage, &at, "!rate").await, ["a"]);
     assert_eq!(found(&stage, &at, "rat:*").await, [""; 0]);
     let long = (0..4_000).map(|number| format!("w{number} ")).collect::<String>() + "a0rate rate";
-    stage.store.by_words(scope(), &at, &Words::of([long.as_str()])).await.unwrap();
+    stage.store.text_search(scope(), &at, &WordSet::from_texts([long.as_str()])).await.unwrap();
 }
 
 #[tokio::test]
@@ -252,12 +266,12 @@ async fn caps_candidates_of_frequent_words() {
     pieces.push("the common word, and one needle");
     add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
     let at = within(asset.asset_id, 1);
-    let found = stage.store.by_words(scope(), &at, &Words::of(["common needle"])).await.unwrap();
-    assert!(found.capped, "the result must be capped: {found:?}");
+    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common needle"])).await.unwrap();
+    assert!(found.is_capped, "the result must be capped: {found:?}");
     let best = stage.store.find_chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
     assert!(best[0].text.contains("needle"), "{best:?}");
-    let found = stage.store.by_words(scope(), &at, &Words::of(["common word"])).await.unwrap();
-    assert!(found.capped);
+    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common word"])).await.unwrap();
+    assert!(found.is_capped);
     assert_eq!(found.hits.len(), 10);
 }
 
@@ -296,11 +310,11 @@ async fn compares_vectors_of_one_model_only() {
     let at = within(asset.asset_id, 1);
     let nearest = stage.store.vector_search(scope(), &at, &[1.0, 0.0]).await.unwrap();
     assert_eq!(document_names(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
-    assert!(!nearest.capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
+    assert!(!nearest.is_capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
     let whole = async |revision, name| {
         let revision = IndexRevision::new(revision);
-        let embedding = stage.store.embedding_of(scope(), asset.asset_id, revision).await.unwrap();
-        embedding == IndexEmbedding::Whole(model(name))
+        let embedding = stage.store.index_embedding(scope(), asset.asset_id, revision).await.unwrap();
+        embedding == IndexEmbedding::Uniform(model(name))
     };
     assert!(whole(1, "m").await && !whole(1, "n").await);
     // One chunk without a vector, or with another model's, makes the revision partial, until it is replaced.
@@ -386,17 +400,17 @@ async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
     let fill = FILL
         .replace("<tenant>", &scope().tenant().to_string())
         .replace("<asset>", &asset.to_string())
-        .replace("<prefix>", &IndexRevision::prefix(scope().tenant(), asset));
+        .replace("<prefix>", &IndexRevision::term_prefix(scope().tenant(), asset));
     let mut database = TestDatabase::create().await.unwrap();
-    database.owner().await.unwrap().batch_execute(&fill).await.unwrap();
+    database.connect_as_owner().await.unwrap().batch_execute(&fill).await.unwrap();
     let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";
-    let pages: i64 = database.owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
+    let pages: i64 = database.connect_as_owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
     for (query, hits, capped, most) in
         [("w777", 1, false, 20), ("common", 10, true, pages / 2), ("common w777", 10, true, pages / 2)]
     {
-        let (back, counts) = asked(database, async |_, store| {
-            let found = store.by_words(scope(), &within(asset, 1), &Words::of([query])).await.unwrap();
-            assert_eq!((found.hits.len(), found.capped), (hits, capped), "{query}");
+        let (back, counts) = measure(database, async |_, store| {
+            let found = store.text_search(scope(), &within(asset, 1), &WordSet::from_texts([query])).await.unwrap();
+            assert_eq!((found.hits.len(), found.is_capped), (hits, capped), "{query}");
         })
         .await;
         database = back;

@@ -2,7 +2,7 @@
 //!
 //! Each test sets the memory limit to one byte after it has stored its rows, so that no large read is admitted.
 
-use crate::stage::{Fixture, acceptance, content_with_attachments, ending, fresh, run_ref, scope, stamp};
+use crate::fixture::{Fixture, acceptance, content_with_attachments, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
     asset::{VersionContent, canonical::Canonical, kind::AssetKind, ports::AssetStore},
     execution::{

@@ -13,6 +13,8 @@ mod executions;
 #[cfg(test)]
 mod fact_log;
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod group_commit;
 #[cfg(test)]
 mod immutability;
@@ -49,8 +51,6 @@ mod run_cost;
 mod run_lists;
 #[cfg(test)]
 mod run_queue;
-#[cfg(test)]
-mod stage;
 #[cfg(test)]
 mod vector_extension;
 #[cfg(test)]

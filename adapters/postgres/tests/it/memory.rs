@@ -2,8 +2,8 @@
 
 use crate::{
     commits::memory::{ending_with_turn, place},
-    indexes::{TURNS, assert_nothing_is_read_whole, read_counts},
-    stage::{Fixture, acceptance, open_store, scope},
+    fixture::{Fixture, acceptance, open_store, scope},
+    indexes::{TURNS, assert_no_seq_scans, read_counts},
 };
 use fairway_domain::{
     execution::{Acceptance, ports::ExecutionStore},
@@ -29,7 +29,7 @@ async fn fill(stage: &Fixture, workload: &Workload, turns: u32, session: &str, m
         "INSERT INTO memory_turn SELECT tenant_id, gen_random_uuid(), workload_id, '{ASSET}', '{owner}', {session}, 'a', 'b', 2,
             'x', sha256('x'), true, ARRAY[{contract}], true, now() - n * interval '1 ms', now() + interval '{ends}'
          FROM workload, generate_series(1, {turns}) AS n WHERE workload_id = '{workload}'",
-        owner = crate::stage::actor(),
+        owner = crate::fixture::actor(),
     );
     stage.owner.batch_execute(&sql).await.unwrap();
 }
@@ -63,8 +63,8 @@ async fn no_statement_scans_all_turns_of_an_owner() {
         let wanted = RecallQuery {
             asset: AssetId::from(ASSET),
             scope: replayed,
-            most: 10,
-            days: 1,
+            limit: 10,
+            max_age_days: 1,
             personal_data: PersonalDataPolicy::Mask,
         };
         assert_eq!(store.recall(scope(), &here, &wanted).await.unwrap().turns.len(), 10);
@@ -76,7 +76,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     }
     drop(store);
     let (_database, counts) = read_counts(stage.into_database()).await;
-    assert_nothing_is_read_whole(&counts);
+    assert_no_seq_scans(&counts);
     // The end of a run deletes a bounded number of turns, so most remain.
     let turns = &counts["memory_turn"];
     assert!(turns.blocks <= 40 * 1_000, "too many blocks were read: {turns:?}");
@@ -104,9 +104,9 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     assert_eq!(stage.store.delete_expired().await.unwrap(), 1_000 + 2_500);
     assert_eq!(stage.store.delete_expired().await.unwrap(), 0);
     let (database, counts) = read_counts(stage.into_database()).await;
-    assert_nothing_is_read_whole(&counts);
+    assert_no_seq_scans(&counts);
     let left = "SELECT count(*), count(*) FILTER (WHERE session_id LIKE 'theirs-%') FROM memory_turn";
-    let row = database.owner().await.unwrap().query_one(left, &[]).await.unwrap();
+    let row = database.connect_as_owner().await.unwrap().query_one(left, &[]).await.unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (3_000, 3_000));
 }
 

@@ -1,6 +1,6 @@
 //! Migrations: once, concurrently, after a kill at any point, and never backwards.
 
-use crate::stage::connect;
+use crate::fixture::connect;
 use fairway_postgres::{MigrationError, migrate};
 use fairway_testkit::TestDatabase;
 use std::{
@@ -21,7 +21,7 @@ impl EmptyDatabase {
     async fn create() -> Self {
         let beside = TestDatabase::create().await.unwrap();
         let name = format!("empty_{}", Uuid::now_v7().simple());
-        let owner = beside.owner().await.unwrap();
+        let owner = beside.connect_as_owner().await.unwrap();
         owner.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
         Self { name, server_clone: beside }
     }
@@ -37,7 +37,7 @@ impl EmptyDatabase {
     }
 
     async fn drop_database(self) {
-        let owner = self.server_clone.owner().await.unwrap();
+        let owner = self.server_clone.connect_as_owner().await.unwrap();
         owner.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await.unwrap();
     }
 }
@@ -61,13 +61,13 @@ async fn schema_text(client: &Client) -> Vec<String> {
 
 async fn migrated_schema() -> Vec<String> {
     let clone = TestDatabase::create().await.unwrap();
-    schema_text(&clone.owner().await.unwrap()).await
+    schema_text(&clone.connect_as_owner().await.unwrap()).await
 }
 
 #[tokio::test]
 async fn a_second_run_changes_nothing() {
     let clone = TestDatabase::create().await.unwrap();
-    let owner = clone.owner().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
     let rows = "SELECT count(*) FROM tenant, namespace, workspace, fact_log";
     let (before, count): (_, i64) = (schema_text(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
     let applied = "SELECT max(applied_on) FROM refinery_schema_history";
@@ -105,7 +105,7 @@ async fn migrates_two_databases_of_one_cluster_concurrently() {
 #[tokio::test]
 async fn refuses_a_newer_schema_without_changes() {
     let clone = TestDatabase::create().await.unwrap();
-    let owner = clone.owner().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
         VALUES (9999, 'from_the_future', '2030-01-01T00:00:00Z', '1')";
     owner.batch_execute(newer).await.unwrap();
@@ -118,7 +118,7 @@ async fn refuses_a_newer_schema_without_changes() {
 #[tokio::test]
 async fn refuses_an_edited_applied_migration() {
     let clone = TestDatabase::create().await.unwrap();
-    let owner = clone.owner().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE refinery_schema_history SET checksum = '1' WHERE version = 2").await.unwrap();
     assert!(matches!(migrate(&clone.url()).await, Err(MigrationError::Schema(_))));
 }

@@ -2,11 +2,11 @@
 //! model.
 
 use crate::{
+    fixture::{Fixture, environment, fresh, new_release, scope, stamp},
     model::{
         Decision, DecisionInput, History, Model, Operation, Refusal, ReleaseStatuses, RequestOutcome, Step,
         StoredState, check_conformance, check_invariants, decide, first_seed, history_seed,
     },
-    stage::{Fixture, environment, fresh, new_release, scope, stamp},
 };
 use fairway_domain::{
     asset::kind::AssetKind,

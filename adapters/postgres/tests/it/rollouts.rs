@@ -1,6 +1,6 @@
 //! Lane metrics of rollouts.
 
-use crate::stage::{Fixture, RULE, acceptance, activation, ending, passing_checks, scope, stamp};
+use crate::fixture::{Fixture, RULE, acceptance, activation, ending, passing_checks, scope, stamp};
 use fairway_domain::{
     execution::{
         Acceptance,

@@ -1,6 +1,6 @@
 //! Database cost of a run: two round trips, two commits, and few bytes of WAL.
 
-use crate::stage::{World, acceptance, connect, ending, open_store, scope};
+use crate::fixture::{World, acceptance, connect, ending, open_store, scope};
 use fairway_domain::execution::ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions};
 use fairway_domain::release::ports::ReleaseWithDeployment;
 use fairway_managed_postgres::{Binaries, ManagedServer, state};

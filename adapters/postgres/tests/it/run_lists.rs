@@ -1,16 +1,16 @@
 //! Lists of runs: every combination of filters returns the same runs as a filter over all runs, at the cost of a page.
 
 use crate::{
-    indexes::{TURNS, alone, asked, assert_nothing_is_read_whole},
-    stage::{Fixture, scope},
+    fixture::{Fixture, scope},
+    indexes::{TURNS, assert_no_seq_scans, measure, wait_for_other_connections},
 };
 use fairway_domain::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     execution::{
         Execution, Status,
         ports::{ExecutionFilter, ExecutionStore},
     },
-    store::{PageRequest, Start},
+    store::{PageRequest, PageStart},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -63,7 +63,7 @@ fn some_id<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
 
 /// Stores `many` runs of each release.
 async fn fill(database: &TestDatabase, many: u32) {
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute(FILL).await.unwrap();
     let told = RUNS.replace("MANY", &many.to_string());
     owner.batch_execute(&told).await.unwrap();
@@ -95,17 +95,17 @@ async fn fill(database: &TestDatabase, many: u32) {
 
 /// Every distinct set of visible scopes: all, a workspace, a namespace of two workspaces, single workloads, an
 /// overlapping mix, and none.
-fn reaches() -> Vec<Option<Reach>> {
+fn reaches() -> Vec<Option<VisibleScopes>> {
     let workspaces = vec![numbered_id('a', "1").into()];
     let workloads = vec![numbered_id('b', "1").into(), numbered_id('b', "3").into(), numbered_id('b', "3").into()];
     let namespaces = vec![numbered_id('e', "2").into()];
     vec![
         None,
-        Some(Reach { workspaces: workspaces.clone(), ..Reach::default() }),
-        Some(Reach { namespaces, ..Reach::default() }),
-        Some(Reach { workloads: workloads.clone(), ..Reach::default() }),
-        Some(Reach { workspaces, workloads, ..Reach::default() }),
-        Some(Reach::default()),
+        Some(VisibleScopes { workspaces: workspaces.clone(), ..VisibleScopes::default() }),
+        Some(VisibleScopes { namespaces, ..VisibleScopes::default() }),
+        Some(VisibleScopes { workloads: workloads.clone(), ..VisibleScopes::default() }),
+        Some(VisibleScopes { workspaces, workloads, ..VisibleScopes::default() }),
+        Some(VisibleScopes::default()),
     ]
 }
 
@@ -130,12 +130,12 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
         Some(Status::Queued),
     ];
     let mut filters = Vec::new();
-    for reach in reaches() {
+    for visible_scopes in reaches() {
         for (workload, release) in asked {
             for status in statuses {
                 for (since, until) in [(None, None), (months(6), months(3))] {
-                    let reach = reach.clone();
-                    filters.push(ExecutionFilter { workload, release, status, since, until, reach });
+                    let visible_scopes = visible_scopes.clone();
+                    filters.push(ExecutionFilter { workload, release, status, since, until, visible_scopes });
                 }
             }
         }
@@ -148,10 +148,10 @@ fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
     // The second workspace of the fill lies in a namespace with the third.
     let namespace = if run.workspace_id == numbered_id('a', "1").into() { "1" } else { "2" };
     let at = run.started_at;
-    let reached = filter.reach.as_ref().is_none_or(|reach| {
-        reach.workspaces.contains(&run.workspace_id)
-            || reach.workloads.contains(&run.workload_id)
-            || reach.namespaces.contains(&numbered_id('e', namespace).into())
+    let reached = filter.visible_scopes.as_ref().is_none_or(|visible_scopes| {
+        visible_scopes.workspaces.contains(&run.workspace_id)
+            || visible_scopes.workloads.contains(&run.workload_id)
+            || visible_scopes.namespaces.contains(&numbered_id('e', namespace).into())
     });
     reached
         && filter.workload.is_none_or(|id| id == run.workload_id)
@@ -168,12 +168,12 @@ async fn read_all_pages(
     filter: &ExecutionFilter,
     limit: u32,
 ) -> (Vec<Execution>, u64) {
-    let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
+    let (mut rows, mut start) = (Vec::new(), PageStart::Skip(0));
     loop {
         let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
         rows.extend(page.rows);
         match page.next {
-            Some(mark) => start = Start::Behind(mark),
+            Some(mark) => start = PageStart::After(mark),
             None => return (rows, page.total),
         }
     }
@@ -194,7 +194,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
         let (found, total) = read_all_pages(&stage.store, scope(), &filter, 90).await;
         assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "{filter:?}");
         assert_eq!(total, u64::try_from(wanted.len()).unwrap(), "{filter:?}");
-        let middle = PageRequest { limit: 2, start: Start::Skip(3) };
+        let middle = PageRequest { limit: 2, start: PageStart::Skip(3) };
         let middle = ExecutionStore::list(&*stage.store, scope(), &filter, middle).await.unwrap().rows;
         assert_eq!(middle.iter().collect::<Vec<_>>(), wanted.iter().skip(3).take(2).copied().collect::<Vec<_>>());
         seen += usize::from(!wanted.is_empty());
@@ -218,23 +218,23 @@ async fn no_filter_combination_scans_a_whole_partition() {
     let filters = filters(OffsetDateTime::now_utc());
     // Each filter runs once, because lists by month use generic plans from the start.
     let turn = Cell::new(0);
-    let (mut database, counts) = asked(database, async |_, store| {
+    let (mut database, counts) = measure(database, async |_, store| {
         for filter in filters.iter().skip(turn.replace(turn.get() + 1)).step_by(TURNS) {
             let first = ExecutionStore::list(store, scope(), filter, PageRequest::first(20)).await.unwrap();
             if let Some(next) = first.next {
-                let page = PageRequest { limit: 20, start: Start::Behind(next) };
+                let page = PageRequest { limit: 20, start: PageStart::After(next) };
                 ExecutionStore::list(store, scope(), filter, page).await.unwrap();
             }
         }
     })
     .await;
     assert!(counts.keys().filter(|table| table.starts_with("execution_20")).count() >= 11, "{counts:?}");
-    assert_nothing_is_read_whole(&counts);
+    assert_no_seq_scans(&counts);
 
     // Rare rows are found without a scan of the frequent ones.
     let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));
     let (stranger, abroad) = (Uuid::now_v7(), Some(numbered_id('c', "42").into()));
-    let elsewhere = Some(Reach { workspaces: vec![numbered_id('a', "2").into()], ..Reach::default() });
+    let elsewhere = Some(VisibleScopes { workspaces: vec![numbered_id('a', "2").into()], ..VisibleScopes::default() });
     let nothing = ExecutionFilter::default;
     for filter in [
         ExecutionFilter { since: month(2), ..nothing() },
@@ -246,12 +246,12 @@ async fn no_filter_combination_scans_a_whole_partition() {
         ExecutionFilter { workload: Some(stranger.into()), ..nothing() },
         // A release of another workload, and one that the caller may not see.
         ExecutionFilter { release: abroad, workload: some_id('b', "1"), ..nothing() },
-        ExecutionFilter { release: abroad, reach: elsewhere.clone(), ..nothing() },
-        ExecutionFilter { workload: some_id('b', "1"), reach: elsewhere, ..nothing() },
-        ExecutionFilter { reach: Some(Reach::default()), ..nothing() },
+        ExecutionFilter { release: abroad, visible_scopes: elsewhere.clone(), ..nothing() },
+        ExecutionFilter { workload: some_id('b', "1"), visible_scopes: elsewhere, ..nothing() },
+        ExecutionFilter { visible_scopes: Some(VisibleScopes::default()), ..nothing() },
     ] {
-        alone(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();
-        let (same, counts) = asked(database, async |_, store| {
+        wait_for_other_connections(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();
+        let (same, counts) = measure(database, async |_, store| {
             ExecutionStore::list(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
         })
         .await;

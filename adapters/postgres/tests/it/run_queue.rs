@@ -1,6 +1,6 @@
 //! Queued runs: claim order, fairness, and the data that a claimed run carries.
 
-use crate::stage::{Fixture, actor, claim, connect, fresh, queued, scope};
+use crate::fixture::{Fixture, actor, claim, connect, fresh, queued, scope};
 use fairway_domain::{
     execution::{
         Acceptance, Payload,
@@ -51,7 +51,7 @@ async fn dequeued_tenants(stage: &Fixture, most: u16, most_of_one: u16, after: O
     let token = fresh();
     let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
     let before = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
-    let claim = Claim { lease: token, most, per_tenant_limit: most_of_one, after_tenant: after, ..claim() };
+    let claim = Claim { lease: token, limit: most, per_tenant_limit: most_of_one, after_tenant: after, ..claim() };
     // The dequeued runs have no execution rows, so the claim returns none.
     assert!(claimed(stage, &claim).await.is_empty());
     let left = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
@@ -104,7 +104,7 @@ async fn released_leases_do_not_count_as_reclaims() {
     let first = claimed(&stage, &claim()).await;
     stage.store.release_lease(scope(), held(&first[0])).await.unwrap();
     let second = claimed(&stage, &claim()).await;
-    assert_eq!((second.len(), second[0].reclaims, second[0].turn), (1, 0, 0));
+    assert_eq!((second.len(), second[0].reclaims, second[0].round_position), (1, 0, 0));
     expire_leases(&stage).await;
     assert_eq!(claimed(&stage, &claim()).await[0].reclaims, 1);
     stage.run("UPDATE execution_lease SET takeovers = 32767").await;
@@ -117,12 +117,15 @@ async fn next_claim_finds_the_runs_of_a_lost_claim() {
     let stage = Fixture::new().await;
     let (first, second) = (queued_run(&stage).await, queued_run(&stage).await);
     let runs = |claimed: &[ClaimedRun]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
-    let lost = Claim { most: 1, ..claim() };
+    let lost = Claim { limit: 1, ..claim() };
     assert_eq!(runs(&claimed(&stage, &lost).await), [first]);
     // Its answer was lost: the next claim names it and gets the same run.
-    let again = Claim { most: 1, lost_leases: vec![fresh(), lost.lease], ..claim() };
+    let again = Claim { limit: 1, lost_leases: vec![fresh(), lost.lease], ..claim() };
     let found = claimed(&stage, &again).await;
-    assert_eq!((runs(&found), found[0].lease, found[0].reclaims, found[0].turn), (vec![first], again.lease, 0, 0));
+    assert_eq!(
+        (runs(&found), found[0].lease, found[0].reclaims, found[0].round_position),
+        (vec![first], again.lease, 0, 0)
+    );
     assert_eq!(stage.query_number("SELECT count(*) FROM execution_queue").await, 1);
     // A found run is not found again; with more room, the claim continues with the queue.
     let next = Claim { lost_leases: vec![lost.lease], ..claim() };
@@ -159,9 +162,9 @@ async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
 async fn next_claim_finds_a_claim_that_arrived_late() {
     let stage = Fixture::new().await;
     let run = queued_run(&stage).await;
-    let late = Claim { most: 1, ..claim() };
+    let late = Claim { limit: 1, ..claim() };
     // The worker names the claim before it arrives at the database.
-    assert!(claimed(&stage, &Claim { most: 0, lost_leases: vec![late.lease], ..claim() }).await.is_empty());
+    assert!(claimed(&stage, &Claim { limit: 0, lost_leases: vec![late.lease], ..claim() }).await.is_empty());
     claimed(&stage, &late).await;
     let found = claimed(&stage, &Claim { lost_leases: vec![late.lease], ..claim() }).await;
     assert_eq!(found.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>(), [run]);
@@ -263,7 +266,7 @@ async fn claim_without_large_runs_takes_later_small_ones() {
     let large = queued_run_with(&stage, inputs_of_size(max + 1)).await;
     let small = [queued_run_with(&stage, inputs_of_size(max)).await, queued_run(&stage).await];
     // The large run is the oldest, and does not count against the limit of the claim.
-    let without = Claim { takes_large: false, most: 2, per_tenant_limit: 2, ..claim() };
+    let without = Claim { takes_large: false, limit: 2, per_tenant_limit: 2, ..claim() };
     assert_eq!(ids(&claimed(&stage, &without).await), small);
     assert!(claimed(&stage, &without).await.is_empty());
     assert_eq!(stage.query_number("SELECT count(*) FROM execution_queue").await, 1, "the large run stays queued");

@@ -1,8 +1,8 @@
 //! Vector search in a PostgreSQL with the extension `vector`: it returns the same results as without.
 
 use crate::{
+    fixture::{World, fresh, scope, stamp},
     knowledge::{document_names, documents, how_of, knowledge_base, within},
-    stage::{World, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::Asset,
@@ -116,9 +116,9 @@ async fn the_database_compares_more_vectors_than_the_process() {
         )
         .await;
     let found = nearest(&world, &asset).await;
-    assert!(!found.capped && found.hits[0].score > 0.999_999, "{found:?}");
+    assert!(!found.is_capped && found.hits[0].score > 0.999_999, "{found:?}");
     assert_eq!(document_names(&world, asset.asset_id, &found).await[0], "near");
     world.run("ALTER TABLE knowledge_chunk DROP COLUMN meaning").await;
     let without = World::new(&url, 2).await;
-    assert!(nearest(&without, &asset).await.capped);
+    assert!(nearest(&without, &asset).await.is_capped);
 }

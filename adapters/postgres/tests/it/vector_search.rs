@@ -1,9 +1,9 @@
 //! Vector search over more chunks than one query compares, and over re-embedded documents.
 
 use crate::{
-    indexes::{FEW, TURNS, asked},
+    fixture::{Fixture, fresh, scope, stamp},
+    indexes::{MAX_BLOCKS_PER_ROW, TURNS, measure},
     knowledge::{documents, how_of, ingest, knowledge_base, reembedding, within},
-    stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::Asset,
@@ -15,7 +15,7 @@ use fairway_domain::{
         reembedding::{NewVector, Reembedding},
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize},
     },
-    search::Words,
+    search::WordSet,
     store::CommitError,
 };
 use fairway_testkit::TestDatabase;
@@ -72,7 +72,7 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
     );
     stage.run(&copies).await;
     let found = stage.store.vector_search(scope(), &asked, &near).await.unwrap();
-    assert!(found.capped, "{found:?}");
+    assert!(found.is_capped, "{found:?}");
     assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
     assert_eq!(stage.store.vector_search(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
     assert_eq!(
@@ -95,7 +95,7 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
         let at = within(id, revision.get());
         stage
             .store
-            .by_words(scope(), &at, &Words::of(["leave"]))
+            .text_search(scope(), &at, &WordSet::from_texts(["leave"]))
             .await
             .unwrap()
             .hits
@@ -119,11 +119,11 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     }
     assert_eq!(revision, IndexRevision::new(3));
     assert_eq!(stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap(), []);
-    let of = async |revision| stage.store.embedding_of(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    let of = async |revision| stage.store.index_embedding(scope(), id, IndexRevision::new(revision)).await.unwrap();
     assert_eq!(of(0).await, IndexEmbedding::Empty);
-    assert_eq!(of(1).await, IndexEmbedding::Whole(model("old")));
+    assert_eq!(of(1).await, IndexEmbedding::Uniform(model("old")));
     assert_eq!(of(2).await, IndexEmbedding::Mixed);
-    assert_eq!(of(3).await, IndexEmbedding::Whole(model("new")));
+    assert_eq!(of(3).await, IndexEmbedding::Uniform(model("new")));
     let same = async |revision| {
         stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
     };
@@ -191,7 +191,7 @@ async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
     let asset: AssetId = fresh();
     let fill = REPLACED.replace("<tenant>", &scope().tenant().to_string()).replace("<asset>", &asset.to_string());
     let database = TestDatabase::create().await.unwrap();
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     owner
         .batch_execute(
             "ALTER TABLE knowledge_index DISABLE TRIGGER ALL; ALTER TABLE knowledge_ingest DISABLE TRIGGER ALL",
@@ -202,13 +202,13 @@ async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
         owner.batch_execute(statement).await.unwrap();
     }
     drop(owner);
-    let (_database, counts) = asked(database, async |_, store| {
-        let of = async |revision| store.embedding_of(scope(), asset, IndexRevision::new(revision)).await.unwrap();
-        assert_eq!(of(2).await, IndexEmbedding::Whole(model("m2")));
-        assert_eq!(of(1).await, IndexEmbedding::Whole(model("m1")));
+    let (_database, counts) = measure(database, async |_, store| {
+        let of = async |revision| store.index_embedding(scope(), asset, IndexRevision::new(revision)).await.unwrap();
+        assert_eq!(of(2).await, IndexEmbedding::Uniform(model("m2")));
+        assert_eq!(of(1).await, IndexEmbedding::Uniform(model("m1")));
         assert_eq!(store.stale_chunks(scope(), asset, &model("m2"), 10).await.unwrap(), []);
     })
     .await;
     let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
-    assert!(blocks <= FEW, "{blocks} blocks were read of chunks and their indexes");
+    assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks were read of chunks and their indexes");
 }

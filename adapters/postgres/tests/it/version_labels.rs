@@ -1,6 +1,6 @@
 //! Labels of versions: counted by the store, and unique.
 
-use crate::stage::{Fixture, content, content_with_attachments, fresh, scope, stamp};
+use crate::fixture::{Fixture, content, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ async fn first_label_of_a_flow_starts_the_counter() {
         (Some("v1000000000"), "v1000000000", "v1000000001"),
         (Some("first"), "first", "v1"),
     ] {
-        let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
+        let new = crate::fixture::new_asset(AssetKind::OrchestrationFlow);
         let label = asked.map(|text| VersionLabel::parse(text).unwrap());
         let change =
             fairway_domain::asset::Asset::create_flow(new, fresh(), label, content_with_attachments(), &stamp());

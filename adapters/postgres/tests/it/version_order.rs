@@ -1,13 +1,13 @@
 //! Order of versions: by commit, independent of identifiers.
 
-use crate::stage::{Fixture, content_with_attachments, fresh, scope, stamp};
+use crate::fixture::{Fixture, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::{
     asset::{
         Asset, AssetVersion, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
         ports::AssetStore,
     },
     id::AssetVersionId,
-    store::{Change, PageRequest, Start},
+    store::{Change, PageRequest, PageStart},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Fixture {
             let listed = self.store.list_versions(scope(), asset.asset_id, page).await.unwrap();
             found.extend(listed.rows.iter().map(|version| version.asset_version_id));
             match listed.next {
-                Some(next) => page.start = Start::Behind(next),
+                Some(next) => page.start = PageStart::After(next),
                 None => return found,
             }
         }
@@ -71,7 +71,7 @@ async fn last_committed_version_is_the_newest() {
 async fn first_version_of_a_flow_is_older_than_its_second() {
     let stage = Fixture::new().await;
     let (smaller, bigger) = ascending_ids();
-    let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
+    let new = crate::fixture::new_asset(AssetKind::OrchestrationFlow);
     let change = Asset::create_flow(new, bigger, VersionLabel::parse("first"), content_with_attachments(), &stamp());
     let flow = change.next.0.clone();
     stage.store.commit_flow(scope(), change, None).await.unwrap();
@@ -114,7 +114,7 @@ async fn version_without_an_ordinal_gets_the_next_one() {
     let asset = stage.asset(AssetKind::Skill).await;
     let (smaller, bigger) = ascending_ids();
     stage.add_version(&asset, bigger, &json!({})).await;
-    let service = stage.database.owner().await.unwrap();
+    let service = stage.database.connect_as_owner().await.unwrap();
     service.batch_execute("SET ROLE fairway_service").await.unwrap();
     let sql = "WITH parent AS (
             UPDATE asset SET last_label = last_label + 1 WHERE asset_id = $1

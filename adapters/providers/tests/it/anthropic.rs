@@ -147,10 +147,10 @@ async fn forwards_stream_parts_as_they_arrive() {
     let (endpoint, provider) = serve(Script::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
-    endpoint.release(3);
+    endpoint.release_pauses(3);
     assert_eq!(said.recv().await.unwrap(), "Good ");
     assert!(said.try_recv().is_err() && !asking.is_finished());
-    endpoint.release(5);
+    endpoint.release_pauses(5);
     let completion = asking.await.unwrap().unwrap();
     assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("Good dáy.", 14, 9));
     assert_eq!(completion.metadata["finish_reason"], "end_turn");
@@ -221,7 +221,7 @@ async fn embeddings_are_unsupported() {
     let (endpoint, provider) = serve(Script::status(500, "")).await;
     let call = EmbeddingCall { route: route(), texts: vec!["one".to_owned()] };
     assert_eq!(provider.embed(&call).await, Err(ProviderError::Unsupported.into()));
-    assert_eq!(endpoint.count(), 0);
+    assert_eq!(endpoint.request_count(), 0);
 }
 
 /// NUL characters are replaced in complete and streamed texts.

@@ -16,7 +16,7 @@ async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
     let provider = protocol.over(&endpoint);
     let quiet = provider.complete(&minimal_call(), None).await.unwrap_err();
     let told = complete_streaming(&*provider, &minimal_call()).await.0.unwrap_err();
-    assert_eq!(endpoint.count(), 2, "the provider does not retry");
+    assert_eq!(endpoint.request_count(), 2, "the provider does not retry");
     [quiet, told]
 }
 
@@ -110,7 +110,7 @@ async fn calls_without_a_key_are_not_sent() {
             *keys.0.lock().unwrap() = Err(error);
             assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
         }
-        assert_eq!(endpoint.count(), 0);
+        assert_eq!(endpoint.request_count(), 0);
         // A key that is available again takes effect at once, and so does a new one.
         for key in ["first", "second"] {
             *keys.0.lock().unwrap() = Ok(key);

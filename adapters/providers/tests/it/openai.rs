@@ -134,12 +134,12 @@ async fn forwards_stream_parts_as_they_arrive() {
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     // No later part exists when the first one arrives.
-    endpoint.release(2);
+    endpoint.release_pauses(2);
     assert_eq!(said.recv().await.unwrap(), "Good ");
     assert!(said.try_recv().is_err() && !asking.is_finished());
-    endpoint.release(1);
+    endpoint.release_pauses(1);
     assert_eq!(said.recv().await.unwrap(), "dáy.");
-    endpoint.release(3);
+    endpoint.release_pauses(3);
     let completion = asking.await.unwrap().unwrap();
     assert_eq!(completion.text, "Good dáy.");
     assert_eq!((completion.tokens_in, completion.tokens_out), (12, 3));

@@ -9,7 +9,7 @@ use fairway_domain::{
     secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
     slug::Slug,
 };
-use fairway_egress::{Guard, Reach, Url};
+use fairway_egress::{Guard, ServerMode, Url};
 use fairway_providers::{Anthropic, Connection, OpenAi};
 use fairway_testkit::FaultyEndpoint;
 use serde_json::json;
@@ -53,7 +53,7 @@ impl Protocol {
         fairway_testkit::init();
         let url = Url::parse(base_url).unwrap();
         let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
-        let connection = Connection::new(&Guard::new(Reach::Remote, Vec::new()), &url, time, key).unwrap();
+        let connection = Connection::new(&Guard::new(ServerMode::Remote, Vec::new()), &url, time, key).unwrap();
         match self {
             Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
             Self::Anthropic => Arc::new(Anthropic::new(connection, &url)),

@@ -1,6 +1,6 @@
 use super::*;
 use fairway_domain::execution::script::{Language, Script};
-use fairway_egress::{Allowance, Reach};
+use fairway_egress::{Allowance, ServerMode};
 use std::{
     collections::HashMap,
     io,
@@ -58,7 +58,7 @@ impl Gateway {
     }
 
     fn client(&self, time: Duration) -> ExternalGateway {
-        let guard = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
+        let guard = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
         ExternalGateway {
             authorization: None,
             endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap(),

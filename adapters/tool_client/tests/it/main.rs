@@ -10,7 +10,7 @@ use fairway_domain::{
     secret::{Secret, SecretError, SecretReader, SecretRef, ServerSecretRef},
     slug::Slug,
 };
-use fairway_egress::{Allowance, Guard, Reach};
+use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_testkit::{FaultyEndpoint, Script};
 use fairway_tool_client::ToolClient;
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ impl SecretReader for OneSecret {
 
 fn caller(allowances: &[&str]) -> ToolClient {
     let allowances = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-    ToolClient::new(Guard::new(Reach::Local, allowances), Arc::new(OneSecret))
+    ToolClient::new(Guard::new(ServerMode::Local, allowances), Arc::new(OneSecret))
 }
 
 fn call(address: String) -> HttpCall {
@@ -110,9 +110,9 @@ async fn failures_have_codes_and_are_not_retried() {
         (Script::reset(), HttpCallError::Truncated),
         (Script::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Truncated),
     ] {
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         assert_eq!(answer(&endpoint, script).await, Err(error));
-        assert_eq!(endpoint.count(), before + 1, "{error}");
+        assert_eq!(endpoint.request_count(), before + 1, "{error}");
     }
 }
 
@@ -137,5 +137,5 @@ async fn refused_calls_are_not_sent() {
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let foreign = HttpCall { secret, ..call(endpoint.url("/")) };
     assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::SecretUnavailable));
-    assert_eq!(endpoint.count(), 0);
+    assert_eq!(endpoint.request_count(), 0);
 }

@@ -159,7 +159,7 @@ async fn session_end_does_not_delay_the_result() {
     let mut call = call(endpoint.url("/"));
     call.connection.timeout = Duration::from_secs(3);
     assert_eq!(caller(&["127.0.0.0/8"]).call_tool(&acme(), &call).await, Ok(json!("17")));
-    endpoint.asked(5).await;
+    endpoint.wait_for_requests(5).await;
     let requests = endpoint.requests();
     let farewell = &requests[4];
     assert_eq!((farewell.method.as_str(), farewell.header("mcp-session-id")), ("DELETE", Some("s-1")));
@@ -278,5 +278,5 @@ async fn refused_sessions_are_not_started() {
     let unknown = McpCall { connection: McpConnection { bearer, ..there.connection.clone() }, ..there };
     let refused = caller(&["127.0.0.0/8"]).call_tool(&acme(), &unknown).await;
     assert_eq!(refused, Err(McpError::Call(HttpCallError::SecretUnavailable)));
-    assert_eq!(endpoint.count(), 0);
+    assert_eq!(endpoint.request_count(), 0);
 }

@@ -18,7 +18,7 @@ use actix_web::{
 };
 pub use cursor::CursorKey;
 pub(crate) use cursor::CursorSeal;
-use fairway_domain::store::{Cursor, Page, PageRequest, Start};
+use fairway_domain::store::{Cursor, Page, PageRequest, PageStart};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
@@ -146,16 +146,16 @@ fn parse_limit(asked: Option<u64>) -> Result<u32, ApiError> {
     }
 }
 
-fn parse_start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result<Start, ApiError> {
+fn parse_start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result<PageStart, ApiError> {
     match (offset.map(u32::try_from), cursor) {
         (Some(_), Some(_)) => {
             Err(FieldProblem::new("offset", "invalid", "`offset` and `cursor` cannot be combined").into())
         }
-        (None, Some(cursor)) => seal.open(cursor).map(Start::Behind).ok_or_else(|| {
+        (None, Some(cursor)) => seal.open(cursor).map(PageStart::After).ok_or_else(|| {
             FieldProblem::new("cursor", "invalid", "the cursor does not belong to this list with these filters").into()
         }),
-        (None, None) => Ok(Start::Skip(0)),
-        (Some(Ok(offset)), None) if offset <= MAX_OFFSET => Ok(Start::Skip(offset)),
+        (None, None) => Ok(PageStart::Skip(0)),
+        (Some(Ok(offset)), None) if offset <= MAX_OFFSET => Ok(PageStart::Skip(offset)),
         (Some(Ok(_) | Err(_)), None) => {
             let rule = "`offset` must be 0 to 10000; follow the cursor in `Link` for later pages";
             Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", rule))
@@ -204,7 +204,7 @@ mod tests {
         for (query, limit, offset) in
             [("", 50, 0), ("limit=1", 1, 0), ("limit=200&offset=10000", 200, 10_000), ("q=x&offset=5", 50, 5)]
         {
-            let expected = PageRequest { limit, start: Start::Skip(offset) };
+            let expected = PageRequest { limit, start: PageStart::Skip(offset) };
             assert_eq!(list(query).unwrap().paging(), expected, "{query}");
         }
         for (query, code) in [
@@ -266,7 +266,7 @@ mod tests {
         let next = linked.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");
         assert_eq!(list(next).unwrap().filter.q.as_deref(), Some("a\"> b"));
-        assert_eq!(list(next).unwrap().paging(), PageRequest { limit: 2, start: Start::Behind(Cursor::new(0xabc)) });
+        assert_eq!(list(next).unwrap().paging(), PageRequest { limit: 2, start: PageStart::After(Cursor::new(0xabc)) });
         // Another limit and an additional share token do not change the list.
         let cursor = next.rsplit('=').next().unwrap();
         let filter = "q=a%22%3E+b";

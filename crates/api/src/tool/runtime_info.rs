@@ -16,7 +16,7 @@ use fairway_domain::{
     guardrail::DETECTORS,
     hook::HANDLERS,
     id::WorkspaceId,
-    store::{Cursor, Page, PageRequest, Start},
+    store::{Cursor, Page, PageRequest, PageStart},
     tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
 };
 use fairway_operations::access::{IdentityMode, Operation};
@@ -125,7 +125,7 @@ pub(crate) async fn list_tools(
     workspace: Option<WorkspaceId>,
     behind: Option<Cursor>,
 ) -> Result<(Vec<ToolDescription>, Option<Cursor>), ApiError> {
-    let start = behind.map_or(Start::Skip(0), Start::Behind);
+    let start = behind.map_or(PageStart::Skip(0), PageStart::After);
     let Page { rows, next, total: _ } =
         tool_page(api, caller, workspace, PageRequest { limit: PAGE_SIZE, start }).await?;
     Ok((rows, next))
@@ -139,7 +139,7 @@ async fn tool_page(
     paging: PageRequest,
 ) -> Result<Page<ToolDescription>, ApiError> {
     let found = api.services.runnable_workloads(caller, workspace, paging).await?;
-    let always = if paging.start == Start::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
+    let always = if paging.start == PageStart::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
     let always = always.iter().map(|tool| tool.description());
     let rows = always.chain(found.rows.iter().filter_map(describe_workload)).collect();
     Ok(Page { rows, total: found.total, next: found.next })

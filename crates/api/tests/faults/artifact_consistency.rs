@@ -42,7 +42,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let setup = ServerSetup::new(&database.url());
     let server = setup.start().await;
     let remote: &ApiClient = &server.client;
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let path = format!("/v1/assets/{}/versions", remote.create_asset("policy_bundle").await);
     let (body, key) = (json!({ "content": allow_all_policy() }), Uuid::now_v7().to_string());
 
@@ -70,7 +70,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
 async fn store_faults_leave_no_row_without_artifact() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let asset = app.fixtures().asset("policy_bundle", "things").await;
     let path = format!("/v1/assets/{asset}/versions");
     let (mut versions_made, mut refused) = (0, 0);
@@ -116,7 +116,7 @@ impl RewindableIds {
 }
 
 impl IdSource for RewindableIds {
-    fn fresh(&self) -> Uuid {
+    fn new_id(&self) -> Uuid {
         let is_request_thread = thread::current().name().is_some_and(|name| name.starts_with("actix"));
         if !is_request_thread {
             return Uuid::now_v7();
@@ -158,7 +158,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(RewindableIds::default()));
     let shared: Arc<dyn IdSource> = Arc::<RewindableIds>::clone(&ids);
     let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let asset = app.fixtures().asset("policy_bundle", "things").await;
     let (path, body) = (format!("/v1/assets/{asset}/versions"), json!({ "content": allow_all_policy() }));
 

@@ -143,7 +143,7 @@ async fn crash_during_commit(
     crash: CrashPoint,
 ) {
     let mut server = setup.start().await;
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let lock_owner = connect(&database.url()).await;
     lock_owner.batch_execute("BEGIN").await.unwrap();
     lock_owner.batch_execute(&attempt.lock_sql).await.unwrap();
@@ -170,7 +170,7 @@ async fn crash_during_commit(
 async fn assert_atomic(decide: impl AsyncFn(&ApiClient) -> ChangeRequest) {
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url());
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     for crash_point in [CrashPoint::BeforeCommit, CrashPoint::AfterCommit] {
         let mut server = setup.start().await;
         let attempt = decide(&server.client).await;

@@ -88,13 +88,13 @@ async fn completes_started_requests_and_exits_successfully() {
         requests.push(PartialRequest::new(setup.address, &path).await);
     }
     // One more request waits in its commit.
-    let lock_owner = database.owner().await.unwrap();
+    let lock_owner = database.connect_as_owner().await.unwrap();
     lock_owner.batch_execute("BEGIN; SELECT FROM asset FOR UPDATE").await.unwrap();
     let (remote, body) = (server.client.clone(), json!({ "content": allow_all_policy() }));
     let committing = tokio::spawn(async move { remote.post(&versions, &body, None).await });
     let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     wait_until("the commit waits for the lock", STEP_TIMEOUT, async || {
         owner.query_one(waiting_commits, &[]).await.unwrap().get::<_, i64>(0) == 1
     })

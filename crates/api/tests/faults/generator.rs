@@ -11,7 +11,7 @@ async fn concurrently_started_servers_provision_one_generator() {
     let first = ServerSetup::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
     let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let (first_server, second_server) = tokio::join!(first.start(), second.start());
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     // The servers provision it without a request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
@@ -39,7 +39,7 @@ async fn tenant_without_workspace_causes_no_warning_at_start() {
     drop(server);
     let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let server = second.start().await;
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     // Tenants are listed newest first, so the new one was visited before.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";

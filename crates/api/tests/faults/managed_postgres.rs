@@ -87,7 +87,13 @@ async fn failed_verification_creates_nothing() {
 
     // An empty database is refused too.
     let database = TestDatabase::create().await.unwrap();
-    database.owner().await.unwrap().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+    database
+        .connect_as_owner()
+        .await
+        .unwrap()
+        .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        .await
+        .unwrap();
     let setup = ServerSetup::new(&database.url());
     let (code, stdout, stderr) = run_verify_artifacts(&setup);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));

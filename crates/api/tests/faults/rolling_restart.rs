@@ -209,7 +209,7 @@ async fn rolling_restart_fails_no_request() {
     book.is_stopped.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let runs = book.runs_by_key.lock().unwrap().clone();
     let rows = owner.query("SELECT execution_id, outcome FROM execution", &[]).await.unwrap();
     let stored: BTreeMap<Uuid, Option<String>> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();

@@ -86,7 +86,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     let mut servers: Vec<Server> = vec![setups[0].start().await, setups[1].start().await];
     let path = servers[0].client.create_active_workload().await;
     let remotes = [servers[0].client.clone(), servers[1].client.clone()];
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
     let book = Arc::new(ClientRecord::default());

@@ -48,7 +48,7 @@ impl Fixture {
         let setup = ServerSetup::new(&database.url()).config_file(&account_config(&endpoint));
         let mut front = setup.spawn_without_worker();
         front.wait_until_ready().await;
-        let owner = database.owner().await.unwrap();
+        let owner = database.connect_as_owner().await.unwrap();
         Self { database, endpoint, setup, server: front, owner }
     }
 
@@ -100,7 +100,7 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     for _ in 0..RUNS {
         runs.push(scene.queue_run(&path).await);
     }
-    wait_until("every run called its provider", STEP_TIMEOUT, async || scene.endpoint.count() == RUNS).await;
+    wait_until("every run called its provider", STEP_TIMEOUT, async || scene.endpoint.request_count() == RUNS).await;
     // Counts leases renewed for at least ten lease durations, by the database's clock.
     let renewed_leases = format!(
         "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
@@ -113,8 +113,8 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     })
     .await;
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
-    assert_eq!(scene.endpoint.count(), RUNS, "a provider was called twice");
-    scene.endpoint.release(RUNS);
+    assert_eq!(scene.endpoint.request_count(), RUNS, "a provider was called twice");
+    scene.endpoint.release_pauses(RUNS);
     let mut results = Vec::new();
     for run in runs {
         let ended_run = scene.wait_for_end(run).await;
@@ -123,7 +123,7 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     }
     results.sort();
     assert_eq!(results, ["answer 0", "answer 1", "answer 2"]);
-    assert_eq!(scene.endpoint.count(), RUNS);
+    assert_eq!(scene.endpoint.request_count(), RUNS);
     drop(workers);
 }
 
@@ -134,20 +134,22 @@ async fn response_of_a_paused_worker_is_discarded() {
     scene.endpoint.respond_in_sequence([pausing_response("late"), pausing_response("in time")]);
     let (_place, mut paused) = scene.start_worker();
     let run = scene.queue_run(&path).await;
-    wait_until("the first worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 1).await;
+    wait_until("the first worker called the provider", STEP_TIMEOUT, async || scene.endpoint.request_count() == 1)
+        .await;
     paused.pause();
     let (_other_place, other) = scene.start_worker();
-    wait_until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.count() == 2).await;
+    wait_until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.request_count() == 2)
+        .await;
 
     // The second worker owns the run now and waits. The endpoint releases pauses in their order.
     paused.resume();
-    scene.endpoint.release(1);
+    scene.endpoint.release_pauses(1);
     // The worker exits after it has finished its run.
     paused.terminate();
     assert!(paused.wait_for_exit(STEP_TIMEOUT).await.success(), "{}", paused.read_log());
     assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
-    scene.endpoint.release(1);
+    scene.endpoint.release_pauses(1);
     let ended_run = scene.wait_for_end(run).await;
     assert_eq!((&ended_run["status"], &ended_run["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
     let ends = "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'";

@@ -18,7 +18,7 @@ async fn execution_count(remote: &ApiClient, query: &str) -> usize {
 #[tokio::test]
 async fn times_are_utc_in_any_time_zone() {
     let database = TestDatabase::create().await.unwrap();
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     owner
         .batch_execute(
             "DO $$ BEGIN

@@ -252,7 +252,7 @@ async fn contract_without_revoked_counts_as_not_revoked() {
     members.retain(|name, _| !name.starts_with("revoked"));
     app.post(&path, content_with(&contract)).await.expect(201);
     let stored = "SELECT contract_id, revoked FROM access_contract";
-    let stored = app.database().owner().await.unwrap().query_one(stored, &[]).await.unwrap();
+    let stored = app.database().connect_as_owner().await.unwrap().query_one(stored, &[]).await.unwrap();
     assert_eq!((stored.get::<_, &str>(0), stored.get::<_, bool>(1)), ("handbook", false));
     // A version without `revoked` does not restore a revoked contract.
     let revoke = format!("/v1/assets/{asset}/access-contract/revoke?workspace_id={WORKSPACE}");

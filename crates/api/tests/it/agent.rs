@@ -123,11 +123,11 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
         (Script::hang(), "call_timeout"),
         (Script::status(200, "{broken"), "call_malformed_answer"),
     ] {
-        let before = fixture.endpoint.count();
+        let before = fixture.endpoint.request_count();
         fixture.endpoint.respond_with(script);
         let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
-        assert_eq!(fixture.endpoint.count(), before + 1, "{code}");
+        assert_eq!(fixture.endpoint.request_count(), before + 1, "{code}");
         let call = &evidence_documents(&fixture.app, &answer["execution_id"], "tool_call").await[0];
         assert_eq!(call["result"], code);
     }
@@ -148,12 +148,12 @@ async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
         let answer = fixture.execute(&workload, ticket).await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
     }
-    assert_eq!(fixture.endpoint.count(), 0);
+    assert_eq!(fixture.endpoint.request_count(), 0);
     // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
     let closed = TestApp::builder().sharing_storage_of(&fixture.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     closed.post(workload.execute_path(), body).await.expect(200);
-    assert_eq!(fixture.endpoint.count(), 0);
+    assert_eq!(fixture.endpoint.request_count(), 0);
 }
 
 #[tokio::test]
@@ -178,7 +178,10 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     let evidence = fixture.app.get(execution_path(&answer["execution_id"], "/evidence-graph")).await.text();
     assert!(!evidence.contains("s3cret-value") && !answer.to_string().contains("s3cret-value"));
     let answer = fixture.execute(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
-    assert_eq!((&answer["output"], fixture.endpoint.count()), (&json!("{\"error\":\"call_secret_unavailable\"}"), 1));
+    assert_eq!(
+        (&answer["output"], fixture.endpoint.request_count()),
+        (&json!("{\"error\":\"call_secret_unavailable\"}"), 1)
+    );
 }
 
 #[tokio::test]
@@ -254,12 +257,12 @@ async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
     fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let accepted = fixture.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
-    fixture.endpoint.asked(1).await;
+    fixture.endpoint.wait_for_requests(1).await;
     drop(first_server);
     expire_leases(&fixture.app).await;
     let _successor = server().sharing_storage_of(&fixture.app).start().await;
     let read = wait_until_ended(&fixture.app, &accepted["execution_id"]).await;
-    (fixture.endpoint.count(), read["queued_result"]["result"].clone())
+    (fixture.endpoint.request_count(), read["queued_result"]["result"].clone())
 }
 
 #[tokio::test]

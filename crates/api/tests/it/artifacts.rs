@@ -38,7 +38,7 @@ async fn verification_reports_every_difference() {
     fs::write(artifact_file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(artifact_file(&app, &missing)).unwrap();
     // The test disables the append-only trigger to simulate a corrupted row.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let spoil = format!(
         "ALTER TABLE asset_version DISABLE TRIGGER append_only;
          UPDATE asset_version SET content = '{{}}', artifact_ref = 'elsewhere' WHERE asset_version_id = '{}';
@@ -114,7 +114,7 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     let other = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
     let other = other.start().await;
-    let owner = other.database().owner().await.unwrap();
+    let owner = other.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
     other.database().move_clock(2 * DAY).await.unwrap();
     let refused = other.services().collect_garbage().await.unwrap_err();
@@ -176,7 +176,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
         assert_eq!(listed, json!([]), "{fault:?}");
     }
 
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let facts = "SELECT body FROM fact WHERE kind = 'asset_version.integrity_mismatch' ORDER BY fact_id";
     let facts: Vec<Value> = owner.query(facts, &[]).await.unwrap().iter().map(|row| parse_fact(row.get(0))).collect();
     let recorded: Vec<Value> = facts

@@ -30,7 +30,7 @@ async fn asset_follows_its_lifecycle_transitions() {
     }
     // No request creates a draft; the test sets the state in the database.
     let draft = app.fixtures().asset("skill", "draft").await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
     owner.batch_execute(&set).await.unwrap();
     post_action(&app, &draft, "retire").await.expect_refusal(409, "invalid_transition");
@@ -200,7 +200,7 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
     let given = app.fixtures();
     let policy = given.policy("policy").await;
     let draft = given.draft(&given.workload("main").await, &[]).await;
-    let mut owner = app.database().owner().await.unwrap();
+    let mut owner = app.database().connect_as_owner().await.unwrap();
     let binding = owner.transaction().await.unwrap();
     let (asset, version) = (&policy.asset_id, &policy.asset_version_id);
     let locked = format!("SELECT FROM asset WHERE asset_id = '{asset}' FOR SHARE");
@@ -211,7 +211,7 @@ async fn archiving_detects_a_binding_committed_while_it_waits() {
     );
     binding.batch_execute(&insert).await.unwrap();
     let archive = tokio::spawn(app.post(path(asset, "archive"), json!({})).into_future());
-    let watcher = app.database().owner().await.unwrap();
+    let watcher = app.database().connect_as_owner().await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while !archive.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
@@ -227,7 +227,7 @@ async fn binding_waits_for_concurrent_archiving() {
     let given = app.fixtures();
     let policy = given.policy("policy").await;
     let draft = given.draft(&given.workload("main").await, &[]).await;
-    let mut owner = app.database().owner().await.unwrap();
+    let mut owner = app.database().connect_as_owner().await.unwrap();
     let archiving = owner.transaction().await.unwrap();
     let archive = format!(
         "UPDATE asset SET lifecycle_state = 'archived', revision = revision + 1 WHERE asset_id = '{}'",
@@ -236,7 +236,7 @@ async fn binding_waits_for_concurrent_archiving() {
     archiving.batch_execute(&archive).await.unwrap();
     let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
     let bind = tokio::spawn(app.post(format!("/v1/releases/{draft}/bindings"), body).into_future());
-    let watcher = app.database().owner().await.unwrap();
+    let watcher = app.database().connect_as_owner().await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while !bind.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
@@ -252,7 +252,7 @@ async fn lifecycle_changes_are_recorded_as_facts() {
     for operation in ["activate_asset", "retire_asset", "archive_asset"] {
         stage.successful_request(operation).await.await.expect(200);
     }
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' ->> 'to' FROM fact WHERE kind = 'asset.moved'
         ORDER BY fact_id";
     let states: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();

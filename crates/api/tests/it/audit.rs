@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Waits until every committed fact is sequenced, and returns the whole log, newest first.
 async fn audit_log(app: &TestApp) -> Vec<Value> {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let waiting = async {
         loop {
             let pending: i64 = owner.query_one("SELECT count(*) FROM fact_pending", &[]).await.unwrap().get(0);
@@ -44,7 +44,7 @@ async fn entries_have_a_total_order_without_gaps() {
     let expected: Vec<u64> = (0..u64::try_from(events.len()).unwrap()).rev().collect();
     assert_eq!(indices, expected, "newest first, from zero, without gaps");
     assert!(events.len() > 20, "{}", events.len());
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     for event in &events {
         let members: Vec<&str> = event.as_object().unwrap().keys().map(String::as_str).collect();
         let expected: BTreeSet<&str> =
@@ -345,7 +345,7 @@ steps:
         .collect();
     denials.reverse();
     assert_eq!(denials, expected);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let denied = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
     let denied: i64 = owner.query_one(denied, &[]).await.unwrap().get(0);
     assert_eq!(usize::try_from(denied).unwrap(), expected.len());
@@ -395,7 +395,7 @@ async fn facts_hold_no_user_text() {
     }
     let tenants_host = json!({ "public_hosts": ["canary-qxzw.example"] });
     app.patch(format!("/v1/tenants/{}/settings", crate::fixture::TENANT), tenants_host).await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let rows = owner.query("SELECT kind, convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
     assert!(rows.len() > 15);
     for row in rows {
@@ -410,7 +410,7 @@ async fn history_tables_are_append_only() {
     let app = TestApp::start().await;
     WorkspaceFixture::create(&app).await;
     audit_log(&app).await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     for table in ["fact", "fact_order", "asset_version", "approval", "deployment_history"] {
         let count: i64 = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
         assert!(count > 0, "{table} is empty, so the test proves nothing");

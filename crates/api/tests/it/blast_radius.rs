@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// Inserts a version with references by SQL, so that reference graphs of any shape need no valid content.
 async fn insert_referring_version(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
             checksum, created_at, created_by)
         SELECT tenant_id, (overlay(gen_random_uuid()::text placing '7' from 15 for 1))::uuid, asset_id, $2, '{}', 'x',

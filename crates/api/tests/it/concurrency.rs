@@ -170,7 +170,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             assert_eq!(held.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
         }
         // The history of each lane is one unbroken chain.
-        let owner = app.database().owner().await.unwrap();
+        let owner = app.database().connect_as_owner().await.unwrap();
         let sql = "SELECT count(*) FROM deployment WHERE workload_id = $1::text::uuid";
         let rows: i64 = owner.query_one(sql, &[&workload]).await.unwrap().get(0);
         assert_eq!(rows, 1);

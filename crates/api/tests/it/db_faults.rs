@@ -201,7 +201,7 @@ async fn interrupted_commits_happen_once_or_not_at_all() {
     let denied = denied_run(&stage).await;
     warm_up(&stage).await;
     let changes = changing_routes();
-    for cut in [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late] {
+    for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
         harness.fault = ProxyFault::Once("fairway_commit(", cut);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
@@ -291,7 +291,7 @@ async fn interrupted_cancellation_ends_its_run_once() {
     let stage = WorkspaceFixture::create(&direct).await;
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
-        for cut in [FaultPoint::Before, FaultPoint::Behind, FaultPoint::Late] {
+        for cut in [FaultPoint::Before, FaultPoint::After, FaultPoint::Late] {
             let request =
                 stage.successful_request(CANCEL_OPERATION).await.idempotency_key(&format!("{}-{cut:?}", commit.len()));
             harness.proxy.set_fault(ProxyFault::Once(commit, cut));

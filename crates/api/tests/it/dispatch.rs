@@ -57,7 +57,7 @@ async fn worker_executes_a_queued_run_for_its_submitter() {
         let evidence = app.get(execution_path(id, "/evidence-graph")).await.expect(200);
         assert_eq!(evidence["policy_decision"]["outcome"], "allow");
     }
-    assert_eq!(provider.count(), 2);
+    assert_eq!(provider.call_count(), 2);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn queued_dispatch_lets_callers_wait_for_a_worker() {
     assert_eq!(server.get(execution_path(&id, "")).await.expect(200)["status"], "queued");
     let listed = server.get("/v1/executions?status=queued").await.expect(200);
     assert_eq!(listed[0]["execution_id"], id);
-    assert_eq!(provider.count(), 0, "no worker is running yet");
+    assert_eq!(provider.call_count(), 0, "no worker is running yet");
     let worker = TestApp::builder()
         .sharing_storage_of(&server)
         .setting("FAIRWAY_DISPATCH", "queued")
@@ -89,7 +89,7 @@ async fn queued_dispatch_lets_callers_wait_for_a_worker() {
 
 #[tokio::test]
 async fn worker_executes_a_claimed_run_after_a_lost_response() {
-    for point in [FaultPoint::Behind, FaultPoint::Late] {
+    for point in [FaultPoint::After, FaultPoint::Late] {
         let server = TestApp::builder().without_worker().provider(answering_provider()).start().await;
         let workload = server.active_workload("main").await;
         let id = submit_queued_run(&server, &workload).await;
@@ -217,7 +217,7 @@ async fn queued_and_running_runs_are_cancelled_once() {
     // A running run: its worker receives the cancellation and ends the run with the completed steps.
     let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
     let under_way = submit_queued_run(&server, &workload).await;
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     let stopped = server.post(execution_path(&under_way, "/cancel"), json!({})).await.expect(200);
     assert_eq!((&stopped["status"], &stopped["outcome"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
@@ -251,7 +251,7 @@ async fn suspending_a_workload_cancels_its_runs_at_once() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let id = submit_queued_run(&app, &workload).await;
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     let change = json!({ "status": "suspended" });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
     // The cancellation is pushed; polling the lease would take ten seconds.
@@ -313,12 +313,12 @@ async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
 
 /// Expires every lease, as if the worker had stopped sending heartbeats.
 pub(crate) async fn expire_leases(app: &TestApp) {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// Waits until `answers` provider responses are stored.
@@ -335,7 +335,7 @@ async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
 async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
     let read = wait_until_ended(other, id).await;
     assert_eq!(read["queued_result"]["result"], "It was first, then second.");
-    assert_eq!(second.count(), 1, "the first response was stored");
+    assert_eq!(second.call_count(), 1, "the first response was stored");
     assert_eq!(read["steps"].as_array().map(Vec::len), Some(3));
     let events = other.get(execution_path(id, "/events")).await.text();
     assert_eq!(events.matches("event: step.started").count(), 3, "each event is recorded once: {events}");
@@ -390,7 +390,7 @@ async fn leases_and_links_ignore_server_clocks() {
     let body = || json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
 
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    blocked_provider.asked(1).await;
+    blocked_provider.wait_for_calls(1).await;
     let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
     let other =
         TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
@@ -416,7 +416,7 @@ async fn late_worker_does_not_overwrite_a_reclaimed_run() {
     let server = TestApp::builder().without_worker().provider(slow.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    slow.asked(1).await;
+    slow.wait_for_calls(1).await;
     expire_leases(&server).await;
     let quick = StubProvider::new(Behaviour::Answers("quick".to_owned()));
     let other = TestApp::builder().sharing_storage_of(&server).provider(quick).start().await;
@@ -435,14 +435,14 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
     // The direct update sends no notification to the server that runs it.
-    let owner = server.database().owner().await.unwrap();
+    let owner = server.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
     expire_leases(&server).await;
     let second = answering_provider();
     let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
     let read = wait_until_ended(&other, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
-    assert_eq!(second.count(), 0);
+    assert_eq!(second.call_count(), 0);
 }
 
 /// The server that dequeued the run to cancel it died after it recorded the cancellation.
@@ -451,7 +451,7 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = server.active_workload("main").await;
     let id = submit_queued_run(&server, &workload).await;
-    let owner = server.database().owner().await.unwrap();
+    let owner = server.database().connect_as_owner().await.unwrap();
     owner
         .batch_execute(
             "WITH gone AS (DELETE FROM execution_queue RETURNING tenant_id, execution_id)
@@ -465,7 +465,7 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
     let other = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
     let read = wait_until_ended(&other, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!(provider.count(), 0);
+    assert_eq!(provider.call_count(), 0);
     let by = "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
     assert!(owner.query_one(by, &[]).await.unwrap().get::<_, bool>(0));
 }
@@ -477,8 +477,8 @@ async fn run_with_too_many_reclaims_fails() {
     let workload = server.active_workload("main").await;
     let id = submit_queued_run(&server, &workload).await;
     // The start of the run extends the lease, so the update below comes after it.
-    holds.asked(1).await;
-    let owner = server.database().owner().await.unwrap();
+    holds.wait_for_calls(1).await;
+    let owner = server.database().connect_as_owner().await.unwrap();
     let exhaust_reclaims = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
     let until = async { while owner.execute(exhaust_reclaims, &[]).await.unwrap() == 0 {} };
     tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();

@@ -20,12 +20,12 @@ fn generate_in(app: &Client, workspace: &str, description: &str) -> Request {
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// The newest release of the generator, as platform administrators see it.
 async fn generator_release(app: &TestApp) -> Value {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT release_id::text FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' ORDER BY release_id DESC LIMIT 1";
     let id: String = owner.query_one(sql, &[]).await.unwrap().get(0);
@@ -228,7 +228,7 @@ async fn refuses_without_an_active_generator() {
     assert_eq!(query_count(&app, "SELECT count(*) FROM asset").await, 0);
     // Another workload has the generator's slug.
     let app = TestApp::start().await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     app.fixtures().workload("mine").await;
     owner.execute("UPDATE workload SET slug = 'fairway-generator' WHERE slug = 'mine'", &[]).await.unwrap();
     generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
@@ -264,7 +264,7 @@ async fn idempotency_key_calls_the_model_once() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     app.services().provision_generators().await.unwrap();
     let first = tokio::spawn(generate(&app, DESCRIPTION).idempotency_key("k").into_future());
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     generate(&app, DESCRIPTION).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     provider.set_behaviour(Behaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
     let first = first.await.unwrap().expect(200);
@@ -279,5 +279,5 @@ async fn idempotency_key_calls_the_model_once() {
         .idempotency_key("k")
         .await
         .expect_refusal(409, "idempotency_key_conflict");
-    assert_eq!(provider.count(), 1);
+    assert_eq!(provider.call_count(), 1);
 }

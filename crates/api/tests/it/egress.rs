@@ -18,7 +18,7 @@ async fn only_scripts_reach_the_runtime_gateway() {
     let script = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "starlark", "code": "result = 1" });
     assert_eq!(app.post("/v1/runtime/code", script).await.expect(200)["result"], 1);
-    assert_eq!(gateway.count(), 1);
+    assert_eq!(gateway.request_count(), 1);
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
@@ -28,7 +28,7 @@ async fn only_scripts_reach_the_runtime_gateway() {
         let detail = app.post(documents_path(&base), source).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     }
-    assert_eq!(gateway.count(), 1, "only scripts reach the gateway");
+    assert_eq!(gateway.request_count(), 1, "only scripts reach the gateway");
 }
 
 #[tokio::test]

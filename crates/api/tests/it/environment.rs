@@ -78,7 +78,7 @@ async fn settings_return_defaults_until_configured() {
         assert_eq!(put_settings(&app, body).await.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
     }
     app.get(settings_path("Dev")).await.expect_refusal(404, "not_found");
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let configured = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
     assert_eq!(owner.query_one(configured, &[]).await.unwrap().get::<_, i64>(0), 3);
 }

@@ -133,7 +133,7 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
 async fn unavailable_database_returns_503() {
     let app = TestApp::start().await;
     app.get("/v1/workloads").await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let name: String = owner.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     drop(owner);
     // Connections are closed through the `postgres` database, as maintenance does it.

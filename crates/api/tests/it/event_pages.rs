@@ -27,7 +27,7 @@ async fn run_with_many_events(app: &TestApp, parts: i32, bytes: i32) -> Value {
         SELECT tenant_id, execution_id, last + number, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', $3))
         FROM (SELECT tenant_id, execution_id, max(position) AS last FROM execution_progress
             WHERE execution_id::text = $1 GROUP BY 1, 2) AS said, generate_series(1, $2::integer) AS number";
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute(insert, &[&id.as_str().unwrap(), &parts, &bytes]).await.unwrap();
     id
 }

@@ -240,7 +240,7 @@ async fn evidence_shows_when_obligations_were_fulfilled() {
         assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
     }
     // The fact of the run's end carries the notification of the owner.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::json FROM fact WHERE kind = 'execution.ended'";
     let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(fact["detail"]["notify"], "team:tests");
@@ -278,7 +278,7 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": MODEL_OUTPUT }]));
 
     // Payloads can be erased; the documents stay.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM evidence_payload", &[]).await.unwrap();
     let erased = app.get(&transcript).as_actor("user:operator").await.expect(200);
     assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &whole["content"]));
@@ -323,7 +323,7 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
 async fn only_operators_read_approval_notes() {
     let (app, _, id) = completed_run().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let note = "INSERT INTO approval_note (tenant_id, approval_id, body)
         SELECT tenant_id, approval_id, 'looked at it with Grace' FROM approval
         ON CONFLICT (tenant_id, approval_id) DO UPDATE SET body = excluded.body";
@@ -341,7 +341,7 @@ async fn only_operators_read_approval_notes() {
 async fn digests_cover_the_stored_inputs_and_results() {
     let (app, _, id) = completed_run().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     for (table, name) in [("execution_input", "input_digest"), ("execution_result", "output_digest")] {
         let row = owner.query_one(&format!("SELECT salt, body FROM {table}"), &[]).await.unwrap();
         let (salt, body): (Vec<u8>, String) = (row.get(0), row.get(1));
@@ -413,7 +413,7 @@ async fn lineage_names_the_sources_of_the_output() {
     app.get(format!("/v1/executions/{id}/context-lineage")).await.expect_refusal(422, "validation_error");
 
     // After erasure of the inputs, the lineage marks its items as redacted.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
     let later = app.get(format!("{}&origin=user_input", lineage_path(&id))).await.expect(200);
     assert!(later["items"].as_array().unwrap().iter().all(|item| item["redacted"] == true));

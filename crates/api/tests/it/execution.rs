@@ -14,7 +14,7 @@ pub(crate) fn run(app: &TestApp, workload: &ActiveWorkload) -> Request {
 }
 
 async fn fact_count(app: &TestApp, kind: &str) -> i64 {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.query_one("SELECT count(*) FROM fact WHERE kind LIKE $1", &[&kind]).await.unwrap().get(0)
 }
 
@@ -85,12 +85,12 @@ async fn denied_run_records_evidence() {
     assert_eq!(evidence["execution"]["status"], "denied");
     assert_eq!(evidence["release"]["release_id"], workload.release_id);
     assert_eq!(evidence["bindings"].as_array().unwrap().len(), 3);
-    assert_eq!((provider.count(), fact_count(&app, "execution.%").await), (0, 1));
+    assert_eq!((provider.call_count(), fact_count(&app, "execution.%").await), (0, 1));
     // A policy that cannot be evaluated denies the run.
     let body = json!({ "environment": "dev", "inputs": {} });
     let refused = app.post(workload.execute_path(), body).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "policy_evaluation_error");
-    assert_eq!((provider.count(), fact_count(&app, "execution.%").await), (0, 2));
+    assert_eq!((provider.call_count(), fact_count(&app, "execution.%").await), (0, 2));
 }
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
     let given = app.fixtures();
     let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
     // Simulates stored versions that later, stricter validation would refuse.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let mut sql = "ALTER TABLE asset_version DISABLE TRIGGER append_only;".to_owned();
     for (version, extra) in [
         (&policy, json!({ "extra": 1, "tests": [{ "name": "no", "expect": { "outcome": "deny" } }] })),
@@ -334,7 +334,7 @@ async fn missing_prompt_arguments_return_422() {
         assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
         assert_eq!(read["error"]["code"], code);
     }
-    assert_eq!(provider.count(), 0);
+    assert_eq!(provider.call_count(), 0);
     // Input values are text and are never expanded.
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });

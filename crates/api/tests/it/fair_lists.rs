@@ -26,7 +26,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
         request.clone().await.expect(200);
     }
     crowded.clone().await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let mut crowd = JoinSet::new();
@@ -56,7 +56,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
 
 /// The number of statements that wait for a lock.
 async fn blocked_statements(app: &TestApp) -> i64 {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     owner.query_one(sql, &[]).await.unwrap().get(0)
 }

@@ -183,7 +183,7 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
     let builtin = given.prompt("builtin").await;
     let own = given.in_workspace(&elsewhere).prompt("own").await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     // No request can set the tier, so the test does.
     let set = format!("UPDATE asset SET ownership_tier = 'platform_builtin' WHERE asset_id = '{}'", builtin.asset_id);
     owner.batch_execute(&set).await.unwrap();

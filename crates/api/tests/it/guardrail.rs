@@ -115,7 +115,7 @@ async fn blocks_input_before_the_model_call() {
     let refused = fixture.execute_with_key(TICKET).await.expect_refusal(422, "guardrail_blocked");
     let again = fixture.execute_with_key(TICKET).await;
     assert_eq!(again.expect_refusal(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
-    assert_eq!((fixture.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
+    assert_eq!((fixture.provider.call_count(), again.header("idempotency-replayed")), (0, Some("true")));
     let id = &refused["execution_id"];
     let read = wait_until_ended(&fixture.app, id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
@@ -185,7 +185,7 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
         let answer = fixture.execute("leave").await;
         if blocked {
             let refused = answer.expect_refusal(422, "guardrail_blocked");
-            assert_eq!(fixture.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
+            assert_eq!(fixture.provider.call_count(), 0, "the model is not called, and `on_failure` does not apply");
             let found = &evidence_documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
@@ -221,7 +221,7 @@ async fn schema_guardrail_memory_is_bounded() {
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
     let found = &evidence_documents(&fixture.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["on_error"], &found["error_code"]), (&json!("fail_closed"), &json!("schema_budget_exceeded")));
-    assert_eq!(fixture.provider.count(), 0);
+    assert_eq!(fixture.provider.call_count(), 0);
 }
 
 /// The text exceeds the size that serving threads scan themselves.

@@ -98,7 +98,7 @@ async fn hook_denial_fails_the_run_before_the_model_call() {
     let workload = fixture.workload_with_endpoint("main", "pre_execute", json!({})).await;
     fixture.endpoint.respond_with(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
     let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
-    assert_eq!(fixture.provider.count(), 0);
+    assert_eq!(fixture.provider.call_count(), 0);
     let read = wait_until_ended(&fixture.app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
     let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
@@ -136,7 +136,7 @@ async fn invalid_hook_responses_follow_on_error() {
         (Script::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
         (Script::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
-        let (model_calls, hook_calls) = (fixture.provider.count(), fixture.endpoint.count());
+        let (model_calls, hook_calls) = (fixture.provider.call_count(), fixture.endpoint.request_count());
         fixture.endpoint.respond_with(script.clone());
         let answer = fixture.execute(&closed, "a refund").await.expect(200);
         assert_eq!(
@@ -145,7 +145,7 @@ async fn invalid_hook_responses_follow_on_error() {
             "{code}"
         );
         assert_eq!(
-            (fixture.provider.count(), fixture.endpoint.count()),
+            (fixture.provider.call_count(), fixture.endpoint.request_count()),
             (model_calls, hook_calls + 1),
             "{code}: the model is not called"
         );
@@ -169,7 +169,7 @@ async fn loopback_hooks_require_an_egress_allowance() {
     assert_eq!(answer["error"]["code"], "hook_unavailable");
     assert_eq!(evidence_documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
     assert_eq!(fixture.execute(&open, "a refund").await.expect(200)["output"], "billing");
-    assert_eq!(fixture.endpoint.count(), 0, "the endpoint is not called");
+    assert_eq!(fixture.endpoint.request_count(), 0, "the endpoint is not called");
 }
 
 #[tokio::test]

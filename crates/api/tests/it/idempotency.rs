@@ -17,7 +17,7 @@ fn is_replayed(answer: &Response) -> bool {
 
 /// The row count of a table.
 async fn row_count(app: &TestApp, table: &str) -> i64 {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
 }
 
@@ -307,7 +307,7 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = || app.post(workload.execute_path(), body.clone()).idempotency_key("k");
     let first = tokio::spawn(run().into_future());
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     for answer in join_all((0..100).map(|_| run().into_future())).await {
         answer.expect_refusal(409, "request_in_progress");
     }
@@ -318,7 +318,7 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
         assert_eq!(answer.expect(200), first);
         assert!(is_replayed(answer));
     }
-    assert_eq!(provider.count(), 1);
+    assert_eq!(provider.call_count(), 1);
     assert_eq!(row_count(&app, "execution").await, 1);
     // With all requests concurrent, exactly one of them runs.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });

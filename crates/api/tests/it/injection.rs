@@ -197,7 +197,7 @@ async fn schema_references_are_never_fetched() {
             }
         }
     }
-    assert_eq!(endpoint.count(), 0, "{:?}", endpoint.requests());
+    assert_eq!(endpoint.request_count(), 0, "{:?}", endpoint.requests());
 }
 
 /// Nested input and nested output of a flow: every stored result can be read.

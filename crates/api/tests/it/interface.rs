@@ -218,7 +218,7 @@ async fn changing_access_requires_workload_expose() {
     }
     set("user:otto", Value::Null).await.expect(200);
     let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
-    let rows = app.database().owner().await.unwrap().query(facts, &[]).await.unwrap();
+    let rows = app.database().connect_as_owner().await.unwrap().query(facts, &[]).await.unwrap();
     let recorded: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
     let modes: Vec<_> = recorded
         .iter()
@@ -297,7 +297,7 @@ async fn inputs_are_validated_against_the_form() {
     // The number of reported errors is bounded.
     let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
     assert_eq!(refused_fields(&run(Value::Object(many)).await).len(), 200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
     assert_eq!(runs, 1, "refused requests must not run");
     // A changed form applies to the next run despite caches.

@@ -254,7 +254,7 @@ async fn fetches_documents_only_from_allowed_addresses() {
     let base = closed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
     let detail = closed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
-    assert_eq!(endpoint.count(), 0, "the endpoint gets no request");
+    assert_eq!(endpoint.request_count(), 0, "the endpoint gets no request");
     let base = allowed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
     // Errors and redirects are not documents.
     for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
@@ -371,7 +371,7 @@ async fn limits_the_total_size_of_fetched_sources() {
     let detail =
         app.post(documents_path(&base), json!({ "documents": sources })).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "documents_too_long");
-    assert_eq!(endpoint.count(), 9, "the server stops fetching at the limit");
+    assert_eq!(endpoint.request_count(), 9, "the server stops fetching at the limit");
 }
 
 /// A release keeps the index revisions of its approval. The setting `pin_documents` of the environment decides

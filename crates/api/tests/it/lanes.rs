@@ -129,7 +129,7 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
         assert_eq!(other.assert_serving_lane(&app, &ran).await, lane);
     }
     let runs = "SELECT count(*) FROM execution JOIN workload USING (tenant_id, workload_id) WHERE slug = 'main'";
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
     let ran = workload.execute(&app, "user:runner", None).await;
     assert_eq!(workload.assert_serving_lane(&app, &ran).await, "guided");

@@ -178,7 +178,7 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     let sql = "SELECT lane, from_release_id::text, to_release_id::text, reason FROM deployment_history
         WHERE workload_id = $1::text::uuid
         ORDER BY revision, array_position(ARRAY['restricted', 'guided', 'standard'], lane)";
-    let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
+    let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     let moved = |row: &tokio_postgres::Row| LaneHistoryRow {
         lane: row.get(0),
         from: row.get(1),
@@ -191,7 +191,7 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
 /// The release that each release superseded.
 async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>> {
     let sql = "SELECT release_id::text, supersedes_release_id::text FROM release WHERE workload_id = $1::text::uuid";
-    let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
+    let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
@@ -242,7 +242,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let app = TestApp::start().await;
     let (workload, versions, first) = active_workload(&app).await;
     let over = Arc::new(AtomicBool::new(false));
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let watcher = tokio::spawn(watch_lanes(Client::clone(&app), owner, workload.clone(), Arc::clone(&over)));
     let mut releases = vec![first];
     let mut answers: BTreeMap<(&str, String), usize> = BTreeMap::new();

@@ -16,7 +16,7 @@ const RUNS: i64 = 8_000;
 async fn fill_history(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let set = format!("SET fairway_fill.runs = {RUNS}; SET fairway_fill.days = 364; SET fairway_fill.name = 'grown'");
     owner.batch_execute(&set).await.unwrap();
     owner.batch_execute(FILL_SQL).await.unwrap();
@@ -167,7 +167,7 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let first = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
     app.post(&documents, first).await.expect(201);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let index = "SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass)";
     let index_before: String = owner.query_one(index, &[]).await.unwrap().get(0);
     let prefix = "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk";

@@ -38,13 +38,13 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     for _ in 0..3 * PER_TENANT {
         runs.push(accept_queued(large_run_request(&app, &here)).await);
     }
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     // Small runs of the same tenant overtake the waiting runs.
     let small = accept_queued(run(&app, &here)).await;
-    provider.asked(PER_TENANT + 1).await;
+    provider.wait_for_calls(PER_TENANT + 1).await;
     // So does a large run of another tenant.
     let abroad = accept_queued(large_run_request(&app, &there).in_tenant(&tenant)).await;
-    provider.asked(TOTAL + 1).await;
+    provider.wait_for_calls(TOTAL + 1).await;
     assert_eq!(large_calls(&provider), TOTAL, "no further large run has started");
     let status = |id: &Value| app.get(format!("/v1/executions/{}", id.as_str().unwrap()));
     assert_eq!(status(&small).await.expect(200)["status"], "running");
@@ -54,7 +54,7 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     }
     let path = format!("/v1/executions/{}", abroad.as_str().unwrap());
     while app.get(&path).in_tenant(&tenant).await.expect(200)["status"] != "completed" {}
-    assert_eq!(provider.count(), 3 * PER_TENANT + 2);
+    assert_eq!(provider.call_count(), 3 * PER_TENANT + 2);
 }
 
 #[tokio::test]
@@ -65,14 +65,14 @@ async fn cancels_a_large_run_that_waits_in_the_queue() {
     for _ in 0..PER_TENANT {
         accept_queued(large_run_request(&app, &here)).await;
     }
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     let waiting = accept_queued(large_run_request(&app, &here)).await;
     let path = format!("/v1/executions/{}/cancel", waiting.as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["status"], "cancelled");
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let next = accept_queued(large_run_request(&app, &here)).await;
     assert_eq!(wait_until_ended(&app, &next).await["status"], "completed");
-    assert_eq!(provider.count(), PER_TENANT + 1, "a cancelled run calls no provider");
+    assert_eq!(provider.call_count(), PER_TENANT + 1, "a cancelled run calls no provider");
 }
 
 #[tokio::test]
@@ -84,12 +84,12 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
     for _ in 0..PER_TENANT {
         held.push(large_run_request(&app, &here).header("prefer", "wait=0").await.expect(202)["execution_id"].clone());
     }
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     let small = async {
         // Small runs overtake the waiting large run.
         for number in 1..=5 {
             run(&app, &here).header("prefer", "wait=0").await.expect(202);
-            provider.asked(PER_TENANT + number).await;
+            provider.wait_for_calls(PER_TENANT + number).await;
         }
         assert_eq!(large_calls(&provider), PER_TENANT);
         provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
@@ -119,7 +119,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     for _ in 0..PER_TENANT {
         held.push(accept_queued(large_run_request(&app, &asks)).await);
     }
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     let ticket = "x".repeat(10_000);
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     let run = || app.post(multiplies.execute_path(), body.clone());
@@ -156,15 +156,15 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     for _ in 0..TOTAL {
         accept_queued(run(&app, &asks)).await;
     }
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     // A small run of another workload starts although one large run still waits.
     let small = given.active_workload("small").await;
     accept_queued(run(&app, &small)).await;
-    provider.asked(TOTAL).await;
+    provider.wait_for_calls(TOTAL).await;
     let long = provider.calls().iter().filter(|call| call.conversation.system_prompt.len() > 100_000).count();
     assert_eq!(long, PER_TENANT);
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
-    provider.asked(TOTAL + 1).await;
+    provider.wait_for_calls(TOTAL + 1).await;
 }
 
 /// A workload whose flow produces a large value of a 10,000-byte input, and a small value of a small input.
@@ -199,7 +199,7 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
             accept_queued(large_run_request(&app, &asks).in_tenant(tenant)).await;
         }
     }
-    provider.asked(TOTAL).await;
+    provider.wait_for_calls(TOTAL).await;
     let mut multiplies = Vec::new();
     for (given, _) in &tenants {
         multiplies.push(active_multiplying_workload(given, "multiplies").await);

@@ -114,7 +114,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
          FROM workload AS original, generate_series(1, 220) AS number WHERE slug = '{}'",
         workload.slug
     );
-    assert_eq!(app.database().owner().await.unwrap().execute(&copies, &[]).await.unwrap(), 220);
+    assert_eq!(app.database().connect_as_owner().await.unwrap().execute(&copies, &[]).await.unwrap(), 220);
     let list = |cursor: Option<&str>| {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         mcp_request(&app, REVISIONS[0], "tools/list", params)

@@ -204,7 +204,7 @@ async fn validates_session_ids_and_ignores_them_without_memory() {
     }
     let body = json!({ "environment": "dev", "inputs": {}, "session_id": 5 });
     app.post(plain.execute_path(), body).await.expect_refusal(422, "validation_error");
-    assert_eq!(provider.count(), 0);
+    assert_eq!(provider.call_count(), 0);
     for message in ["first", "second"] {
         let run = message_request(&app, &plain, "ada@example.com:2026", message).await.expect(200);
         assert_eq!(last_message_texts(&provider), [message]);
@@ -241,7 +241,7 @@ async fn concurrent_runs_of_one_session_all_write_turns() {
         let run = message_request(&app, &workload, "s", &message).header("prefer", "respond-async").await.expect(202);
         held.push(run["execution_id"].clone());
     }
-    provider.asked(8).await;
+    provider.wait_for_calls(8).await;
     provider.set_behaviour(Behaviour::Answers("one".to_owned()));
     for id in &held {
         assert_eq!(wait_until_ended(&app, id).await["status"], "completed");

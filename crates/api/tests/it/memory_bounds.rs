@@ -172,7 +172,7 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
 async fn reviewed_draft(app: &TestApp, count: i32) -> String {
     let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
     let release = app.fixtures().draft(&workload, &[policy]).await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let insert = "WITH said AS (
             INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by, approved_at,
                 release_revision)

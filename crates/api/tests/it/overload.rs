@@ -29,7 +29,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     let abroad = app.fixtures().tenant("elsewhere").await;
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     // Reads of assets block on this lock, for less than the statement timeout.
     owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let mut flood = JoinSet::new();

@@ -14,7 +14,7 @@ fn bindings_path(workload: &str) -> String {
 }
 
 async fn query_number(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 const COUNT_FACTS: &str = "SELECT count(*) FROM fact WHERE kind LIKE 'principal\\_binding.%'";
@@ -96,7 +96,7 @@ async fn deletes_a_binding_and_creates_a_new_one() {
     // The audit log records each step with the fields of the binding only.
     let sql = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'principal\\_binding.%'
         AND convert_from(body, 'UTF8') LIKE '%user:ada\"%' ORDER BY fact_id";
-    let rows = app.database().owner().await.unwrap().query(sql, &[]).await.unwrap();
+    let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[]).await.unwrap();
     let kinds: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     let made_and_gone = ["principal_binding.created", "principal_binding.deleted"];
     assert_eq!(kinds, [made_and_gone, made_and_gone].concat());
@@ -214,7 +214,7 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
 
 /// Sends the requests concurrently. A table lock blocks every write until all requests have decided.
 async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Response> {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();
     let many = i64::try_from(requests.len()).unwrap();
     let decided = async {

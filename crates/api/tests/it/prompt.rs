@@ -251,7 +251,7 @@ async fn input_values_are_inserted_as_plain_text() {
     let inputs = |topic: Value| json!({ "topic": topic, "count": 2.5, "strict": true, "tags": ["$arg:topic", 1], "free": hostile });
     let expected = format!("[{hostile}] {hostile} {hostile} 2.5 true [\"$arg:topic\",1] {hostile} !command:go");
     assert_eq!(rendered_prompt(&app, &provider, "sorter", inputs(json!(hostile))).await, expected);
-    let call_count = provider.count();
+    let call_count = provider.call_count();
     let path = "/v1/workloads/by-slug/sorter/execute";
     for (topic, code) in [(json!(7), "prompt_argument_type"), (Value::Null, "prompt_argument_missing")] {
         let body = json!({ "environment": "dev", "inputs": inputs(topic) });
@@ -260,7 +260,7 @@ async fn input_values_are_inserted_as_plain_text() {
         assert_eq!(refused["offset"], 0);
         assert!(refused["execution_id"].is_string());
     }
-    assert_eq!(provider.count(), call_count, "the provider is not called");
+    assert_eq!(provider.call_count(), call_count, "the provider is not called");
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     let body = request.json();
     assert!(body["messages"][0]["content"].as_str().unwrap().ends_with("Ticket: a refund"), "{body}");
-    assert_eq!(accounts.anthropic.count(), 0);
+    assert_eq!(accounts.anthropic.request_count(), 0);
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn provider_refusal_fails_the_step_without_fallback() {
     assert!(!answer.to_string().contains("too long"), "{answer}");
     let call = call_evidence(&app, &answer["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "provider_refused")]);
-    assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (1, 0));
+    assert_eq!((accounts.openai.request_count(), accounts.anthropic.request_count()), (1, 0));
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn provider_keys_never_leave_the_server() {
     received += &server.client.get("/metrics").await.text();
     received += &server.client.get("/v1/audit/events?limit=200").await.text();
     assert!(accounts.openai.requests().iter().all(|request| request.header("authorization").unwrap().contains(KEY)));
-    assert!(accounts.anthropic.count() > 0);
+    assert!(accounts.anthropic.request_count() > 0);
     let (telemetry, _) = server.shut_down().await;
     assert!(
         telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"),
@@ -215,12 +215,12 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     accounts.openai.respond_with(Script::hang());
     accounts.anthropic.respond_with(message_response("other"));
     let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
-    accounts.openai.asked(1).await;
+    accounts.openai.wait_for_requests(1).await;
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!(answer["output"], "other");
     let call = call_evidence(&app, &answer["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
-    assert_eq!(accounts.openai.count(), 1);
+    assert_eq!(accounts.openai.request_count(), 1);
     let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
     app.post(path, json!({})).await.expect(200);
 }
@@ -249,10 +249,10 @@ async fn streams_deltas_while_the_provider_sends_them() {
         if kind == "output.delta" {
             deltas.push(data["delta"].as_str().unwrap().to_owned());
             // The endpoint pauses before the next delta until this one has arrived.
-            accounts.openai.release(1);
+            accounts.openai.release_pauses(1);
         }
     }
-    accounts.openai.release(1);
+    accounts.openai.release_pauses(1);
     assert_eq!(deltas, ["bil", "ling"]);
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "billing");
     let call = call_evidence(&app, &id).await;
@@ -279,5 +279,5 @@ async fn skips_accounts_outside_the_allowed_jurisdictions() {
     accounts.openai.respond_with(chat_response("elsewhere"));
     accounts.anthropic.respond_with(message_response("here"));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");
-    assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (0, 1));
+    assert_eq!((accounts.openai.request_count(), accounts.anthropic.request_count()), (0, 1));
 }

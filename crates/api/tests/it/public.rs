@@ -124,7 +124,7 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     run_request(&app, &workload).header(spoofed[0].0, spoofed[0].1).await.expect(200);
     twin.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200);
     let runs = "SELECT count(*) FROM execution";
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let before: i64 = owner.query_one(runs, &[]).await.unwrap().get(0);
     for server in [&app, &twin] {
         for (header, value) in spoofed {
@@ -208,7 +208,7 @@ async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
         .await;
     let here = create_public_workload(&app, "main").await;
     let abroad = app.fixtures().tenant("abroad").await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     for host in hosts {
         let stored = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '{host}')");
         owner.execute(&stored, &[]).await.unwrap();

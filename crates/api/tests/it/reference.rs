@@ -112,9 +112,9 @@ async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let lead = given.version("agent", "lead", lead).await;
     let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&lead)).await;
 
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE asset_grant").await.unwrap();
-    let watcher = app.database().owner().await.unwrap();
+    let watcher = app.database().connect_as_owner().await.unwrap();
     let path = format!("/v1/releases/{release}");
     let submitted = app.post(format!("{path}/transition"), json!({ "to_state": "review_ready" }));
     let meanwhile = async {

@@ -196,7 +196,7 @@ async fn reviewed_versions(client: &Client) -> Vec<Version> {
 
 /// The tables that hold the canary, as text or as bytes.
 async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = 'public' AND relkind = 'r' ORDER BY relname";
     let bytes: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -253,7 +253,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     assert_no_canary(&responses);
     let (telemetry, database) = desk.server.shut_down().await;
     // The last run still awaits its review.
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let pending: Vec<uuid::Uuid> = owner
         .query("SELECT execution_id FROM execution_review", &[])
         .await

@@ -60,7 +60,7 @@ async fn bindings_change_in_drafts_only() {
     let other = given.draft(&workload, &[policy]).await;
     let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
     unbind(&app, &release, &other_binding).await.expect_refusal(404, "not_found");
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE kind = 'release.binding_removed'";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 2);
 }
@@ -167,7 +167,8 @@ async fn verdict_on_changed_bindings_is_refused() {
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await, given.prompt("prompt").await]).await;
     given.transition(&release, "review_ready").await;
-    let (other, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
+    let (other, owner) =
+        (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
     other.batch_execute("BEGIN").await.unwrap();
     // An uncommitted transaction returns the release to draft and unbinds the prompt.
     let changed = format!(

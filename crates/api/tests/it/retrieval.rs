@@ -229,7 +229,7 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
     desk.execute("leave").await.expect(200);
     desk.revoke_contract().await;
     let refused = desk.execute("leave").await.expect_refusal(422, "contract_refused");
-    assert_eq!(desk.provider.count(), 1, "the provider is not called again");
+    assert_eq!(desk.provider.call_count(), 1, "the provider is not called again");
     let id = &refused["execution_id"];
     let read = wait_until_ended(&desk.app, id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
@@ -261,7 +261,7 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
         (&json!("failed"), &json!("contract_unavailable")),
         "{refused}"
     );
-    assert_eq!((&run["output"], provider.count()), (&Value::Null, 1));
+    assert_eq!((&run["output"], provider.call_count()), (&Value::Null, 1));
     let id = &run["execution_id"];
     assert_eq!(desk.get_of_execution(id, "evidence-graph").await["retrieval_events"], json!([]));
     assert_eq!(desk.evidence_documents(id, "contract_decision").await, [Value::Null; 0]);
@@ -275,7 +275,7 @@ async fn refuses_principals_that_the_contract_does_not_name() {
     content["access_contract"]["allowed_groups"] = json!([]);
     let desk = RetrievalWorkload::start(content, &[]).await;
     desk.execute("leave").await.expect_refusal(422, "contract_refused");
-    assert_eq!(desk.provider.count(), 0);
+    assert_eq!(desk.provider.call_count(), 0);
 }
 
 /// The embedding provider receives the query, so the sovereignty profile applies to it.
@@ -309,10 +309,10 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
     for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
         let app = server(residency).sharing_storage_of(&app).start().await;
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         let answer = app.post(workload.execute_path(), body.clone()).await;
         assert_eq!(answer.status, status, "{residency}: {answer}");
-        assert_eq!(endpoint.count() - before, usize::from(status == 200), "{residency}");
+        assert_eq!(endpoint.request_count() - before, usize::from(status == 200), "{residency}");
         if status == 422 {
             let id = answer.expect_refusal(422, "no_compliant_route")["execution_id"].clone();
             let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);

@@ -49,11 +49,11 @@ fn review_request(app: &TestApp, id: &Value, body: Value) -> Request {
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
     let rows = owner.query(sql, &[&kind]).await.unwrap();
     rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
@@ -376,6 +376,6 @@ async fn idempotency_key_finds_a_run_that_awaits_review() {
         assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
         review_request(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
         assert_eq!(run(&app, &workload).idempotency_key("k").await.expect(200)["output"], ANSWER);
-        assert_eq!(provider.count(), 1);
+        assert_eq!(provider.call_count(), 1);
     }
 }

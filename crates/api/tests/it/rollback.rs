@@ -91,7 +91,7 @@ async fn rollback_restores_the_previous_release() {
     assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
     app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.expect_refusal(404, "not_found");
     // Facts do not contain the reason.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
@@ -237,7 +237,7 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
     app.services().advise_rollbacks().await.unwrap();
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
     let facts: Vec<Value> = owner
         .query(sql, &[])
@@ -266,7 +266,7 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
     let path = format!("/v1/releases/{two}/evidence-artifacts/{}", artifact.as_str().unwrap());
     app.get(path.clone()).await.expect(200);
 
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let damage = "ALTER TABLE release_artifact DISABLE TRIGGER ALL;
         UPDATE release_artifact SET content = replace(content, '\"reason\"', '\"canary\"');
         ALTER TABLE release_artifact ENABLE TRIGGER ALL";

@@ -64,7 +64,7 @@ async fn execute_status(app: &TestApp, inputs: Value) -> u16 {
 
 /// The facts of a kind, oldest first.
 async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
     let rows = owner.query(sql, &[&kind]).await.unwrap();
     rows.iter().map(|row| serde_json::from_str(row.get::<_, &str>(0)).unwrap()).collect()
@@ -217,7 +217,8 @@ async fn one_of_two_concurrent_advances_succeeds() {
     let app = TestApp::start().await;
     let (workload, releases) = approved_releases(&app, 1).await;
     start_rollout(&app, &releases[0], rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
-    let (holder, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
+    let (holder, owner) =
+        (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
     holder.batch_execute("BEGIN").await.unwrap();
     let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
     holder.batch_execute(&held).await.unwrap();

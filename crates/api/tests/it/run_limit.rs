@@ -12,7 +12,7 @@ const PER_TENANT: usize = 192;
 async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
     let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
     let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;
-    provider.asked(PER_TENANT).await;
+    provider.wait_for_calls(PER_TENANT).await;
     runs
 }
 

@@ -58,7 +58,7 @@ impl ServerProcess {
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// R4: the row is committed, the script is never dispatched, and the run ends unknown.
@@ -75,7 +75,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     });
     gateway.respond_with(Script::json(&json!({ "result": 1 })));
     victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
-    assert_eq!(gateway.count(), 1, "a committed script is dispatched");
+    assert_eq!(gateway.request_count(), 1, "a committed script is dispatched");
 
     proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
@@ -96,5 +96,5 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let read = wait_until_ended(&survivor, id).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
     survivor.post(execution_path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
-    assert_eq!((gateway.count(), idle_gateway.count()), (1, 0), "the script is never dispatched");
+    assert_eq!((gateway.request_count(), idle_gateway.script_count()), (1, 0), "the script is never dispatched");
 }

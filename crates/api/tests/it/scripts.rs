@@ -37,11 +37,11 @@ fn succeeding(result: Value, stdout: &str) -> GatewayBehaviour {
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 async fn execution_facts(app: &TestApp) -> Vec<Value> {
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'execution.%' ORDER BY fact_id";
     let rows = owner.query(sql, &[]).await.unwrap();
     rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
@@ -56,7 +56,7 @@ async fn script_is_recorded_as_a_run() {
         (&answer["status"], &answer["result"], &answer["stdout"], &answer["error"]),
         (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
     );
-    assert_eq!((gateway.count(), gateway.scripts()[0].language), (1, Language::Starlark));
+    assert_eq!((gateway.script_count(), gateway.scripts()[0].language), (1, Language::Starlark));
     assert_eq!(gateway.scripts()[0].code, HELLO_SCRIPT);
     let id = &answer["execution_id"];
     let read = app.get(execution_path(id, "")).await.expect(200);
@@ -126,7 +126,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
     let suspend = app.patch(format!("/v1/workloads/{}", public.workload_id), json!({ "status": "suspended" }));
     suspend.await.expect(200);
     of("public").await.expect_refusal(409, "workload_suspended");
-    assert_eq!(gateway.count(), 0);
+    assert_eq!(gateway.script_count(), 0);
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn limits_concurrent_scripts_per_tenant() {
         answer.unwrap().expect(200);
     }
     run_script(&app).idempotency_key("k").await.expect(200);
-    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT + 2);
+    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT + 2);
 }
 
 /// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
@@ -166,7 +166,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     for _ in 1..duplicates.len() {
         duplicates.next().await.unwrap().unwrap().expect_refusal(409, "request_in_progress");
     }
-    assert_eq!(gateway.count(), 1);
+    assert_eq!(gateway.script_count(), 1);
     let others: Vec<_> = (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
     gateway.wait_for_scripts(MAX_CONCURRENT_PER_TENANT).await;
     run_script(&app).await.expect_refusal(429, "too_many_scripts");
@@ -177,7 +177,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     }
     let again = run_script(&app).idempotency_key("twin").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
-    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT);
+    assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT);
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn disconnected_clients_leave_no_unfinished_run() {
         stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
         count(*) FROM execution";
     let since = Instant::now();
@@ -248,7 +248,7 @@ async fn disconnected_clients_leave_no_unfinished_run() {
         assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.count()));
+    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.script_count()));
 }
 
 /// The output of a failed script must not bypass human review.
@@ -293,12 +293,12 @@ async fn idempotency_key_identifies_one_script() {
     let mut other = script_body("main");
     other["code"] = json!("result = 3");
     app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
-    assert_eq!(gateway.count(), 1);
+    assert_eq!(gateway.script_count(), 1);
     gateway.set_behaviour(GatewayBehaviour::Blocks);
     let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");
     gateway.set_behaviour(succeeding(json!(2), ""));
     slow.await.unwrap().expect(200);
-    assert_eq!(gateway.count(), 2);
+    assert_eq!(gateway.script_count(), 2);
 }

@@ -197,7 +197,13 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     }
     assert!(entries > 50, "{entries}");
     let (telemetry, database) = server.shut_down().await;
-    for row in database.owner().await.unwrap().query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap()
+    for row in database
+        .connect_as_owner()
+        .await
+        .unwrap()
+        .query("SELECT convert_from(body, 'UTF8') FROM fact", &[])
+        .await
+        .unwrap()
     {
         assert_no_trace("a fact", row.get(0));
     }

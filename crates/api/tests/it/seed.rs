@@ -31,7 +31,7 @@ async fn seed(database: &TestDatabase, data: &Path) -> String {
 
 /// The number of rows of each table.
 async fn row_counts(database: &TestDatabase) -> BTreeMap<String, i64> {
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let sql = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = 'public' AND relkind = 'r'";
     let mut rows = BTreeMap::new();

@@ -58,7 +58,7 @@ pub(crate) async fn use_count(app: &Client, workload: &ActiveWorkload, link: &Cr
 }
 
 pub(crate) async fn query_number(app: &TestApp, sql: &str) -> i64 {
-    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn creates_lists_and_revokes_a_link() {
     assert_eq!(app.get(&links).await.expect(200)[1]["revoked"], true);
     assert_eq!(app.get(format!("{links}/{id}")).await.expect(200)["revoked"], true);
     let facts = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'share\\_link.%' ORDER BY fact_id";
-    let rows = app.database().owner().await.unwrap().query(facts, &[]).await.unwrap();
+    let rows = app.database().connect_as_owner().await.unwrap().query(facts, &[]).await.unwrap();
     let details: Vec<(&str, Value)> = rows
         .iter()
         .map(|row| (row.get(0), serde_json::from_str::<Value>(row.get(1)).unwrap()["detail"].clone()))

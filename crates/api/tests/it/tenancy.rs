@@ -85,7 +85,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
     let there = app.get(&path).in_tenant(&id).await;
     assert_eq!((there.expect(200), there.header("etag")), (changed.expect(200), changed.header("etag")));
     // The audit log of the changed tenant records the fact.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let logs = "SELECT tenant_id::text FROM fact WHERE kind = 'tenant.configured'";
     let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(logs, std::slice::from_ref(&id));
@@ -135,7 +135,7 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     refused(json!(["forms.example", "other.example", "forms.example"]), "duplicate_item").await;
     assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
     // A host that was stored before this rule has no effect.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let abroad = app.fixtures().tenant("abroad").await;
     let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
     owner.execute(&stolen, &[]).await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// All rows of the database as text. Bytes are in hexadecimal.
 pub(crate) async fn dump_database(database: &TestDatabase) -> String {
-    let owner = database.owner().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
         AND relnamespace = 'public'::regnamespace";
     let mut all = String::new();

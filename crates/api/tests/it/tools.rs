@@ -193,7 +193,7 @@ async fn records_queries_before_sending_them_to_a_model() {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     app.post(path, documents).await.expect(201);
     // A query that fails after the embedding is recorded as well.
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
     let refused = query().await;
     assert!(refused.status >= 400, "{refused}");

@@ -124,7 +124,7 @@ async fn exports_no_messages_of_a_tool_server() {
 #[tokio::test]
 async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let server = CapturedServer::start("trace").await;
-    let owner = server.database.owner().await.unwrap();
+    let owner = server.database.connect_as_owner().await.unwrap();
     let check = format!("ALTER TABLE asset ADD CONSTRAINT no_canary CHECK (slug <> '{CANARY}')");
     owner.batch_execute(&check).await.unwrap();
     let skill = json!({ "slug": CANARY, "asset_kind": "skill", "owner_ref": "team:a" });

@@ -197,7 +197,7 @@ async fn change_notes_can_be_erased() {
     let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" }))
         .await
         .expect(201);
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
     owner.batch_execute("SET ROLE fairway_service; DELETE FROM asset_version_note; RESET ROLE").await.unwrap();

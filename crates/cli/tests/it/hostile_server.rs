@@ -45,7 +45,7 @@ async fn sends_a_token_only_to_its_server() {
     terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other.url("")]);
     let shown = |endpoint: &FaultyEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
     assert_eq!(shown(&home).as_deref(), Some("Bearer far-token"));
-    assert_eq!((shown(&other), other.count()), (None, 1));
+    assert_eq!((shown(&other), other.request_count()), (None, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +61,7 @@ async fn refuses_redirects_and_foreign_next_links() {
         let output = Terminal::offline().run(&list);
         assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
-    assert_eq!((home.count(), other.count()), (2, 0), "no request goes to another origin");
+    assert_eq!((home.request_count(), other.request_count()), (2, 0), "no request goes to another origin");
     // A link to the same origin is followed.
     let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
     home.respond_in_sequence([
@@ -69,7 +69,7 @@ async fn refuses_redirects_and_foreign_next_links() {
         Script::json(&json!([{ "index": 2 }])),
     ]);
     let output = Terminal::offline().run(&list);
-    assert_eq!((output.code, home.count()), (0, 4), "{}", output.err);
+    assert_eq!((output.code, home.request_count()), (0, 4), "{}", output.err);
     assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
 }
 
@@ -78,7 +78,7 @@ async fn bounds_endless_lists_and_events() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
     let output = connected_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
-    assert_eq!((output.code, endpoint.count()), (3, 5000), "{}", output.err);
+    assert_eq!((output.code, endpoint.request_count()), (3, 5000), "{}", output.err);
 
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let endless = format!("data: {}", "x".repeat(33 << 20));
@@ -103,7 +103,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
             vec![Script::reset(), execute_events([started, ended]), run("completed", &json!("done"))],
         ),
     ] {
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         endpoint.respond_in_sequence(scripts);
         let output = terminal.run(&words);
         assert_eq!(output.code, 0, "{words:?}: {}", output.err);
@@ -114,10 +114,10 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
         assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{words:?}");
         assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{words:?}");
     }
-    let before = endpoint.count();
+    let before = endpoint.request_count();
     endpoint.respond_with(Script::reset());
     let output = terminal.run(&["executions", "cancel", RUN]);
-    assert_eq!((output.code, endpoint.count() - before), (3, 2), "exactly one retry: {}", output.err);
+    assert_eq!((output.code, endpoint.request_count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
 
 /// A proxy's response has only a meaningful status.
@@ -336,5 +336,5 @@ async fn rejects_empty_and_oversized_tokens() {
         child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code), "{} bytes: {err}", token.len());
     }
-    assert_eq!(endpoint.count(), 1);
+    assert_eq!(endpoint.request_count(), 1);
 }

@@ -55,13 +55,13 @@ async fn detects_review_and_end_behind_a_silent_stream() {
     let review = run("awaiting_review", &json!(null));
     endpoint.respond_in_sequence([silent(), run("running", &json!(null)), review.clone(), review]);
     let output = connected_to(&endpoint).run(&words);
-    assert_eq!((output.code, endpoint.count()), (5, 4), "{}", output.err);
+    assert_eq!((output.code, endpoint.request_count()), (5, 4), "{}", output.err);
     assert!(output.err.contains("the answer awaits review"), "{}", output.err);
 
     let ended = run("completed", &json!("done"));
     endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
     let output = connected_to(&endpoint).run(&words);
-    assert_eq!((output.code, output.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", output.err);
+    assert_eq!((output.code, output.out.as_str(), endpoint.request_count()), (0, "done\n", 9), "{}", output.err);
     assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
 }
 
@@ -88,7 +88,7 @@ async fn reports_run_id_before_any_event() {
         // The server returns.
         (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "responds again"),
     ] {
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         let scripts = [execute_events([]).truncated()].into_iter().chain(then);
         endpoint.respond_in_sequence(scripts);
         let output = terminal.run(&words);
@@ -127,8 +127,8 @@ async fn output_is_independent_of_poll_and_event_order() {
     let terminal = connected_to(&endpoint);
     let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The run is polled after a silence; only then does the stream continue.
-    endpoint.asked(2).await;
-    endpoint.release(1);
+    endpoint.wait_for_requests(2).await;
+    endpoint.release_pauses(1);
     let behind = CommandOutput::of(child.wait_with_output().unwrap());
     assert_eq!((behind.code, behind.out.as_str()), (0, "Hello\n"), "{}", behind.err);
     assert_eq!(step_lines(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
@@ -168,18 +168,22 @@ async fn wait_for_an_existing_run_survives_an_outage() {
     assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
     assert!(output.err.contains("retrying") && output.err.contains("responds again"), "{}", output.err);
     for away in [Script::reset(), busy, bad] {
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         endpoint.respond_with(away);
         let output = wait("2s");
         assert_eq!(output.code, 3, "{}", output.err);
-        assert!(endpoint.count() > before + 2 && output.err.contains(RUN), "the run was polled again: {}", output.err);
+        assert!(
+            endpoint.request_count() > before + 2 && output.err.contains(RUN),
+            "the run was polled again: {}",
+            output.err
+        );
     }
     // A missing run is not awaited.
     let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
-    let before = endpoint.count();
+    let before = endpoint.request_count();
     endpoint.respond_with(Script::status(404, &missing));
     let output = wait("60s");
-    assert_eq!((output.code, endpoint.count() - before), (1, 1), "{}", output.err);
+    assert_eq!((output.code, endpoint.request_count() - before), (1, 1), "{}", output.err);
     assert!(!output.err.contains("may still be running"), "{}", output.err);
 }
 
@@ -201,10 +205,10 @@ async fn silent_server_does_not_extend_the_wait() {
     // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.respond_in_sequence([execute_events([started]).hanging(), Script::hang()]);
-    let before = endpoint.count();
+    let before = endpoint.request_count();
     let (output, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
     assert!(output.code == 3 && took < 12, "{took} s: {}", output.err);
-    assert_eq!(endpoint.count() - before, 2, "one poll is enough");
+    assert_eq!(endpoint.request_count() - before, 2, "one poll is enough");
     let (output, took) = timed(&["executions", "wait", RUN, "--wait", "1s"]);
     assert!(output.code == 3 && took < 6, "{took} s: {}", output.err);
 }
@@ -219,11 +223,11 @@ async fn abandons_a_dead_connection_and_resumes_the_stream() {
     let mut command = terminal.command(&["run", "w", "--env", "dev", "--wait", "10m"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let taken_up = loop {
-        let seen = endpoint.count();
+        let seen = endpoint.request_count();
         if let Some(asked) = endpoint.requests().into_iter().find(|asked| asked.path.ends_with("/events")) {
             break asked;
         }
-        endpoint.asked(seen + 1).await;
+        endpoint.wait_for_requests(seen + 1).await;
     };
     child.kill().unwrap();
     child.wait().unwrap();

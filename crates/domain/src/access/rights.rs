@@ -199,23 +199,23 @@ impl Rights {
     /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant. Lists
     /// filter by it.
     #[must_use]
-    pub fn reach(&self, permission: Permission) -> Option<Reach> {
-        let mut reach = Reach::default();
+    pub fn visible_scopes(&self, permission: Permission) -> Option<VisibleScopes> {
+        let mut visible_scopes = VisibleScopes::default();
         for grant in self.grants.iter().filter(|grant| grant.permissions.has(permission)) {
             match grant.scope {
                 GrantScope::Platform | GrantScope::Tenant(_) => return None,
-                GrantScope::Namespace(id) => reach.namespaces.push(id),
-                GrantScope::Workspace(id) => reach.workspaces.push(id),
-                GrantScope::Workload(id) => reach.workloads.push(id),
+                GrantScope::Namespace(id) => visible_scopes.namespaces.push(id),
+                GrantScope::Workspace(id) => visible_scopes.workspaces.push(id),
+                GrantScope::Workload(id) => visible_scopes.workloads.push(id),
             }
         }
-        Some(reach)
+        Some(visible_scopes)
     }
 }
 
 /// The scopes in which a permission applies when it does not apply tenant-wide.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Reach {
+pub struct VisibleScopes {
     /// These namespaces.
     pub namespaces: Vec<NamespaceId>,
     /// These workspaces.

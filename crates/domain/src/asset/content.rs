@@ -28,7 +28,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub use enforcement::{RecordedField, recorded_fields};
-pub use fail_closed::{Reach, unenforced_controls};
+pub use fail_closed::{BindingPath, unenforced_controls};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub(crate) use published::PublishedSchema;

@@ -2,7 +2,7 @@
 
 use super::{Asset, AssetRefusal};
 use crate::{
-    access::{ActorKind, ActorRef, rights::Reach},
+    access::{ActorKind, ActorRef, rights::VisibleScopes},
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -96,9 +96,9 @@ pub trait AssetGrantStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         principals: &[ActorRef],
-        reach: &Reach,
+        visible_scopes: &VisibleScopes,
     ) -> Result<bool, StoreError> {
-        Ok(!self.granted_assets(scope, &[asset], principals, reach).await?.is_empty())
+        Ok(!self.granted_assets(scope, &[asset], principals, visible_scopes).await?.is_empty())
     }
     /// The subset of the assets that is granted to one of the principals, or to a workspace in the given scopes.
     async fn granted_assets(
@@ -106,7 +106,7 @@ pub trait AssetGrantStore: Send + Sync {
         scope: TenantScope,
         assets: &[AssetId],
         principals: &[ActorRef],
-        reach: &Reach,
+        visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError>;
     /// Whether one of the principals holds any grant.
     async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;

@@ -2,7 +2,7 @@
 
 use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, integrity::UnverifiedBytes, kind::AssetKind};
 use crate::{
-    access::{ActorRef, rights::Reach},
+    access::{ActorRef, rights::VisibleScopes},
     id::{AssetId, AssetVersionId, ExecutionId, NamespaceId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::StateName,
@@ -145,7 +145,7 @@ pub enum AssetVisibility {
     /// Assets of some namespaces and workspaces.
     InScopes {
         /// Visible namespaces and workspaces.
-        reach: Reach,
+        scopes: VisibleScopes,
         /// The viewer's principals; assets granted to them are visible too.
         principals: Vec<ActorRef>,
     },

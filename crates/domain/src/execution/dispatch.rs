@@ -127,7 +127,7 @@ pub struct Claim {
     /// The deadline of a run from now.
     pub deadline_after: Duration,
     /// The maximum number of runs to claim.
-    pub most: u16,
+    pub limit: u16,
     /// The maximum number of runs to claim per tenant.
     pub per_tenant_limit: u16,
     /// The tenant that was served last; the round continues with the next tenant.
@@ -177,7 +177,7 @@ pub struct ClaimedRun {
     /// The number of times that workers reclaimed it.
     pub reclaims: u16,
     /// The position of its tenant in the scheduling round; 0 for a reclaimed run.
-    pub turn: u16,
+    pub round_position: u16,
     /// The actor that requested its cancellation.
     pub cancelled_by: Option<ActorRef>,
     /// Its policy decisions, oldest first.
@@ -188,7 +188,7 @@ pub struct ClaimedRun {
 
 /// The start of a queued run, as the start commit stores it.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct QueuedStart {
     /// The run, re-evaluated as if accepted now.
     pub acceptance: Acceptance,
     /// The revisions that must be unchanged.

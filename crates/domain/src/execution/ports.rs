@@ -2,11 +2,11 @@
 
 use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
-    dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, Start, StartOutcome},
+    dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
     progress::ProgressRecord,
 };
 use crate::{
-    access::{ActorRef, rights::Reach},
+    access::{ActorRef, rights::VisibleScopes},
     evidence::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
@@ -124,7 +124,7 @@ pub struct ExecutionFilter {
     /// Runs whose identifier was created before this time, to the millisecond.
     pub until: Option<Timestamp>,
     /// Runs within the caller's visible scopes; `None` covers the whole tenant.
-    pub reach: Option<Reach>,
+    pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// The location of a run and its submitter.
@@ -189,7 +189,7 @@ pub trait ExecutionStore: Send + Sync {
     /// The inputs of a run; `None` once erased.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
     /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
-    async fn start(&self, scope: TenantScope, start: &Start) -> Result<StartOutcome, CommitError>;
+    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError>;
     /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
     async fn record_progress(
         &self,

@@ -123,7 +123,7 @@ pub fn resolve(
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
     let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());
-    let artifact_id = ids.fresh().into();
+    let artifact_id = ids.new_id().into();
     let artifact = EvidenceArtifact {
         artifact_id,
         kind: "settlement",

@@ -46,7 +46,7 @@ pub struct RetrievalResult {
     /// The retrieved chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
     /// Whether the ranking skipped candidates because of a cap.
-    pub capped: bool,
+    pub is_capped: bool,
     /// The cost of embedding the query, if it was embedded.
     pub query_embedding: Option<QueryEmbedding>,
     /// The time.

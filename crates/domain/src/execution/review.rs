@@ -277,7 +277,7 @@ impl<'r> PendingReview<'r> {
             ("output_digest".to_owned(), json!(self.0.output_digest.as_ref().map(digest_text))),
             ("note_digest".to_owned(), note.as_ref().map_or(Value::Null, |note| json!(digest_text(&note.digest())))),
         ]);
-        let artifact_id = ids.fresh().into();
+        let artifact_id = ids.new_id().into();
         EvidenceArtifact {
             artifact_id,
             kind: "review",
@@ -306,7 +306,7 @@ pub struct ExpiredReview {
     /// The run.
     pub execution_id: ExecutionId,
     /// The status of its workload.
-    pub workload: workload::Status,
+    pub workload_status: workload::Status,
 }
 
 /// Stores pending reviews.

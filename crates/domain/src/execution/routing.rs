@@ -158,7 +158,7 @@ fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// A completion of a conversation.
-    Words,
+    Completion,
     /// An embedding of this text.
     Embedding(String),
 }
@@ -222,7 +222,7 @@ impl ModelRequest {
     /// Each route is tried once without delay. After a delay, routes with transient failures are retried once
     /// (contract: at most one retry a route). A failure that rejects the request itself ends the attempts.
     #[must_use]
-    pub fn next(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
+    pub fn next_attempt(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
         let last = attempts.last();
         if last.is_some_and(|last| last.result.is_err_and(|error| !error.allows_fallback())) {
             return None;
@@ -360,7 +360,7 @@ mod tests {
             account_slot: "a".to_owned(),
         };
         ModelRequest {
-            kind: RequestKind::Words,
+            kind: RequestKind::Completion,
             conversation: Arc::default(),
             routes: (0..routes).map(point).collect(),
             is_streamable: true,
@@ -373,7 +373,7 @@ mod tests {
         failure: impl Fn(usize) -> (ProviderError, Option<Duration>),
     ) -> Vec<(usize, u128)> {
         let (question, mut attempts, mut asked) = (model_request(routes), Vec::new(), Vec::new());
-        while let Some(next) = question.next(&attempts) {
+        while let Some(next) = question.next_attempt(&attempts) {
             asked.push((next.route, next.delay.as_millis()));
             let (error, retry_after) = failure(next.route);
             attempts.push(Attempt { route: next.route, result: Err(error), retry_after, latency: Duration::ZERO });

@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
             lineage: Vec::new(),
             fulfilled: Vec::new(),
             decision,
-            turn: None,
+            offered_turn: None,
         };
         Self {
             // The strictest decision is known only at the end, which is too late to start recording.
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
             self.record_interrupted_step(code);
         }
         let events = self.take_events();
-        self.run_outcome.turn = self.offered_turn();
+        self.run_outcome.offered_turn = self.offered_turn();
         FinishedRun {
             events,
             execution_id: self.run_input.execution_id,
@@ -487,7 +487,7 @@ impl<'a> Run<'a> {
         merged.extend(inputs);
         let now = self.env.clock.now();
         let decision = facts.decide(plan, &merged, now);
-        let id = DecisionId::from(self.env.ids.fresh());
+        let id = DecisionId::from(self.env.ids.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;

@@ -294,7 +294,7 @@ impl ScriptRun<'_> {
         let failed = error.as_ref().map(|error| error.code.clone());
         let micros = over.micros().saturating_sub(began.micros());
         let duration = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
-        let artifact_id = outside.ids.fresh().into();
+        let artifact_id = outside.ids.new_id().into();
         let artifact = EvidenceArtifact {
             artifact_id,
             kind: "code_run",
@@ -339,7 +339,7 @@ impl ScriptRun<'_> {
                 artifacts: vec![artifact],
                 lineage: Vec::new(),
                 fulfilled: Vec::new(),
-                turn: None,
+                offered_turn: None,
                 decision,
             },
         }

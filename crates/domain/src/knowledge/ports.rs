@@ -11,7 +11,7 @@ use super::{
 use crate::{
     id::{AssetId, ChunkId, IngestId, ReleaseId},
     idempotency::KeyedOutcome,
-    search::Words,
+    search::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
@@ -29,7 +29,7 @@ pub struct SearchScope {
     /// Values that the documents' metadata must have.
     pub filters: Map<String, Value>,
     /// Maximum number of chunks.
-    pub most: u32,
+    pub limit: u32,
 }
 
 /// Index revision of a knowledge base that a release was approved with.
@@ -101,14 +101,14 @@ pub trait KnowledgeStore: Send + Sync {
         contract_id: &str,
     ) -> Result<Option<ContractRevocation>, StoreError>;
     /// Chunks that contain words of a query.
-    async fn by_words(
+    async fn text_search(
         &self,
         scope: TenantScope,
         within: &SearchScope,
-        words: &Words,
+        words: &WordSet,
     ) -> Result<SearchResults, StoreError>;
     /// Embedding model of the chunks of a revision.
-    async fn embedding_of(
+    async fn index_embedding(
         &self,
         scope: TenantScope,
         asset: AssetId,

@@ -39,7 +39,7 @@ pub enum IndexEmbedding {
     /// The index has no chunks.
     Empty,
     /// Every chunk has a vector of this model.
-    Whole(EmbeddingModel),
+    Uniform(EmbeddingModel),
     /// The chunks have vectors of several models, or none. Vector search is refused.
     Mixed,
 }
@@ -73,7 +73,7 @@ impl IndexWarning {
     pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
             IndexEmbedding::Empty => None,
-            IndexEmbedding::Whole(model) => (model != configured).then_some(Self::ModelKept),
+            IndexEmbedding::Uniform(model) => (model != configured).then_some(Self::ModelKept),
             IndexEmbedding::Mixed => Some(Self::MixedEmbedding),
         };
         let capped = (!coverage.is_complete).then_some(Self::VectorSearchCapped { limit: coverage.limit });
@@ -142,7 +142,7 @@ pub struct SearchPlan {
     /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
     pub lookups: Vec<Vec<String>>,
     /// Whether some matching chunks are not ranked.
-    pub capped: bool,
+    pub is_capped: bool,
 }
 
 impl SearchPlan {
@@ -175,9 +175,9 @@ impl SearchPlan {
                 lookups.push(words_of(frequent));
             }
         }
-        let capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(MAX_CANDIDATES));
+        let is_capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(MAX_CANDIDATES));
         let weighted = |((word, _), weight): ((String, u64), f64)| WeightedWord { word, weight: weight / sum };
-        Self { words: words.into_iter().zip(weights).map(weighted).collect(), lookups, capped }
+        Self { words: words.into_iter().zip(weights).map(weighted).collect(), lookups, is_capped }
     }
 }
 
@@ -203,7 +203,7 @@ pub struct SearchResults {
     /// Chunks.
     pub hits: Vec<SearchHit>,
     /// Whether some eligible chunks were not ranked.
-    pub capped: bool,
+    pub is_capped: bool,
 }
 
 impl SearchResults {
@@ -231,7 +231,7 @@ impl SearchResults {
             }
         }
         let hits = scores.into_iter().map(|(chunk_id, score)| SearchHit { chunk_id, score }).collect();
-        Self { hits, capped: text_results.capped || vector_results.capped }.top(u32::MAX)
+        Self { hits, is_capped: text_results.is_capped || vector_results.is_capped }.top(u32::MAX)
     }
 }
 
@@ -269,7 +269,7 @@ pub fn max_compared_vectors(parts: usize) -> u32 {
 /// Selects the chunks with a sufficient score, up to the token limit. The first chunk is selected regardless of its
 /// length.
 #[must_use]
-pub fn used(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
+pub fn select_chunks(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
     let mut tokens = 0_u32;
     let mut used: Vec<RetrievedChunk> = Vec::new();
     for chunk in chunks.into_iter().filter(|chunk| chunk.score >= settings.score_threshold) {

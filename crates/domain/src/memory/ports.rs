@@ -16,9 +16,9 @@ pub struct RecallQuery {
     /// Turns of the session, or of all sessions of the owner.
     pub scope: MemoryScope,
     /// Maximum number of turns, latest first; 0 when reading is not permitted.
-    pub most: u32,
+    pub limit: u32,
     /// Maximum age, in days.
-    pub days: u32,
+    pub max_age_days: u32,
     /// Handling of personal data.
     pub personal_data: PersonalDataPolicy,
 }

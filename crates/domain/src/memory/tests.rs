@@ -38,8 +38,8 @@ fn applies_cautious_defaults_and_bounds() {
     let read = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = MemoryConfig {
         scope: MemoryScope::Session,
-        most: DEFAULT_TURNS,
-        days: DEFAULT_DAYS,
+        max_turns: DEFAULT_TURNS,
+        retention_days: DEFAULT_DAYS,
         write_policy: WritePolicy::Auto,
         personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,
@@ -49,8 +49,8 @@ fn applies_cautious_defaults_and_bounds() {
         "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
     let expected = MemoryConfig {
         scope: MemoryScope::User,
-        most: MAX_TURNS,
-        days: 2,
+        max_turns: MAX_TURNS,
+        retention_days: 2,
         write_policy: WritePolicy::Off,
         personal_data: PersonalDataPolicy::Allow,
         on_revoke: OnRevoke::Erase,

@@ -130,14 +130,14 @@ fn masks_national_ids() {
         for id in valid {
             assert_eq!(redactor.redact_text(&format!("id {id}.")).text, "id [national_id].", "{id}");
             assert_eq!(
-                redactor.redact_text(&format!("x{id} {id}x")).found.of(PersonalDataClass::NationalId),
+                redactor.redact_text(&format!("x{id} {id}x")).counts.of(PersonalDataClass::NationalId),
                 0,
                 "{id}"
             );
-            assert_eq!(Redactor::new(&[]).redact_text(id).found.of(PersonalDataClass::NationalId), 0, "{id}");
+            assert_eq!(Redactor::new(&[]).redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
         }
         for id in refused {
-            assert_eq!(redactor.redact_text(id).found.of(PersonalDataClass::NationalId), 0, "{id}");
+            assert_eq!(redactor.redact_text(id).counts.of(PersonalDataClass::NationalId), 0, "{id}");
         }
     }
 }
@@ -215,8 +215,8 @@ fn normalizes_dots_hidden_characters_and_digits() {
     assert_eq!(
         (
             spared.text.contains('['),
-            spared.found.of(PersonalDataClass::Card),
-            spared.found.of(PersonalDataClass::Email)
+            spared.counts.of(PersonalDataClass::Card),
+            spared.counts.of(PersonalDataClass::Email)
         ),
         (false, 2, 2)
     );
@@ -278,9 +278,9 @@ fn unspaced_scripts_are_word_boundaries() {
 fn counts_matches_without_revealing_them() {
     let redaction = Redactor::default().redact_text("a@b.com, c@d.com, 10.0.0.1, 078-05-1120");
     assert_eq!(redaction.text, "[email], [email], [ip], [national_id]");
-    assert_eq!(serde_json::to_value(&redaction.found).unwrap(), json!({"email": 2, "ip": 1, "national_id": 1}));
-    assert_eq!(redaction.found.total(), 4);
-    assert!(Redactor::default().redact_text("nothing").found.is_empty());
+    assert_eq!(serde_json::to_value(&redaction.counts).unwrap(), json!({"email": 2, "ip": 1, "national_id": 1}));
+    assert_eq!(redaction.counts.total(), 4);
+    assert!(Redactor::default().redact_text("nothing").counts.is_empty());
     for class in PersonalDataClass::ALL {
         assert_eq!(class.mask(), format!("[{}]", class.as_str()));
     }
@@ -391,7 +391,7 @@ proptest! {
         let once = Redactor::default().redact_text(&pieces.concat());
         let twice = Redactor::default().redact_text(&once.text);
         prop_assert_eq!(&twice.text, &once.text, "{}", pieces.concat());
-        prop_assert!(twice.found.is_empty());
+        prop_assert!(twice.counts.is_empty());
     }
 
     /// The text between the masks occurs in the original, in the same order.
@@ -414,7 +414,7 @@ proptest! {
             prop_assert!(at.is_some(), "{:?} is not in {:?}", piece, rest);
             rest = &rest[at.unwrap() + piece.len()..];
         }
-        prop_assert_eq!(redaction.text == text, redaction.found.is_empty());
+        prop_assert_eq!(redaction.text == text, redaction.counts.is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     rollback::ReleaseArtifact,
 };
 use crate::{
-    access::rights::Reach,
+    access::rights::VisibleScopes,
     id::{ApprovalId, ArtifactId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
@@ -57,7 +57,7 @@ pub struct ReleaseFilter {
     /// Releases in this state.
     pub state: Option<StateName>,
     /// Releases within the caller's visible scopes; `None` covers the whole tenant.
-    pub reach: Option<Reach>,
+    pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// The revisions that a cached deployment view must match.

@@ -74,9 +74,9 @@ pub struct LaneMetrics {
     /// The recommendation from all runs of the release.
     pub recommendation: Recommendation,
     /// Whether the gates permit the next lane.
-    pub next: NextLaneGates,
+    pub next_lane_gates: NextLaneGates,
     /// The workload's status.
-    pub workload: Status,
+    pub workload_status: Status,
     /// The number of runs that must have ended on the lane.
     pub required_runs: u32,
 }
@@ -87,10 +87,16 @@ impl LaneMetrics {
     pub fn new(
         soak_status: SoakStatus,
         recommendation: Recommendation,
-        (next, workload): (NextLaneGates, Status),
+        (next_lane_gates, workload_status): (NextLaneGates, Status),
         config: &RolloutConfig,
     ) -> Self {
-        Self { soak_status, recommendation, next, workload, required_runs: config.sample_size().min(MIN_RUNS) }
+        Self {
+            soak_status,
+            recommendation,
+            next_lane_gates,
+            workload_status,
+            required_runs: config.sample_size().min(MIN_RUNS),
+        }
     }
 }
 
@@ -107,8 +113,9 @@ impl Rollout {
         if !self.is_automatic() || observed.soak_status.soak_seconds_left > 0 {
             return None;
         }
-        let LaneMetrics { soak_status: lane, recommendation, next, workload, required_runs: needed } = observed;
-        if *workload != Status::Registered {
+        let LaneMetrics { soak_status: lane, recommendation, next_lane_gates, workload_status, required_runs: needed } =
+            observed;
+        if *workload_status != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
         if recommendation.is_recommended {
@@ -120,7 +127,7 @@ impl Rollout {
         if lane.runs.error_rate() > recommendation.threshold {
             return Some(HoldReason::ErrorRate);
         }
-        (*next == NextLaneGates::Blocked).then_some(HoldReason::GateBlocked)
+        (*next_lane_gates == NextLaneGates::Blocked).then_some(HoldReason::GateBlocked)
     }
 
     fn is_automatic(&self) -> bool {
@@ -148,8 +155,8 @@ mod tests {
         LaneMetrics {
             soak_status: lane,
             recommendation,
-            next: NextLaneGates::Open,
-            workload: Status::Registered,
+            next_lane_gates: NextLaneGates::Open,
+            workload_status: Status::Registered,
             required_runs: 5,
         }
     }
@@ -165,12 +172,12 @@ mod tests {
             (lane_metrics(0, (10, 3), false), true, None),
             (lane_metrics(0, (10, 0), true), false, Some(HoldReason::RollbackRecommended)),
             (
-                LaneMetrics { workload: Status::Suspended, ..lane_metrics(0, (10, 0), false) },
+                LaneMetrics { workload_status: Status::Suspended, ..lane_metrics(0, (10, 0), false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
             (
-                LaneMetrics { next: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) },
+                LaneMetrics { next_lane_gates: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) },
                 false,
                 Some(HoldReason::GateBlocked),
             ),

@@ -2,10 +2,10 @@
 
 use super::{Status, Workload, interface::PresentationMode};
 use crate::{
-    access::{OwnerRef, rights::Reach},
+    access::{OwnerRef, rights::VisibleScopes},
     id::{WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
-    search::Words,
+    search::WordSet,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -20,7 +20,7 @@ pub struct WorkloadFilter {
     /// Workloads with this status.
     pub status: Option<Status>,
     /// Workloads within the caller's visible scopes; `None` covers the whole tenant.
-    pub reach: Option<Reach>,
+    pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// The filter of a runtime interface listing, which covers executable workloads with an interface.
@@ -33,9 +33,9 @@ pub struct RuntimeFilter {
     /// Interfaces of this owner.
     pub owner: Option<OwnerRef>,
     /// Interfaces whose name or description has a word starting with each of these words.
-    pub words: Option<Words>,
+    pub words: Option<WordSet>,
     /// Interfaces within the caller's visible scopes; `None` covers the whole tenant.
-    pub reach: Option<Reach>,
+    pub visible_scopes: Option<VisibleScopes>,
 }
 
 /// Stores workloads.
@@ -67,5 +67,5 @@ pub trait WorkloadStore: Send + Sync {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Stores a changed workload.
-    async fn commit(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError>;
+    async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError>;
 }

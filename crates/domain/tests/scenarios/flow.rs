@@ -127,7 +127,7 @@ impl Clock for FixedEnv {
 }
 
 impl IdSource for FixedEnv {
-    fn fresh(&self) -> Uuid {
+    fn new_id(&self) -> Uuid {
         Uuid::from_u64_pair(0x7000, self.count.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -320,7 +320,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let env = FixedEnv { now: request.now, count: AtomicU64::new(0) };
     let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
     let input = RunInput {
-        execution_id: ExecutionId::from(env.fresh()),
+        execution_id: ExecutionId::from(env.new_id()),
         plan,
         policy_attributes: &facts,
         inputs: &request.inputs,
@@ -409,7 +409,7 @@ fn call_model(
 ) -> CallOutcome {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
-    while let Some(next) = question.next(&attempts) {
+    while let Some(next) = question.next_attempt(&attempts) {
         let pause = next.delay;
         if !pause.is_zero() {
             writeln!(out, "waited: {} ms", pause.as_millis()).unwrap();

@@ -1,7 +1,7 @@
 //! T35: addresses of this machine and of internal networks, in every notation.
 
 use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
-use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
+use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, ServerMode};
 
 /// The failure of a request.
 async fn failure_of(guard: &Guard, address: &str) -> EgressError {
@@ -39,20 +39,20 @@ async fn refuses_every_notation_of_this_machine() {
         "localhost.",
         "ｌｏｃａｌｈｏｓｔ",
     ];
-    for reach in [Reach::Local, Reach::Remote] {
+    for mode in [ServerMode::Local, ServerMode::Remote] {
         // Machines resolve these names differently; here all of them resolve to this machine.
-        let guard = Guard::new(reach, Vec::new()).with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
+        let guard = Guard::new(mode, Vec::new()).with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
                 let error = failure_of(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
                 // Numbers are refused for their network; names also for the port, which has no allowance.
-                assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {reach:?}: {error:?}");
+                assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {mode:?}: {error:?}");
             }
         }
     }
     assert_eq!(canary.connection_count(), 0);
     // The listener accepts allowed requests.
-    let allowed = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
+    let allowed = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
     let answer = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
     assert_eq!((answer.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
 }
@@ -60,7 +60,7 @@ async fn refuses_every_notation_of_this_machine() {
 #[tokio::test]
 async fn refuses_names_that_resolve_to_this_machine() {
     let known = || ScriptedResolver::of(&[&["::1", "127.0.0.1"]]);
-    let guard = Guard::new(Reach::Remote, Vec::new()).with_resolver(known());
+    let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(known());
     for name in ["localhost", "localhost.", "LocalHost"] {
         for port in ["", ":8443"] {
             let error = failure_of(&guard, &format!("https://{name}{port}/")).await;
@@ -68,17 +68,17 @@ async fn refuses_names_that_resolve_to_this_machine() {
         }
     }
     // Plain HTTP requires an allowance, also for the machine's own name.
-    let local = Guard::new(Reach::Local, Vec::new()).with_resolver(known());
+    let local = Guard::new(ServerMode::Local, Vec::new()).with_resolver(known());
     let error = failure_of(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
     // The same with the system's resolver.
-    let error = failure_of(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
+    let error = failure_of(&Guard::new(ServerMode::Remote, Vec::new()), "https://localhost/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
 }
 
 #[tokio::test]
 async fn refuses_internal_networks() {
-    let guard = Guard::new(Reach::Local, Vec::new());
+    let guard = Guard::new(ServerMode::Local, Vec::new());
     for host in [
         "10.0.0.1",
         "172.16.0.1",
@@ -112,7 +112,7 @@ async fn refuses_internal_networks() {
 async fn refuses_other_schemes_ports_and_credentials() {
     let canary = CountingListener::start(Reply::fine()).await;
     let at = canary.address;
-    let guard = Guard::new(Reach::Local, Vec::new());
+    let guard = Guard::new(ServerMode::Local, Vec::new());
     for (address, refusal) in [
         ("https://93.184.215.14:22/".to_owned(), EgressRefusal::Port),
         ("https://93.184.215.14:25/".to_owned(), EgressRefusal::Port),

@@ -2,7 +2,9 @@
 
 use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
-use fairway_egress::{Allowance, EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Reach, Resolver};
+use fairway_egress::{
+    Allowance, EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Resolver, ServerMode,
+};
 use std::{
     future::pending,
     io,
@@ -13,7 +15,7 @@ use std::{
 
 /// A guard that allows only 127.0.0.1.
 fn guard(resolver: Arc<dyn Resolver>) -> Guard {
-    Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).with_resolver(resolver)
+    Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).with_resolver(resolver)
 }
 
 fn endpoint(guard: &Guard, port: u16) -> Endpoint {
@@ -44,7 +46,7 @@ async fn one_refused_address_refuses_the_name() {
     }
     // A public address with a private one, over TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
-        let guard = Guard::new(Reach::Remote, Vec::new()).with_resolver(ScriptedResolver::of(&[set]));
+        let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(ScriptedResolver::of(&[set]));
         let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
         assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }

@@ -1,7 +1,7 @@
 //! T37: proxies from the environment are ignored.
 
 use crate::listener::{CountingListener, Reply, get};
-use fairway_egress::{Guard, Limits, Reach, Url};
+use fairway_egress::{Guard, Limits, ServerMode, Url};
 use std::{env, process::Stdio};
 use tokio::process::Command;
 
@@ -13,7 +13,7 @@ const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
 #[tokio::test]
 async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {
-        let guard = Guard::new(Reach::Local, Vec::new()).with_allowed_origin(&Url::parse(&target).unwrap());
+        let guard = Guard::new(ServerMode::Local, Vec::new()).with_allowed_origin(&Url::parse(&target).unwrap());
         let answer = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
         assert_eq!(answer.read_all().await.unwrap().as_ref(), b"fine");
         return;

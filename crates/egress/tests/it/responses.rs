@@ -1,13 +1,13 @@
 //! T37: responses that redirect, never end, or exceed their limits.
 
 use crate::listener::{CountingListener, Reply, get};
-use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, Reach, Url};
+use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, ServerMode, Url};
 use std::time::Duration;
 
 fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
     let address = format!("http://{}/", canary.address);
     // Only this origin is configured.
-    Guard::new(Reach::Local, Vec::new())
+    Guard::new(ServerMode::Local, Vec::new())
         .with_allowed_origin(&Url::parse(&address).unwrap())
         .endpoint(&address, limits)
         .unwrap()

@@ -1,7 +1,7 @@
 //! Trusted certificates: those of the public authorities and of the system, for the requested name.
 
 use crate::listener::{ScriptedResolver, get};
-use fairway_egress::{Allowance, EgressError, Guard, Limits, Reach};
+use fairway_egress::{Allowance, EgressError, Guard, Limits, ServerMode};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::{env, fs, net::SocketAddr, process::Stdio, sync::Arc};
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::TcpListener, process::Command};
@@ -19,7 +19,7 @@ const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 
 /// Sends a request to the listener at this port under a name.
 async fn request(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
-    let guard = Guard::new(Reach::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
+    let guard = Guard::new(ServerMode::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
         .with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
     let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), Limits::default())?;
     Ok(endpoint.send(get()).await?.read_all().await?.to_vec())

@@ -3,13 +3,13 @@
 use super::{Operation, Requirement};
 use crate::{Failure, Services};
 use fairway_domain::{
-    access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::Reach},
+    access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
     id::WorkspaceId,
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
 
 /// The part of a list that a caller sees: everything, or the scopes of its role bindings.
-pub type ListScope = Option<Reach>;
+pub type ListScope = Option<VisibleScopes>;
 
 /// The refusal of a caller that lacks a permission.
 pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Failure {
@@ -75,9 +75,9 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
     else {
         return Err(Failure::Inconsistent("a list requires a permission in a scope"));
     };
-    match caller.rights.reach(needs) {
-        Some(reach) if reach == Reach::default() => Err(missing_permission(caller, needs)),
-        reach => Ok((TenantScope::for_caller(caller), reach)),
+    match caller.rights.visible_scopes(needs) {
+        Some(visible_scopes) if visible_scopes == VisibleScopes::default() => Err(missing_permission(caller, needs)),
+        visible_scopes => Ok((TenantScope::for_caller(caller), visible_scopes)),
     }
 }
 

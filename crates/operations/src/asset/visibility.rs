@@ -10,7 +10,7 @@ use crate::{
     access::{Operation, authorize},
 };
 use fairway_domain::{
-    access::{Caller, GrantScope, Permission, ResourceScope, rights::Reach},
+    access::{Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
     asset::{
         Asset, OwnershipTier,
         ports::{AssetFilter, AssetVisibility},
@@ -46,20 +46,20 @@ impl Services {
     ) -> Result<(TenantScope, AssetVisibility), Failure> {
         let everything = TenantScope::for_caller(caller);
         let principals = caller.principals();
-        let (scope, reach) = match authorize::authorize_list(caller, operation) {
+        let (scope, scopes) = match authorize::authorize_list(caller, operation) {
             // A caller without view permissions may still hold grants.
             Err(refused) => {
                 if !self.stores.asset_grants.has_any_grant(everything, &principals).await? {
                     return Err(refused);
                 }
-                (everything, Some(Reach::default()))
+                (everything, Some(VisibleScopes::default()))
             }
             Ok(entered) => entered,
         };
         let Some(from) = from else {
-            let sight = match reach {
+            let sight = match scopes {
                 None => AssetVisibility::Tenant,
-                Some(reach) => AssetVisibility::InScopes { reach, principals },
+                Some(scopes) => AssetVisibility::InScopes { scopes, principals },
             };
             return Ok((scope, sight));
         };
@@ -70,7 +70,7 @@ impl Services {
             return Ok((scope, AssetVisibility::FromWorkspace { namespace, workspace, principals }));
         }
         if self.stores.asset_grants.has_any_grant(scope, &principals).await? {
-            return Ok((scope, AssetVisibility::InScopes { reach: Reach::default(), principals }));
+            return Ok((scope, AssetVisibility::InScopes { scopes: VisibleScopes::default(), principals }));
         }
         Err(Failure::NotFound)
     }
@@ -135,7 +135,7 @@ impl Services {
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(asset) = self.stores.assets.find(scope, id).await? else {
-            if caller.rights.reach(Permission::AssetView).is_some() {
+            if caller.rights.visible_scopes(Permission::AssetView).is_some() {
                 return Err(self.refuse_unknown_asset(caller, id).await);
             }
             return Err(Failure::NotFound);
@@ -155,7 +155,7 @@ impl Services {
     /// reveals nothing.
     pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
         let (scope, principals) = (TenantScope::for_caller(caller), caller.principals());
-        match self.stores.asset_grants.is_granted(scope, id, &principals, &Reach::default()).await {
+        match self.stores.asset_grants.is_granted(scope, id, &principals, &VisibleScopes::default()).await {
             Ok(_) => Failure::NotFound,
             Err(error) => error.into(),
         }
@@ -168,12 +168,12 @@ impl Services {
         asset: &Asset,
         from: Option<&ResourceScope>,
     ) -> Result<bool, Failure> {
-        let reach = match from {
+        let scopes = match from {
             None => {
                 if self.sees_without_grant(caller, asset).await? {
                     return Ok(true);
                 }
-                caller.rights.reach(Permission::AssetView).unwrap_or_default()
+                caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default()
             }
             Some(place) => {
                 let shown = asset.ownership_tier == OwnershipTier::PlatformBuiltin
@@ -185,11 +185,14 @@ impl Services {
                     return Ok(true);
                 }
                 let views = caller.rights.allow(Permission::AssetView, place);
-                Reach { workspaces: place.workspace.filter(|_| views).into_iter().collect(), ..Reach::default() }
+                VisibleScopes {
+                    workspaces: place.workspace.filter(|_| views).into_iter().collect(),
+                    ..VisibleScopes::default()
+                }
             }
         };
         let scope = TenantScope::for_caller(caller);
-        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &reach).await?)
+        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &scopes).await?)
     }
 
     /// The assets that the caller sees from anywhere. One query reads their grants.
@@ -212,8 +215,8 @@ impl Services {
         }
         if !rest.is_empty() {
             let (scope, rest) = (TenantScope::for_caller(caller), Vec::from_iter(rest));
-            let reach = caller.rights.reach(Permission::AssetView).unwrap_or_default();
-            seen.extend(self.stores.asset_grants.granted_assets(scope, &rest, &caller.principals(), &reach).await?);
+            let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
+            seen.extend(self.stores.asset_grants.granted_assets(scope, &rest, &caller.principals(), &scopes).await?);
         }
         Ok(seen)
     }
@@ -221,7 +224,7 @@ impl Services {
     /// Whether the caller sees an asset from anywhere without a grant.
     async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
         let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
-        let views_something = caller.rights.reach(Permission::AssetView) != Some(Reach::default());
+        let views_something = caller.rights.visible_scopes(Permission::AssetView) != Some(VisibleScopes::default());
         Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
@@ -235,20 +238,20 @@ impl Services {
         if asset.is_visible_from(place.namespace) {
             return Ok(true);
         }
-        let here = Reach { workspaces: place.workspace.into_iter().collect(), ..Reach::default() };
+        let here = VisibleScopes { workspaces: place.workspace.into_iter().collect(), ..VisibleScopes::default() };
         let scope = TenantScope::for_caller(caller);
         Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &[], &here).await?)
     }
 
     /// Whether the caller may view the assets of at least one workspace of a namespace.
     pub(super) async fn views_namespace(&self, caller: &Caller, namespace: NamespaceId) -> Result<bool, Failure> {
-        let Some(reach) = caller.rights.reach(Permission::AssetView) else {
+        let Some(scopes) = caller.rights.visible_scopes(Permission::AssetView) else {
             return Ok(true);
         };
-        if reach.namespaces.contains(&namespace) {
+        if scopes.namespaces.contains(&namespace) {
             return Ok(true);
         }
-        for workspace in reach.workspaces {
+        for workspace in scopes.workspaces {
             if self.namespace_of(caller, workspace).await? == Some(namespace) {
                 return Ok(true);
             }

@@ -74,7 +74,7 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
-        let held = LeaseRef { execution_id: id, lease: self.ids.fresh() };
+        let held = LeaseRef { execution_id: id, lease: self.ids.new_id() };
         let cancel_lease = CancelLease {
             lease_ref: held,
             lease_for: self.settings.lease,

@@ -437,14 +437,14 @@ impl Services {
     async fn call_routes(&self, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
-        while let Some(next) = question.next(&attempts) {
+        while let Some(next) = question.next_attempt(&attempts) {
             let Some(call) = question.call(next.route) else { break };
             if !next.delay.is_zero() {
                 sleep(self.with_jitter(next.delay)).await;
             }
             let began = Instant::now();
             let answer = match &question.kind {
-                RequestKind::Words => {
+                RequestKind::Completion => {
                     self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await
                 }
                 RequestKind::Embedding(text) => self.embed_query(call.route, text).await,

@@ -172,9 +172,9 @@ impl Services {
         query: ExecutionQuery,
         page: PageRequest,
     ) -> Result<Page<Execution>, Failure> {
-        let (scope, reach) = authorize::authorize_list(caller, Operation::ListExecutions)?;
+        let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListExecutions)?;
         let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
-        let filter = ExecutionFilter { workload, release, status, since, until, reach };
+        let filter = ExecutionFilter { workload, release, status, since, until, visible_scopes };
         Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
@@ -268,7 +268,7 @@ impl Services {
         operation: Operation,
         id: ExecutionId,
     ) -> Result<(), Failure> {
-        if caller.rights.reach(Permission::ExecutionView).is_none() {
+        if caller.rights.visible_scopes(Permission::ExecutionView).is_none() {
             return Ok(());
         }
         let home =

@@ -27,8 +27,8 @@ impl Services {
         let wanted = RecallQuery {
             asset: memory.asset,
             scope: rules.scope,
-            most: if all_allow(&reader.plan.knowledge, &decisions) { rules.most } else { 0 },
-            days: rules.days,
+            limit: if all_allow(&reader.plan.knowledge, &decisions) { rules.max_turns } else { 0 },
+            max_age_days: rules.retention_days,
             personal_data: rules.personal_data,
         };
         match self.stores.memory.recall(reader.scope, place, &wanted).await {
@@ -52,7 +52,7 @@ impl Services {
         execution_id: ExecutionId,
         reader: &RetrievalContext<'_>,
     ) -> Option<Writeback> {
-        let (bytes, place) = (ended.turn.as_ref()?.bytes(), reader.conversation.clone()?);
+        let (bytes, place) = (ended.offered_turn.as_ref()?.bytes(), reader.conversation.clone()?);
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {

@@ -45,7 +45,7 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.stores.executions.claim_lapsed(self.ids.fresh(), self.unresumable_runs()).await?;
+        let lapsed = self.stores.executions.claim_lapsed(self.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
             match self.stores.executions.finish(run.scope, &self.end_of_lapsed(&run)).await {

@@ -117,7 +117,7 @@ impl Services {
                     index_revision,
                     strategy,
                     chunks,
-                    capped,
+                    is_capped: capped,
                     query_embedding: embedded,
                     retrieved_at,
                 })

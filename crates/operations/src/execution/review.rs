@@ -141,12 +141,12 @@ impl Services {
     /// When the store fails.
     pub async fn expire_reviews(&self) -> Result<usize, Failure> {
         let mut ended = 0;
-        for ExpiredReview { scope, execution_id, workload } in self.stores.reviews.list_expired().await? {
+        for ExpiredReview { scope, execution_id, workload_status } in self.stores.reviews.list_expired().await? {
             let Some(record) = self.stores.executions.evidence(scope, execution_id).await? else { continue };
             let Ok(pending) = PendingReview::from_record(&record) else { continue };
             let actor = ActorRef::system("review");
             let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id: self.new_id() };
-            ended += usize::from(self.end_review(scope, &pending.expire(workload, &stamp), None).await?);
+            ended += usize::from(self.end_review(scope, &pending.expire(workload_status, &stamp), None).await?);
         }
         Ok(ended)
     }

@@ -18,7 +18,7 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         Acceptance, Execution, FinishRecord, Outcome, Payload, RunRef, Status,
-        dispatch::{LeaseRef, Start, StartOutcome},
+        dispatch::{LeaseRef, QueuedStart, StartOutcome},
         plan::PolicyAttributes,
         ports::{ExpectedRevisions, LeaseState},
         progress::ProgressRecord,
@@ -209,7 +209,8 @@ impl ActiveRun {
         if let Some((on, share_link)) = self.pending_start {
             let progress = recorder.next_record(run.take_events());
             let acceptance = self.acceptance.without_inputs();
-            self.start(Start { acceptance, expected_revisions: on, lease: self.lease, progress, share_link }).await?;
+            self.start(QueuedStart { acceptance, expected_revisions: on, lease: self.lease, progress, share_link })
+                .await?;
         }
         let place = (self.scope, accepted.workspace_id);
         let under = (accepted.release_id, &accepted.environment);
@@ -241,7 +242,7 @@ impl ActiveRun {
         ConversationKey::for_caller(*workload_id, submitter, sender.session_id()?)
     }
 
-    async fn start(&self, start: Start) -> Result<(), NoEnd> {
+    async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
         match self.services.stores.executions.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
                 self.services.publish_wakeup(Wakeup::RunProgress(self.acceptance.execution_id));

@@ -233,7 +233,7 @@ impl Services {
             environment: &request.environment,
             input_digest,
         };
-        let lease = self.ids.fresh();
+        let lease = self.ids.new_id();
         let place = match self.placement(scope, &decision, request).await {
             Ok(place) => place,
             Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
@@ -247,7 +247,7 @@ impl Services {
             (
                 policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
                 RunPayload::Inputs(_) | RunPayload::Form(_),
-            ) if queues => (Admission::Queue { most: self.settings.queue_cap }, RunWork::Steps),
+            ) if queues => (Admission::Queue { limit: self.settings.queue_cap }, RunWork::Steps),
             (
                 policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
                 RunPayload::Inputs(_) | RunPayload::Form(_),

@@ -70,11 +70,11 @@ pub async fn run_worker(services: Services) {
         let mut sated = saturated_tenants(&counts);
         sated.extend(large.saturated);
         let claim = Claim {
-            lease: services.ids.fresh(),
+            lease: services.ids.new_id(),
             lost_leases: lost.tokens(),
             lease_for: services.settings.lease,
             deadline_after: services.settings.execution_deadline,
-            most: free.min(CLAIM_LIMIT),
+            limit: free.min(CLAIM_LIMIT),
             per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
             after_tenant: after,
             saturated: sated,
@@ -103,7 +103,7 @@ pub async fn run_worker(services: Services) {
         failures = 0;
         let next_claim_at = Instant::now() + CLAIM_WINDOW;
         // The last tenant in the rotation.
-        let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);
+        let last = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
         after = last.map(|run| run.scope.tenant()).or(after);
         let is_empty = claimed.is_empty();
         for run in claimed {

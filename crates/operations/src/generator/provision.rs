@@ -17,7 +17,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
     slug::Slug,
-    store::{CommitError, Conflict, PageRequest, Start},
+    store::{CommitError, Conflict, PageRequest, PageStart},
     tenant::{TenantScope, Workspace},
     workload::{InvocationMode, ManagementSource, NewWorkload, Workload},
 };
@@ -42,7 +42,7 @@ impl Services {
         if self.settings.generator == Provisioning::Off {
             return Ok(());
         }
-        let mut start = Start::Skip(0);
+        let mut start = PageStart::Skip(0);
         loop {
             let page = self.stores.tenants.list(PageRequest { limit: PAGE, start }).await?;
             for tenant in page.rows {
@@ -60,7 +60,7 @@ impl Services {
                 }
             }
             match page.next {
-                Some(mark) => start = Start::Behind(mark),
+                Some(mark) => start = PageStart::After(mark),
                 None => return Ok(()),
             }
         }
@@ -107,7 +107,7 @@ impl Services {
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
         let all = self.stores.workspaces.list(scope, PageRequest::first(1)).await?.total;
         let others = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
-        let oldest = PageRequest { limit: 1, start: Start::Skip(others) };
+        let oldest = PageRequest { limit: 1, start: PageStart::Skip(others) };
         self.stores.workspaces.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }
 

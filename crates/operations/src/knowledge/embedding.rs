@@ -56,9 +56,9 @@ impl Services {
         (asset, revision): (AssetId, IndexRevision),
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
-        let model = match self.stores.knowledge.embedding_of(scope, asset, revision).await? {
+        let model = match self.stores.knowledge.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Empty => self.settings.knowledge.embedding.clone(),
-            IndexEmbedding::Whole(model) => model,
+            IndexEmbedding::Uniform(model) => model,
             IndexEmbedding::Mixed => return Err(RetrievalFailure::MixedModels),
         };
         if !self.provider.has_account(&model.account) {
@@ -78,9 +78,9 @@ impl Services {
         scope: TenantScope,
         (asset, revision): (AssetId, IndexRevision),
     ) -> Result<EmbeddingModel, StoreError> {
-        match self.stores.knowledge.embedding_of(scope, asset, revision).await? {
-            IndexEmbedding::Whole(model) if self.provider.has_account(&model.account) => Ok(model),
-            IndexEmbedding::Whole(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
+        match self.stores.knowledge.index_embedding(scope, asset, revision).await? {
+            IndexEmbedding::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
+            IndexEmbedding::Uniform(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
                 Ok(self.settings.knowledge.embedding.clone())
             }
         }
@@ -96,8 +96,8 @@ impl Services {
         if !base.retrieval.strategy.needs_vectors() {
             return Ok(Vec::new());
         }
-        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
-        let embedding = self.stores.knowledge.embedding_of(scope, asset, revision).await?;
+        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
+        let embedding = self.stores.knowledge.index_embedding(scope, asset, revision).await?;
         let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
         Ok(IndexWarning::of(&embedding, &self.settings.knowledge.embedding, coverage))
     }

@@ -312,7 +312,7 @@ impl Services {
             for read in read {
                 let ReadDocument { document_id, draft, text } = read;
                 let DocumentDraft { title, source, metadata, .. } = draft;
-                let entry_id = ids.fresh().into();
+                let entry_id = ids.new_id().into();
                 let pieces = chunk_text(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
                 chunks = chunks.saturating_add(pieces.len());
                 if chunks > MAX_CHUNKS {
@@ -380,7 +380,7 @@ fn chunk_text(
     let piece = |piece: ChunkRange| {
         let content = text.get(piece.start..piece.end)?;
         Some(NewChunk {
-            chunk_id: ids.fresh().into(),
+            chunk_id: ids.new_id().into(),
             start: piece.start,
             end: piece.end,
             tokens: piece.tokens,

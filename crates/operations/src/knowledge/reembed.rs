@@ -97,9 +97,9 @@ impl Services {
         let model = self.settings.knowledge.embedding.clone();
         let seen = self.stores.knowledge.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
-            match self.stores.knowledge.embedding_of(scope, id, seen).await? {
+            match self.stores.knowledge.index_embedding(scope, id, seen).await? {
                 IndexEmbedding::Empty => true,
-                IndexEmbedding::Whole(present) => present == model,
+                IndexEmbedding::Uniform(present) => present == model,
                 IndexEmbedding::Mixed => false,
             }
         } else {
@@ -179,11 +179,11 @@ impl Services {
         let id = asset.asset_id;
         let found = self.stores.knowledge.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
         let base = self.latest_base(scope, asset).await?;
-        let embedding = self.stores.knowledge.embedding_of(scope, id, found.index_revision).await?;
+        let embedding = self.stores.knowledge.index_embedding(scope, id, found.index_revision).await?;
         let warnings = self.index_warnings(scope, (id, found.index_revision), &base).await?;
         Ok(ReembeddingReport {
             index_revision: found.index_revision,
-            is_complete: embedding == IndexEmbedding::Whole(found.embedded_by.clone()),
+            is_complete: embedding == IndexEmbedding::Uniform(found.embedded_by.clone()),
             embedded_by: found.embedded_by,
             chunk_count: found.chunk_count,
             warnings,

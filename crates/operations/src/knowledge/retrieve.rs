@@ -11,9 +11,11 @@ use fairway_domain::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
         contract::{AccessMode, AccessRequest, ContractDecision, ContractState},
         ports::SearchScope,
-        retrieval::{EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, truncate_query, used},
+        retrieval::{
+            EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, select_chunks, truncate_query,
+        },
     },
-    search::Words,
+    search::WordSet,
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,
@@ -169,12 +171,12 @@ impl Services {
             None
         };
         let revision = index.as_ref().map_or(wanted, |index| index.revision);
-        let most = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
-        let within = SearchScope { asset, revision, filters: settings.filters.clone(), most };
+        let limit = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
+        let within = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
         let (found, embedded) =
             self.search_index(scope, (base, index.as_ref()), &within, truncate_query(query)).await?;
-        let found = found.top(most);
-        let chunks = used(self.load_chunks(scope, asset, &found).await?, settings);
+        let found = found.top(limit);
+        let chunks = select_chunks(self.load_chunks(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
         let decision = self.require_contract(scope, &question).await?;
         Ok(Retrieval {
@@ -183,7 +185,7 @@ impl Services {
             index_revision: revision,
             strategy: settings.strategy,
             chunks,
-            capped: found.capped,
+            capped: found.is_capped,
             embedded,
             retrieved_at: self.clock.now(),
         })
@@ -207,18 +209,20 @@ impl Services {
         within: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
-        let words = Words::of([query]);
+        let words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
-            (RetrievalStrategy::Lexical, _) => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
+            (RetrievalStrategy::Lexical, _) => {
+                Ok((self.stores.knowledge.text_search(scope, within, &words).await?, None))
+            }
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
                 let (found, embedded) = self.vector_search(scope, (&index.model, within), query).await?;
                 Ok((found, Some(embedded)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
-                let deeper = SearchScope { most: within.most.saturating_mul(HYBRID_FACTOR), ..within.clone() };
+                let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
                 let (by_meaning, embedded) = self.vector_search(scope, (&index.model, &deeper), query).await?;
-                let by_words = self.stores.knowledge.by_words(scope, &deeper, &words).await?;
+                let by_words = self.stores.knowledge.text_search(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
                 Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
             }

@@ -4,7 +4,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
         AssetVersion,
-        content::{self, CheckedContent, Reach, Tool, tool::ToolBinding},
+        content::{self, BindingPath, CheckedContent, Tool, tool::ToolBinding},
         kind::AssetKind,
     },
     execution::{
@@ -168,16 +168,16 @@ impl Services {
         release: &Release,
     ) -> Result<Vec<UnenforcedControl>, Failure> {
         let mut controls = Vec::new();
-        let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, Reach::Bound));
-        let resolved = release.references.iter().map(|reference| (reference.asset_version_id, Reach::Referenced));
+        let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, BindingPath::Bound));
+        let resolved = release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
         let mut seen = BTreeSet::new();
-        for (version, reach) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
+        for (version, path) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let promises = content::unenforced_controls(asset.kind, &content, reach).into_iter();
+            let promises = content::unenforced_controls(asset.kind, &content, path).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
                 asset: asset.slug.clone(),

@@ -66,7 +66,7 @@ impl Services {
             // This check evaluates neither contracts nor models.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
         };
-        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
+        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
         let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
         Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
     }

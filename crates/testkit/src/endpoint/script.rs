@@ -87,7 +87,7 @@ impl Script {
         self
     }
 
-    /// Waits for [`FaultyEndpoint::release`](super::FaultyEndpoint::release) before each part except the first.
+    /// Waits for [`FaultyEndpoint::release_pauses`](super::FaultyEndpoint::release_pauses) before each part except the first.
     #[must_use]
     pub fn pausing(mut self) -> Self {
         let mut paused = Vec::new();

@@ -8,13 +8,13 @@ async fn is_answered(line: &FaultProxy, sql: &str) -> bool {
 }
 
 async fn row_count(database: &TestDatabase) -> i64 {
-    database.owner().await.unwrap().query_one("SELECT count(*) FROM tried", &[]).await.unwrap().get(0)
+    database.connect_as_owner().await.unwrap().query_one("SELECT count(*) FROM tried", &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]
 async fn each_fault_point_has_its_documented_effect() {
     let database = TestDatabase::create().await.unwrap();
-    database.owner().await.unwrap().batch_execute("CREATE TABLE tried (time int)").await.unwrap();
+    database.connect_as_owner().await.unwrap().batch_execute("CREATE TABLE tried (time int)").await.unwrap();
     let mut met = HashMap::new();
     for seed in 0..24 {
         let line = FaultProxy::to_database(&database, seed);

@@ -100,8 +100,8 @@ impl<'a> TurnColumns<'a> {
         self.clean.push(rules.personal_data.requires_masked_turns());
         self.contracts.push(json!(contracts));
         self.erased_on_revoke.push(rules.on_revoke == OnRevoke::Erase);
-        self.max_turns.push(i64::from(rules.most));
-        self.days.push(i32::try_from(rules.days).unwrap_or(i32::MAX));
+        self.max_turns.push(i64::from(rules.max_turns));
+        self.days.push(i32::try_from(rules.retention_days).unwrap_or(i32::MAX));
     }
 
     pub(super) fn params(&self) -> [Param<'_>; 15] {

@@ -1,7 +1,7 @@
 //! Commits of assets, versions and grants.
 
 use super::{Decision, store};
-use crate::stage::{Fixture, content_with_attachments, fresh, new_asset, scope, slug, stamp};
+use crate::fixture::{Fixture, content_with_attachments, fresh, new_asset, scope, slug, stamp};
 use fairway_domain::{
     access::ActorRef,
     asset::{

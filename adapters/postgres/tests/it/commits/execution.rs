@@ -1,11 +1,11 @@
 //! Commits of runs, from acceptance to end.
 
 use super::{Decision, share_link, store};
-use crate::stage::{Fixture, acceptance, claim, ending, fresh, queued, scope};
+use crate::fixture::{Fixture, acceptance, claim, ending, fresh, queued, scope};
 use fairway_domain::{
     execution::{
         Acceptance,
-        dispatch::{LeaseRef, Start, StartOutcome},
+        dispatch::{LeaseRef, QueuedStart, StartOutcome},
         ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions},
         progress::ProgressRecord,
     },
@@ -67,7 +67,7 @@ pub(super) async fn start(stage: &Fixture) -> Decision {
     acceptance.decision.decision_id = fresh();
     let progress = ProgressRecord { position: 1, ..ProgressRecord::default() };
     let (link, revoke) = share_link::link_and_revocation(stage, &workload).await;
-    let start = Start { acceptance, expected_revisions: on, lease: held.lease, progress, share_link: Some(link) };
+    let start = QueuedStart { acceptance, expected_revisions: on, lease: held.lease, progress, share_link: Some(link) };
     let (store, id, run) = (store(stage), workload.workload_id, held.execution_id);
     Decision::new(async move |_| match store.start(scope(), &start).await? {
         StartOutcome::Started => Ok(()),

@@ -2,8 +2,8 @@
 
 use super::{Decision, store};
 use crate::{
+    fixture::{Fixture, fresh, scope, stamp},
     knowledge::{documents, ingest, knowledge_base, reembedding as again},
-    stage::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::{
     knowledge::{IndexRevision, ports::KnowledgeStore, retrieval::EmbeddingModel, revocation::ContractRevocation},

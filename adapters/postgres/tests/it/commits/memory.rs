@@ -1,7 +1,7 @@
 //! Commits of conversation turns, with the end of their runs, and erasures.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
+use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
     execution::{Acceptance, FinishRecord, ports::ExecutionStore},
     id::WorkloadId,
@@ -20,8 +20,8 @@ pub(crate) fn place(workload: WorkloadId, session: &str) -> ConversationKey {
 pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord {
     let remembering = MemoryConfig {
         scope: MemoryScope::Session,
-        most: 10,
-        days: 1,
+        max_turns: 10,
+        retention_days: 1,
         write_policy: WritePolicy::Auto,
         personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,

@@ -1,7 +1,7 @@
 //! Commits of releases, lanes and rollouts.
 
 use super::{Decision, store};
-use crate::stage::{Fixture, RULE, activation, fresh, new_release, passing_checks, scope, self_reference, stamp};
+use crate::fixture::{Fixture, RULE, activation, fresh, new_release, passing_checks, scope, self_reference, stamp};
 use fairway_domain::{
     asset::kind::AssetKind,
     audit::AuditStore,
@@ -74,7 +74,7 @@ pub(super) async fn unbinding(stage: &Fixture) -> Decision {
 pub(super) async fn review(stage: &Fixture) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
-    let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
+    let change = placed.release.review(fresh(), verdict, crate::fixture::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision(&placed.release))
@@ -83,7 +83,7 @@ pub(super) async fn review(stage: &Fixture) -> Decision {
 /// A verdict on a release that holds lanes also increments the deployment's revision.
 pub(super) async fn review_of_live(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
-    let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
+    let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::fixture::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision(&placed.release))

@@ -1,7 +1,7 @@
 //! Commits of runs that await a human review, and of their reviews.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
+use crate::fixture::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,

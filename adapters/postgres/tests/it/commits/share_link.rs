@@ -1,7 +1,7 @@
 //! Commits of share links: creation, revocation, and use by an accepted run.
 
 use super::{Decision, execution::accepted, store};
-use crate::stage::{Fixture, fresh, scope, stamp};
+use crate::fixture::{Fixture, fresh, scope, stamp};
 use fairway_domain::{
     execution::{Acceptance, DelegatedAccess},
     release::ports::ReleaseWithDeployment,

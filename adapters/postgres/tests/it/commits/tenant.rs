@@ -1,7 +1,7 @@
 //! Commits of tenants, workspaces and access rights.
 
 use super::{Decision, store};
-use crate::stage::{Fixture, actor, fresh, scope, slug, stamp};
+use crate::fixture::{Fixture, actor, fresh, scope, slug, stamp};
 use fairway_domain::{
     access::{
         AccessStore, ActorRef, Grant, GrantScope, ResourceScope, Rights, Role, RoleBinding,

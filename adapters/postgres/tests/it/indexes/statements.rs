@@ -1,11 +1,13 @@
 //! The statements of all stores: reads by key, and lists.
 
 use crate::{
+    fixture::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
     knowledge::{documents, ingest, knowledge_base, reembedding, within},
-    stage::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
+    access::{
+        AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::VisibleScopes,
+    },
     asset::{
         Lifecycle,
         artifact_index::ArtifactIndex,
@@ -31,8 +33,8 @@ use fairway_domain::{
     },
     release::ports::{ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
-    search::Words,
-    store::{PageRequest, Start},
+    search::WordSet,
+    store::{PageRequest, PageStart},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
     time::Timestamp,
     workload::{
@@ -62,7 +64,7 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     let (asset, version) = (bound.asset_id, bound.asset_version_id);
     assert!(AssetStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
-    AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &Reach::default()).await.unwrap();
+    AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &VisibleScopes::default()).await.unwrap();
     for label in [None, Some(&bound.version_label)] {
         AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
     }
@@ -102,7 +104,7 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     let run = acceptance(&placed);
     assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), AcceptOutcome::Accepted);
     store.accept(scope(), &denied(&placed), on, None).await.unwrap();
-    let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
+    let (id, lease) = (run.execution_id, crate::fixture::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
     store.claim_lapsed(fresh(), LapsedFilter::All).await.unwrap();
     assert_eq!(store.list_expired().await.unwrap(), []);
@@ -127,11 +129,11 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     assert_eq!(store.current_revision(scope(), id).await.unwrap(), IndexRevision::new(1));
     store.find_ingest(scope(), id, added.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.list_documents(scope(), id, PageRequest::first(2)).await.unwrap().rows.len(), 1);
-    let found = store.by_words(scope(), &within(id, 1), &Words::of(["word"])).await.unwrap();
+    let found = store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["word"])).await.unwrap();
     assert_eq!(store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let first = IndexRevision::new(1);
-    assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Mixed);
+    assert_eq!(store.index_embedding(scope(), id, first).await.unwrap(), IndexEmbedding::Mixed);
     assert_eq!(
         store.revisions_with_same_documents(scope(), id, first).await.unwrap(),
         RevisionRange { first, last: first }
@@ -151,7 +153,7 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
 
 /// Lists assets with every visibility and filter combination, from the first page and after a cursor.
 async fn list_assets(store: &Database) {
-    let reach = Reach {
+    let visible_scopes = VisibleScopes {
         namespaces: vec![DEFAULT_NAMESPACE.into()],
         workspaces: vec![DEFAULT_WORKSPACE.into()],
         workloads: Vec::new(),
@@ -160,14 +162,14 @@ async fn list_assets(store: &Database) {
     for sight in [
         AssetVisibility::Tenant,
         AssetVisibility::FromWorkspace { namespace, workspace, principals: vec![actor()] },
-        AssetVisibility::InScopes { reach, principals: vec![actor()] },
+        AssetVisibility::InScopes { scopes: visible_scopes, principals: vec![actor()] },
     ] {
         for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
             for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {
                 let filter = AssetFilter { visibility: sight.clone(), kind, lifecycle };
                 let first = AssetStore::list(store, scope(), &filter, PageRequest::first(2)).await.unwrap();
                 if let Some(next) = first.next {
-                    let page = PageRequest { limit: 2, start: Start::Behind(next) };
+                    let page = PageRequest { limit: 2, start: PageStart::After(next) };
                     AssetStore::list(store, scope(), &filter, page).await.unwrap();
                 }
             }
@@ -203,7 +205,7 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     assert_eq!(ArtifactIndex::find_orphans(store, vec![stored]).await.unwrap(), []);
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
-    let words = |text: &str| Some(Words::of([text]));
+    let words = |text: &str| Some(WordSet::from_texts([text]));
     for filter in [
         RuntimeFilter::default(),
         RuntimeFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeFilter::default() },
@@ -217,15 +219,15 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
     assert_eq!(ReleaseStore::approvals(store, scope(), placed.release.release_id, page).await.unwrap().rows.len(), 1);
-    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
-    let within = ReleaseFilter { reach: Some(reach.clone()), ..ReleaseFilter::default() };
+    let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
+    let within = ReleaseFilter { visible_scopes: Some(visible_scopes.clone()), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &within, page).await.unwrap();
-    let within = WorkloadFilter { reach: Some(reach.clone()), ..WorkloadFilter::default() };
+    let within = WorkloadFilter { visible_scopes: Some(visible_scopes.clone()), ..WorkloadFilter::default() };
     WorkloadStore::list(store, scope(), &within, page).await.unwrap();
     AuditStore::list(store, scope(), None, None, page).await.unwrap();
     AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), None, page).await.unwrap();
-    let of_workload = Reach { workloads: vec![workload.workload_id], ..Reach::default() };
-    for reach in [reach, of_workload] {
-        AuditStore::list(store, scope(), None, Some(&reach), page).await.unwrap();
+    let of_workload = VisibleScopes { workloads: vec![workload.workload_id], ..VisibleScopes::default() };
+    for visible_scopes in [visible_scopes, of_workload] {
+        AuditStore::list(store, scope(), None, Some(&visible_scopes), page).await.unwrap();
     }
 }

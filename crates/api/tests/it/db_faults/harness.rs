@@ -33,7 +33,7 @@ impl FaultHarness {
             .through_proxy(&line)
             .start()
             .await;
-        let owner = calm.database().owner().await.unwrap();
+        let owner = calm.database().connect_as_owner().await.unwrap();
         let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
             AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(string_to_array($1, ' '))";
         let tables = owner.query(tables, &[&BACKGROUND_TABLES]).await.unwrap();

@@ -45,7 +45,7 @@ async fn run_continues_after_the_wait_budget() {
     assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
     let replay = run(&app, &workload).idempotency_key("k").await;
     assert_eq!(replay.expect(200)["output"], "billing");
-    assert_eq!(provider.count(), 1);
+    assert_eq!(provider.call_count(), 1);
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn disconnected_client_does_not_end_its_run() {
     );
     let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     drop(stream);
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
@@ -95,7 +95,7 @@ async fn disconnected_client_does_not_end_its_run() {
     let finished = tokio::time::timeout(std::time::Duration::from_secs(20), finished).await.unwrap();
     assert_eq!(finished.expect(200)["output"], "billing");
     assert_eq!(finished.header("idempotency-replayed"), Some("true"));
-    assert_eq!(provider.count(), 1);
+    assert_eq!(provider.call_count(), 1);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn shutdown_waits_for_running_runs() {
     let workload = app.active_workload("main").await;
     let other = TestApp::builder().sharing_storage_of(&app).start().await;
     let waiting = tokio::spawn(run(&app, &workload).into_future());
-    provider.asked(1).await;
+    provider.wait_for_calls(1).await;
     let stopped = tokio::spawn(app.drain());
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let answer = waiting.await.unwrap().expect(200);

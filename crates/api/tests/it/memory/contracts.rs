@@ -74,17 +74,17 @@ async fn revoked_contract_stops_replay_and_writeback() {
     for (slug, erases, base, workload) in &workloads {
         // A run that waits for its model during the revocation writes no turn.
         provider.set_behaviour(Behaviour::Blocks);
-        let before = provider.count();
+        let before = provider.call_count();
         let held = message_request(&app, workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-        provider.asked(before + 1).await;
+        provider.wait_for_calls(before + 1).await;
         let revoke = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
         app.post(revoke, json!({ "contract_id": slug, "reason": "Over." })).await.expect(200);
         provider.set_behaviour(Behaviour::Answers("one".to_owned()));
         assert_eq!(wait_until_ended(&app, &held["execution_id"]).await["status"], "completed", "{slug}");
         assert_eq!(memory_evidence(&app, &held, "writeback").await.unwrap()["decision"], "deny");
-        let count = provider.count();
+        let count = provider.call_count();
         message_request(&app, workload, "s", "third").await.expect_refusal(422, "contract_refused");
-        assert_eq!(provider.count(), count, "the provider is not called");
+        assert_eq!(provider.call_count(), count, "the provider is not called");
         let left = if *erases { json!([]) } else { json!([["first", "one"]]) };
         assert_eq!(own_turns(&app, workload, "s").await, left, "{slug}");
     }

@@ -44,9 +44,9 @@ async fn runs_in_flight_do_not_restore_erased_turns() {
         let workload = active_with_memory(&given, slug, json!({ "scope": scope })).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         provider.set_behaviour(Behaviour::Blocks);
-        let before = provider.count();
+        let before = provider.call_count();
         let held = message_request(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-        provider.asked(before + 1).await;
+        provider.wait_for_calls(before + 1).await;
         app.delete(memory_path(&workload, "s")).await.expect(204);
         assert_eq!(own_turns(&app, &workload, "s").await, json!([]));
         provider.set_behaviour(Behaviour::Answers("one".to_owned()));

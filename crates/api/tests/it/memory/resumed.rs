@@ -49,12 +49,12 @@ async fn resumed_run_writes_one_turn() {
     // The second run waits for its model when its worker dies.
     first_provider.set_behaviour(Behaviour::Blocks);
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-    first_provider.asked(3).await;
-    let owner = server.database().owner().await.unwrap();
+    first_provider.wait_for_calls(3).await;
+    let owner = server.database().connect_as_owner().await.unwrap();
     drop(first);
     let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
-    second_provider.asked(1).await;
+    second_provider.wait_for_calls(1).await;
     second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
     assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
     let earlier = [(MessageRole::User, "first"), (MessageRole::Assistant, "one")];
@@ -79,13 +79,13 @@ async fn resumed_run_does_not_restore_erased_turns() {
     // The worker has checkpointed the first answer and waits for the second one.
     first_provider.set_behaviour(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-    first_provider.asked(4).await;
-    let owner = server.database().owner().await.unwrap();
+    first_provider.wait_for_calls(4).await;
+    let owner = server.database().connect_as_owner().await.unwrap();
     drop(first);
     server.delete(memory_path(&workload, "s")).await.expect(204);
     let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
-    second_provider.asked(1).await;
+    second_provider.wait_for_calls(1).await;
     second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
     assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
     assert_eq!(last_message_texts(&second_provider), ["again the secret"], "checkpointed calls are not repeated");

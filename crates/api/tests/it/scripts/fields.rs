@@ -23,7 +23,7 @@ async fn validates_fields_before_every_other_check() {
         let refused = app.post("/v1/runtime/code", sent).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], name, "{refused}");
     }
-    assert_eq!(gateway.count(), 0);
+    assert_eq!(gateway.script_count(), 0);
 }
 
 /// T22, T23: every spelling of a field that names an identity is refused.
@@ -86,7 +86,7 @@ async fn rejects_fields_that_name_an_identity() {
     // A duplicate member is malformed JSON.
     let duplicate = app.post("/v1/runtime/code", Value::Null).with_body("application/json", with(r#""code":"2""#));
     duplicate.await.expect_refusal(400, "malformed_json");
-    assert_eq!(gateway.count(), 0);
+    assert_eq!(gateway.script_count(), 0);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution").await, 0);
     // The code of a script may contain the names.
     let mut mentioning = script_body("main");
@@ -114,5 +114,5 @@ async fn bounds_the_search_for_forbidden_names() {
     with(&|index| format!("n{index}"), 90_000).await.expect_refusal(413, "payload_too_large");
     // A duplicate member is malformed JSON.
     with(&|_| "n".repeat(200), 4_000).await.expect_refusal(400, "malformed_json");
-    assert_eq!(gateway.count(), 0);
+    assert_eq!(gateway.script_count(), 0);
 }

@@ -47,7 +47,7 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
         (Script::hang(), 504, "gateway_timeout"),
         (whole.clone().hanging(), 504, "gateway_timeout"),
     ] {
-        let before = endpoint.count();
+        let before = endpoint.request_count();
         endpoint.respond_with(fault.clone());
         let key = format!("key-{before}");
         let answer = run_script(&app).idempotency_key(&key).await;
@@ -58,7 +58,7 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
         let again = run_script(&app).idempotency_key(&key).await;
         assert_eq!(again.expect_refusal(status, code)["execution_id"], refused["execution_id"]);
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
-        assert_eq!(endpoint.count(), before + 1, "{fault:?} is dispatched once");
+        assert_eq!(endpoint.request_count(), before + 1, "{fault:?} is dispatched once");
     }
     let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
     assert_eq!(unknown.as_array().map(Vec::len), Some(11));
@@ -117,14 +117,14 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
         let documents = graph["evidence_artifacts"].as_array().unwrap();
         assert!(documents.iter().any(|document| document["artifact_kind"] == "settlement"), "{graph}");
         app.database()
-            .owner()
+            .connect_as_owner()
             .await
             .unwrap()
             .execute("DELETE FROM idempotency_key WHERE key = 'k1'", &[])
             .await
             .unwrap();
     }
-    assert_eq!(gateway.count(), 2);
+    assert_eq!(gateway.script_count(), 2);
     let resolutions: Vec<Value> =
         execution_facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();
     assert_eq!((resolutions.len(), &resolutions[0]["actor"]), (2, &json!("user:operator")));
@@ -142,12 +142,12 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     proxied.get("/v1/executions").await.expect(200);
     proxy.set_fault(ProxyFault::Matching("INSERT INTO execution_lease"));
     run_script(&proxied).await.expect_refusal(503, "unavailable");
-    assert_eq!((gateway.count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
+    assert_eq!((gateway.script_count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
     assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
     // The row commits and the response is lost: the server finds the row and dispatches the script.
-    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::Behind));
+    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::After));
     run_script(&proxied).await.expect(200);
-    assert_eq!((gateway.count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
+    assert_eq!((gateway.script_count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
 
 /// R4: acceptance of a script is a fact; without the fact the script is refused.
@@ -155,7 +155,7 @@ async fn script_without_a_committed_row_is_not_dispatched() {
 async fn script_without_an_accepted_fact_is_not_dispatched() {
     let gateway = StubGateway::succeeding();
     let app = start_app(&gateway).await;
-    let owner = app.database().owner().await.unwrap();
+    let owner = app.database().connect_as_owner().await.unwrap();
     for (number, state) in (1..).zip(["disk_full", "raise_exception", "insufficient_privilege", "check_violation"]) {
         let fails = format!(
             "CREATE OR REPLACE FUNCTION no_log() RETURNS trigger LANGUAGE plpgsql AS
@@ -168,11 +168,15 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
         refused.expect_refusal(503, "unavailable");
         assert!(!refused.text().contains("not today"), "{refused}");
         assert_eq!(gateway.preparation_counts(), (number, 0), "the prepared sandbox is released: {state}");
-        assert_eq!((gateway.count(), query_count(&app, "SELECT count(*) FROM execution").await), (0, 0), "{state}");
+        assert_eq!(
+            (gateway.script_count(), query_count(&app, "SELECT count(*) FROM execution").await),
+            (0, 0),
+            "{state}"
+        );
     }
     owner.batch_execute("DROP TRIGGER no_log ON fact").await.unwrap();
     run_script(&app).await.expect(200);
-    assert_eq!(gateway.count(), 1);
+    assert_eq!(gateway.script_count(), 1);
 }
 
 /// R4: a process that dies between the commit and the gateway's response leaves an unknown run. No dispatch mode sends
@@ -199,7 +203,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
         drop(request.await.unwrap());
         assert_eq!(wait_until_ended(&survivor, &id).await, read, "{dispatch}");
         assert_eq!(
-            (blocked_gateway.count(), idle_gateway.count()),
+            (blocked_gateway.script_count(), idle_gateway.script_count()),
             (1, 0),
             "{dispatch}: the script is dispatched once"
         );
@@ -215,6 +219,6 @@ async fn deadline_leaves_a_dispatched_script_unknown() {
     app.active_workload("main").await;
     let detail = run_script(&app).await.expect_refusal(504, "gateway_timeout");
     let read = app.get(execution_path(&detail["execution_id"], "")).await.expect(200);
-    assert_eq!((&read["outcome"], gateway.count()), (&json!("unknown"), 1));
+    assert_eq!((&read["outcome"], gateway.script_count()), (&json!("unknown"), 1));
     resolve_unknown(&app, &detail["execution_id"], "failure").await.expect(200);
 }

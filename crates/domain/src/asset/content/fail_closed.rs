@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// How a release refers to a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum BindingPath {
     /// The release binds the version.
     Bound,
     /// Content that the release binds refers to the version.
@@ -30,11 +30,11 @@ pub enum Reach {
 /// merely references is not enforced, whatever its annotations say. The opposite holds for MCP servers: runs use those
 /// that a bound tool references.
 #[must_use]
-pub fn unenforced_controls(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
+pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) -> Vec<String> {
     let mut found = BTreeSet::new();
-    let is_passed_over = match reach {
-        Reach::Bound => kind == AssetKind::McpServer,
-        Reach::Referenced => {
+    let is_passed_over = match path {
+        BindingPath::Bound => kind == AssetKind::McpServer,
+        BindingPath::Referenced => {
             matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition | AssetKind::SandboxProfile)
         }
     };

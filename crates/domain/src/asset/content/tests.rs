@@ -413,8 +413,8 @@ fn rejects_content_with_too_many_values() {
 
 #[test]
 fn lists_unenforced_fail_closed_controls() {
-    let promises = |kind, content: Value| unenforced_controls(kind, &content, Reach::Bound);
-    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, Reach::Referenced);
+    let promises = |kind, content: Value| unenforced_controls(kind, &content, BindingPath::Bound);
+    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, BindingPath::Referenced);
     let guardrail = |more: Value| {
         let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
         one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -433,7 +433,7 @@ fn lists_unenforced_fail_closed_controls() {
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
     let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
-    let referenced = unenforced_controls(AssetKind::McpServer, &strict, Reach::Referenced);
+    let referenced = unenforced_controls(AssetKind::McpServer, &strict, BindingPath::Referenced);
     assert!(referenced.is_empty(), "runs enforce a referenced server");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");

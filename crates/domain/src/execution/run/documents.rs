@@ -117,8 +117,8 @@ impl<'a> Run<'a> {
         let mut body = decision_members(&found.decision);
         body.insert("index_revision".to_owned(), json!(found.index_revision));
         body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
-        body.insert("candidates_capped".to_owned(), json!(found.capped));
-        if found.capped {
+        body.insert("candidates_capped".to_owned(), json!(found.is_capped));
+        if found.is_capped {
             self.capped_steps.insert(step.id.clone());
         }
         if let Some(embedded) = &found.query_embedding {
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         };
         body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(chunk_json).collect()));
         body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));
-        let artifact_id = self.env.ids.fresh().into();
+        let artifact_id = self.env.ids.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: crate::evidence::RETRIEVAL_EVENT,

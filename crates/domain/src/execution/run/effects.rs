@@ -104,7 +104,7 @@ pub struct RunOutcome {
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
     /// The conversation turn that it offers.
-    pub turn: Option<CandidateTurn>,
+    pub offered_turn: Option<CandidateTurn>,
 }
 
 /// A finished run with its open obligations.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) fn to_hook_payload(question: &ModelRequest) -> Value {
     match &question.kind {
         RequestKind::Embedding(text) => json!({ "text": text }),
-        RequestKind::Words => {
+        RequestKind::Completion => {
             let messages = question.conversation.messages.iter();
             let messages: Vec<Value> =
                 messages.map(|message| json!({ "role": message.role.as_str(), "content": message.content })).collect();
@@ -26,7 +26,7 @@ pub(super) fn apply_hook_payload(question: &ModelRequest, words: &Value) -> Opti
     let mut restated = question.clone();
     match &mut restated.kind {
         RequestKind::Embedding(text) => words.get("text")?.as_str()?.clone_into(text),
-        RequestKind::Words => {
+        RequestKind::Completion => {
             let mut conversation = question.conversation.as_ref().clone();
             words.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
             let messages = words.get("messages")?.as_array()?;

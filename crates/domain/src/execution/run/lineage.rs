@@ -203,7 +203,7 @@ impl Run<'_> {
             }
             let read = if recorded == MAX_LINEAGE { LineageInput::truncated() } else { read };
             self.run_outcome.lineage.push(LineageItem {
-                lineage_id: self.env.ids.fresh().into(),
+                lineage_id: self.env.ids.new_id().into(),
                 origin: read.origin,
                 influence_role: read.influence_role,
                 action_class,

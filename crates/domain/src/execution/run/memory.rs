@@ -157,8 +157,8 @@ impl RunOutcome {
     /// Sets the answer of the offered turn. A run that fails or awaits review stores no turn.
     pub(super) fn set_turn_answer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
-        let Some((answer, turn)) = answer.zip(self.turn.as_mut()) else {
-            self.turn = None;
+        let Some((answer, turn)) = answer.zip(self.offered_turn.as_mut()) else {
+            self.offered_turn = None;
             return;
         };
         turn.response = match answer {
@@ -177,7 +177,7 @@ impl RunOutcome {
         decisions: Option<&[ContractDecision]>,
         outside: Env<'_>,
     ) -> Option<Writeback> {
-        let mut turn = self.turn.take()?;
+        let mut turn = self.offered_turn.take()?;
         let mut body = memory_evidence(&turn.memory, "writeback");
         let verdict = match decisions {
             None => TurnDecision::Unavailable,
@@ -198,7 +198,7 @@ impl RunOutcome {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
         }
-        let artifact_id = outside.ids.fresh().into();
+        let artifact_id = outside.ids.new_id().into();
         self.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: "memory",
@@ -258,7 +258,7 @@ fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Env<'_>) -> Tur
         return TurnDecision::Offered;
     }
     let (message, answer) = (mask(&turn.question, outside.redactor), mask(&turn.response, outside.redactor));
-    let found = !message.found.is_empty() || !answer.found.is_empty();
+    let found = !message.counts.is_empty() || !answer.counts.is_empty();
     if found && personal_data == PersonalDataPolicy::Block {
         return TurnDecision::PersonalData;
     }
@@ -272,7 +272,7 @@ fn mask(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
             let found = redactor.redact(&mut value);
-            Redaction { text: value.to_string(), found }
+            Redaction { text: value.to_string(), counts: found }
         }
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | Err(_) => redactor.redact_text(text),
     }

@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
             max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
         });
         let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: said };
-        let question = ModelRequest { kind: RequestKind::Words, conversation, routes, is_streamable: is_shown };
+        let question = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable: is_shown };
         Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
     }
 
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         file: &'static str,
         (body, payload): (Map<String, Value>, Option<Payload>),
     ) {
-        let artifact_id = self.env.ids.fresh().into();
+        let artifact_id = self.env.ids.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind,

@@ -33,7 +33,7 @@ impl FinishedRun {
             lineage: ended.lineage.clone(),
             fulfilled: ended.fulfilled.clone(),
             decision: ended.decision.clone(),
-            turn: None,
+            offered_turn: None,
         };
         if unfulfilled.outcome == Outcome::Success {
             (unfulfilled.status, unfulfilled.outcome) = (Status::Failed, Outcome::Failure);
@@ -133,7 +133,7 @@ impl FinishedRun {
         (body, payload): (Map<String, Value>, Option<Payload>),
         created_at: Timestamp,
     ) {
-        let artifact_id = outside.ids.fresh().into();
+        let artifact_id = outside.ids.new_id().into();
         let storage_ref = ArtifactPath::of_evidence(self.execution_id, artifact_id, name);
         self.run_outcome.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
     }

@@ -44,7 +44,7 @@ impl Clock for FakeClock {
 }
 
 impl IdSource for FakeClock {
-    fn fresh(&self) -> Uuid {
+    fn new_id(&self) -> Uuid {
         Uuid::from_u128(u128::from(self.0.fetch_add(1, Ordering::Relaxed)))
     }
 

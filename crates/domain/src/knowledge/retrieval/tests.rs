@@ -25,7 +25,7 @@ fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
     let plan =
         SearchPlan::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
     assert_eq!(plan.lookups, [vec!["rare"], vec!["common"], vec!["common", "often"]]);
-    assert!(plan.capped);
+    assert!(plan.is_capped);
     let weights: Vec<(&str, f64)> = plan.words.iter().map(|word| (word.word.as_str(), word.weight)).collect();
     assert_eq!(weights.iter().map(|(word, _)| *word).collect::<Vec<_>>(), ["never", "rare", "common", "often"]);
     assert!(weights.windows(2).all(|pair| pair[0].1 > pair[1].1), "rarer words weigh more: {weights:?}");
@@ -35,14 +35,14 @@ fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
 #[test]
 fn ranks_all_chunks_below_the_candidate_limit() {
     let plan = SearchPlan::plan(words(&[("a", 10), ("b", 20)]), 100);
-    assert_eq!((plan.lookups, plan.capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
+    assert_eq!((plan.lookups, plan.is_capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
     // A word with exactly the limit of chunks is not capped.
     let plan = SearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES))]), 10_000);
-    assert_eq!((plan.lookups.len(), plan.capped), (1, false));
+    assert_eq!((plan.lookups.len(), plan.is_capped), (1, false));
     let plan = SearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES) + 1)]), 10_000);
-    assert_eq!((plan.lookups.len(), plan.capped), (1, true));
+    assert_eq!((plan.lookups.len(), plan.is_capped), (1, true));
     let plan = SearchPlan::plan(words(&[("a", 0)]), 100);
-    assert_eq!((plan.lookups.len(), plan.capped), (0, false));
+    assert_eq!((plan.lookups.len(), plan.is_capped), (0, false));
     assert_eq!(SearchPlan::plan(Vec::new(), 100), SearchPlan::default());
 }
 
@@ -58,18 +58,18 @@ fn bounds_lookups_for_any_query() {
 
 #[test]
 fn orders_by_score_then_identifier() {
-    let found = SearchResults { hits: vec![hit(3, 0.5), hit(2, 0.9), hit(1, 0.5)], capped: true };
+    let found = SearchResults { hits: vec![hit(3, 0.5), hit(2, 0.9), hit(1, 0.5)], is_capped: true };
     let best = found.top(2);
-    assert_eq!((best.hits, best.capped), (vec![hit(2, 0.9), hit(1, 0.5)], true));
+    assert_eq!((best.hits, best.is_capped), (vec![hit(2, 0.9), hit(1, 0.5)], true));
 }
 
 #[test]
 fn fuses_ranks_of_both_searches() {
-    let by_words = SearchResults { hits: vec![hit(1, 0.9), hit(2, 0.1)], capped: false };
-    let by_meaning = SearchResults { hits: vec![hit(2, 0.8), hit(3, 0.7)], capped: true };
+    let by_words = SearchResults { hits: vec![hit(1, 0.9), hit(2, 0.1)], is_capped: false };
+    let by_meaning = SearchResults { hits: vec![hit(2, 0.8), hit(3, 0.7)], is_capped: true };
     let fused = SearchResults::fuse(&by_words, &by_meaning, 0.5);
     let order: Vec<u128> = fused.hits.iter().map(|hit| hit.chunk_id.uuid().as_u128()).collect();
-    assert_eq!((order, fused.capped), (vec![2, 1, 3], true));
+    assert_eq!((order, fused.is_capped), (vec![2, 1, 3], true));
     assert!(fused.hits.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
     let only = SearchResults::fuse(&by_words, &by_meaning, 0.0);
     assert_eq!(only.hits[0], hit(1, 1.0));
@@ -101,11 +101,15 @@ fn selects_chunks_by_score_and_token_limit() {
         max_context_tokens,
     };
     let chunks = || vec![chunk(0.9, 60), chunk(0.8, 50), chunk(0.2, 10)];
-    assert_eq!(used(chunks(), &settings(0.0, None)).len(), 3);
-    assert_eq!(used(chunks(), &settings(0.8, None)).len(), 2);
-    assert_eq!(used(chunks(), &settings(0.0, Some(110))).len(), 2);
-    assert_eq!(used(chunks(), &settings(0.0, Some(10))).len(), 1, "the first chunk is used regardless of its length");
-    assert_eq!(used(chunks(), &settings(1.0, Some(10))).len(), 0);
+    assert_eq!(select_chunks(chunks(), &settings(0.0, None)).len(), 3);
+    assert_eq!(select_chunks(chunks(), &settings(0.8, None)).len(), 2);
+    assert_eq!(select_chunks(chunks(), &settings(0.0, Some(110))).len(), 2);
+    assert_eq!(
+        select_chunks(chunks(), &settings(0.0, Some(10))).len(),
+        1,
+        "the first chunk is used regardless of its length"
+    );
+    assert_eq!(select_chunks(chunks(), &settings(1.0, Some(10))).len(), 0);
 }
 
 #[test]

@@ -372,7 +372,7 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
 
 /// The same run, queued.
 pub(crate) fn queued(placed: &ReleaseWithDeployment) -> Acceptance {
-    Acceptance { admission: Admission::Queue { most: 100_000 }, ..acceptance(placed) }
+    Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(placed) }
 }
 
 /// An admitted script.
@@ -394,7 +394,7 @@ pub(crate) fn claim() -> Claim {
         lost_leases: Vec::new(),
         lease_for: LEASE,
         deadline_after: Duration::from_secs(600),
-        most: 100,
+        limit: 100,
         per_tenant_limit: 100,
         after_tenant: None,
         saturated: Vec::new(),
