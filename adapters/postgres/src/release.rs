@@ -6,14 +6,12 @@ mod rows;
 mod transition;
 
 use crate::{
-    batch_load::BatchLoader,
     commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param, read},
+    database::{Database, Param},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
 use fairway_domain::{
@@ -34,11 +32,9 @@ use fairway_domain::{
 };
 pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, release, release_with_deployment};
-use std::collections::HashMap;
+use rows::{RELEASE_COLUMNS, ReleaseRow, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
-use uuid::Uuid;
 
 #[async_trait]
 impl ReleaseStore for Database {

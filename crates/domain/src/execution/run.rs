@@ -53,7 +53,6 @@ use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
 };
 
 /// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a

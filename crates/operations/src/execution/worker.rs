@@ -24,15 +24,13 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value};
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::{
     sync::{Notify, Semaphore},
     time::{Instant, sleep_until, timeout},
 };
-use uuid::Uuid;
 
 /// Maximum number of concurrent runs of a worker. They mostly wait for models.
 const MAX_RUNS: u16 = 128;

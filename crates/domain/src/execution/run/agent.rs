@@ -14,16 +14,15 @@ use super::{
 };
 use crate::{
     asset::content::{
-        mcp_server::{McpConnection, OnDrift, ToolPin},
-        tool::{BuiltinBinding, HttpBinding, McpBinding, ToolBinding},
+        mcp_server::{OnDrift, ToolPin},
+        tool::{BuiltinBinding, ToolBinding},
     },
     execution::{
         Payload,
-        http_call::HttpCall,
-        plan::{BoundServer, BoundTool},
+        plan::BoundTool,
         provider::{Message, MessageRole, ToolCall, ToolDefinition},
         routing::ModelResponse,
-        tool::{McpCall, ToolFailure, ToolRequest, ToolResult, ToolTarget},
+        tool::{ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::{Step, ToolChoice},
 };

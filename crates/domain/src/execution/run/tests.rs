@@ -30,6 +30,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A clock that advances one millisecond per reading, and sequential identifiers.
