@@ -60,7 +60,7 @@ impl StatementError {
             Self::Driver { error, is_sent: true } if is_outcome_unknown(&error) => {
                 outcome_unknown(driver_error::redact_driver_error(error))
             }
-            error => error.of_read(),
+            error @ (Self::NoConnection(_) | Self::Timeout { .. } | Self::Driver { .. }) => error.of_read(),
         }
     }
 
@@ -70,7 +70,9 @@ impl StatementError {
             Self::Driver { error, .. } if error.as_db_error().is_some() && !is_outcome_unknown(&error) => {
                 commit_from_driver(error)
             }
-            error => CommitError::Store(error.of_batch()),
+            error @ (Self::NoConnection(_) | Self::Timeout { .. } | Self::Driver { .. }) => {
+                CommitError::Store(error.of_batch())
+            }
         }
     }
 }
