@@ -122,7 +122,10 @@ impl AuditStore for Database {
             ") WHERE NOT EXISTS (SELECT FROM fact WHERE tenant_id = $1 AND fact_id = $2)"
         );
         let tail = CommitParams::new(scope, &fact, None);
-        self.commit(SQL, &tail.with(&[])).await.map(|_| ())
+        match self.commit(SQL, &tail.with(&[])).await {
+            Err(CommitError::Store(error)) => Err(CommitError::Store(error.of_internal_write())),
+            committed => committed.map(|_| ()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     coalesce::{BatchOperation, Coalescer},
-    store_error::unanswered,
+    store_error::{unanswered, unavailable},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};
@@ -49,14 +49,14 @@ impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
     /// When the statement fails or times out.
     pub(crate) async fn load(self: &Arc<Self>, key: L::Key) -> Result<Option<L::Value>, StoreError> {
         match self.submit(key.clone()).await {
-            Some(Ok(found)) => Ok(found),
+            Ok(Ok(found)) => Ok(found),
             // A read of its own returns the error with its source.
-            Some(Err(StoreFault::Inconsistent)) => {
+            Ok(Err(StoreFault::Inconsistent)) => {
                 let again = self.in_flight.track(self.operation.0.load_batch(slice::from_ref(&key))).await;
                 Ok(again?.remove(&key))
             }
             // A retry would double the wait.
-            Some(Err(StoreFault::Unavailable)) | None => Err(unanswered()),
+            Ok(Err(StoreFault::Unavailable | StoreFault::OutcomeUnknown)) | Err(_) => Err(unavailable(unanswered())),
         }
     }
 }

@@ -9,7 +9,10 @@ use async_trait::async_trait;
 use std::{
     collections::VecDeque,
     fmt, mem,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::{sync::oneshot, time::timeout};
 use tracing::Instrument as _;
@@ -40,8 +43,23 @@ pub(crate) struct Coalescer<B: BatchOperation> {
     pub(crate) in_flight: InFlight,
 }
 
-/// An item and the channel that its result is sent to.
-type PendingRequest<B> = (<B as BatchOperation>::Item, oneshot::Sender<<B as BatchOperation>::Output>);
+/// The reason why a request has no result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoResult {
+    /// No batch contains the item, and none ever will.
+    NotStarted,
+    /// A batch with the item has started. Its statement may be executed, now or later.
+    Started,
+}
+
+/// A queued item.
+struct PendingRequest<B: BatchOperation> {
+    item: B::Item,
+    /// The channel that its result is sent to.
+    sender: oneshot::Sender<B::Output>,
+    /// Set when a batch takes the item.
+    is_started: Arc<AtomicBool>,
+}
 
 struct State<B: BatchOperation> {
     is_running: bool,
@@ -55,26 +73,39 @@ impl<B: BatchOperation> Coalescer<B> {
         Arc::new(Self { operation: batch, state: gate, in_flight: waiting.clone() })
     }
 
-    /// Submits an item and waits for its result. Returns `None` after [`STATEMENT_TIMEOUT`] or if the batch task ended
-    /// early; the outcome of the statement is then unknown. The time-out covers the wait for earlier batches too: while
-    /// PostgreSQL hangs, queued requests fail as early as those in flight.
-    pub(crate) async fn submit(self: &Arc<Self>, item: B::Item) -> Option<B::Output> {
+    /// Submits an item and waits for its result. The time-out covers the wait for earlier batches too: while PostgreSQL
+    /// hangs, queued requests fail as early as those in flight.
+    ///
+    /// # Errors
+    /// After [`STATEMENT_TIMEOUT`], or if the batch task ended early.
+    pub(crate) async fn submit(self: &Arc<Self>, item: B::Item) -> Result<B::Output, NoResult> {
         let (sender, answer) = oneshot::channel();
-        if let Some(leader) = self.enqueue(item, sender) {
+        let is_started = Arc::new(AtomicBool::new(false));
+        if let Some(leader) = self.enqueue(PendingRequest { item, sender, is_started: Arc::clone(&is_started) }) {
             // A separate task, because the leader's request may be cancelled while its followers still wait.
             tokio::spawn(leader.run_batches());
         }
         // A batch belongs to no single trace, so each request's trace shows the time that it waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
-        self.in_flight.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await.ok()?.ok()
+        match self.in_flight.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(self.no_result(&is_started)),
+        }
+    }
+
+    /// Determines whether a batch took the item of a request. Call it after dropping the request's receiver: from then
+    /// on, no batch takes the item.
+    fn no_result(&self, is_started: &AtomicBool) -> NoResult {
+        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_started.load(Ordering::Relaxed) { NoResult::Started } else { NoResult::NotStarted }
     }
 
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
     /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
-    fn enqueue(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Output>) -> Option<Leader<B>> {
+    fn enqueue(self: &Arc<Self>, request: PendingRequest<B>) -> Option<Leader<B>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.queue.push_back((item, sender));
+        state.queue.push_back(request);
         let is_first = !mem::replace(&mut state.is_running, true);
         is_first.then(|| Leader { coalescer: Arc::clone(self), is_finished: false })
     }
@@ -96,10 +127,10 @@ impl<B: BatchOperation> Coalescer<B> {
     fn next_batch(&self) -> Vec<PendingRequest<B>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Cancelled requests are dropped before their statement starts.
-        state.queue.retain(|(_, sender)| !sender.is_closed());
+        state.queue.retain(|request| !request.sender.is_closed());
         state.is_running = !state.queue.is_empty();
         let batch_len = state.queue.len().min(MAX_BATCH);
-        state.queue.drain(..batch_len).collect()
+        state.queue.drain(..batch_len).inspect(|request| request.is_started.store(true, Ordering::Relaxed)).collect()
     }
 }
 
@@ -114,7 +145,7 @@ impl<B: BatchOperation> Leader<B> {
         self.coalescer.yield_to_followers().await;
         loop {
             let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Output>>) =
-                self.coalescer.next_batch().into_iter().unzip();
+                self.coalescer.next_batch().into_iter().map(|request| (request.item, request.sender)).unzip();
             if items.is_empty() {
                 self.is_finished = true;
                 return;

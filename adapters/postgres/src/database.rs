@@ -1,12 +1,12 @@
 //! Connection pools, and how statements are sent.
 
 mod permitted_statement;
+mod statement;
 
 use crate::{
     asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
     batch_load::BatchLoads,
     coalesce::Coalescer,
-    driver_error,
     environment::EnvironmentLoader,
     execution::{
         AcceptCommitter, EvidenceLoader, FinishCommitter, LineageLoader, ProgressCommitter, RunLoader, StartCommitter,
@@ -21,24 +21,21 @@ use crate::{
     wait_metrics::InFlight,
 };
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Pool, QueueMode, RecyclingMethod, Runtime,
     Timeouts,
 };
 use fairway_domain::{
     id::TenantId,
-    store::{CommitError, StoreError},
+    store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
 };
 use fairway_fair_queue::{FairSemaphore, Limits};
 use rustls::{ClientConfig, RootCertStore};
+use statement::{StatementError, try_query, try_query_until};
 use std::{str::FromStr, sync::Arc, time::Duration};
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::OnceCell, time::Instant};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use tracing::Instrument as _;
 
 /// Maximum wait of a request for a connection; then it fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
@@ -282,15 +279,16 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, P), StoreError> {
         let points = (&self.point_pool, STATEMENT_TIMEOUT);
-        let (answer, permit) =
-            self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?;
+        let sent = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await;
+        let (answer, permit) = sent.map_err(StatementError::of_read)?;
         let (answer, permit) = match answer {
             Err(error) if error.is_closed() => {
-                self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await?
+                let sent = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await;
+                sent.map_err(StatementError::of_read)?
             }
             answer => (answer, permit),
         };
-        Ok((answer.map_err(store_error::from_driver)?, permit))
+        Ok((answer.map_err(StatementError::of_read)?, permit))
     }
 
     /// Sends an idempotent write, which is retried once on a closed connection: an upsert, a renewal, a take-over, or
@@ -299,10 +297,21 @@ impl Database {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
-    /// Sends a write without a retry: after an error, the outcome is unknown. The caller retries under a new
-    /// identifier.
+    /// Like [`Self::write_idempotent`], for the change of a request: the error says whether it may have happened.
+    pub(crate) async fn commit_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let first = match self.in_flight.track(try_query(&self.point_pool, sql, params)).await {
+            Err(error) if error.is_closed() => error.of_batch(),
+            answer => return answer.map_err(StatementError::of_batch),
+        };
+        let again = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
+        // If no response arrived, the first attempt may be committed, whatever happened to the second one.
+        again.map_err(|error| if first.fault == StoreFault::OutcomeUnknown { first } else { error.of_batch() })
+    }
+
+    /// Sends a background write without a retry: after an error, the outcome is unknown. The caller retries under a
+    /// new identifier.
     pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.in_flight.track(try_query(&self.point_pool, sql, params)).await?.map_err(store_error::from_driver)
+        self.in_flight.track(try_query(&self.point_pool, sql, params)).await.map_err(StatementError::of_read)
     }
 
     /// Sends a read and returns its last row, if any. For reads of at most one row.
@@ -324,24 +333,24 @@ impl Database {
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
         let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
-        let (answer, _permit) =
-            permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await?;
-        answer.map_err(store_error::commit_from_driver)
+        let sent = permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await;
+        let (answer, _permit) = sent.map_err(StatementError::of_commit)?;
+        answer.map_err(StatementError::of_commit)
     }
 }
 
 /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
 pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-    try_query(pool, sql, params).await?.map_err(store_error::commit_from_driver)
+    try_query(pool, sql, params).await.map_err(StatementError::of_commit)
 }
 
 /// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
 /// nothing was written. The caller then commits each item alone.
 pub(crate) async fn commit_batch(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Option<Vec<Row>>, StoreError> {
-    match try_query(pool, sql, params).await? {
+    match try_query(pool, sql, params).await {
         Ok(rows) => Ok(Some(rows)),
-        Err(error) if error.as_db_error().is_some() => Ok(None),
-        Err(error) => Err(store_error::from_driver(error)),
+        Err(error) if error.is_rolled_back() => Ok(None),
+        Err(error) => Err(error.of_batch()),
     }
 }
 
@@ -422,73 +431,11 @@ async fn read_with_list_permit(
 }
 
 async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    match try_query_until(pool, until, sql, params).await? {
-        Err(error) if error.is_closed() => try_query(pool, sql, params).await?.map_err(store_error::from_driver),
-        answer => answer.map_err(store_error::from_driver),
-    }
-}
-
-/// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
-async fn try_query(
-    pool: &Pool,
-    sql: &str,
-    params: &[Param<'_>],
-) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    try_query_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
-}
-
-/// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
-/// later statements on it would queue behind the pending one.
-async fn try_query_until(
-    pool: &Pool,
-    until: Instant,
-    sql: &str,
-    params: &[Param<'_>],
-) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    let connection = connection(pool, until).await?;
-    match timeout_at(until, send(&connection, sql, params)).await {
-        Ok(answer) => {
-            let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
-            if received > MAX_RECEIVED_BYTES
-                || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default()
-            {
-                drop(Object::take(connection));
-            }
-            Ok(answer)
-        }
-        Err(elapsed) => {
-            drop(Object::take(connection));
-            Err(store_error::unavailable(Box::new(elapsed)))
-        }
-    }
-}
-
-/// Acquires a pooled connection before `until`.
-async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
-    // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
-    let connection =
-        timeout_at(until, pool.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
-    connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
-}
-
-/// The first words of a statement, for traces. Statements contain no values, but they are long.
-fn summary(sql: &str) -> String {
-    const WORDS: usize = 8;
-    sql.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")
-}
-
-async fn send(connection: &Object, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let span = tracing::debug_span!(
-        "statement",
-        otel.kind = "client",
-        db.system.name = "postgresql",
-        db.query.summary = summary(sql),
-    );
-    let answer = async {
-        let statement = connection.prepare_cached(sql).await?;
-        connection.query(&statement, params).await
+    let answer = match try_query_until(pool, until, sql, params).await {
+        Err(error) if error.is_closed() => try_query(pool, sql, params).await,
+        answer => answer,
     };
-    answer.instrument(span).await
+    answer.map_err(StatementError::of_read)
 }
 
 pub(crate) fn tls() -> MakeRustlsConnect {

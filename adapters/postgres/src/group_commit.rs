@@ -2,12 +2,12 @@
 //! once. Semaphores bound the large commits per kind and in total, so that connections remain for other statements.
 
 use crate::{
-    coalesce::{BatchOperation, Coalescer},
+    coalesce::{BatchOperation, Coalescer, NoResult},
     database::{STATEMENT_BYTES, STATEMENT_TIMEOUT},
-    store_error::{unanswered, unavailable},
+    store_error::{outcome_unknown, unanswered, unavailable},
 };
 use async_trait::async_trait;
-use fairway_domain::store::{CommitError, StoreError};
+use fairway_domain::store::{CommitError, StoreError, StoreFault};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use tokio::{
@@ -111,10 +111,12 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                 error = error as &dyn std::error::Error,
                 kind = C::LABEL,
                 items = sharing.len(),
-                "group commit failed; outcome unknown, failing its requests"
+                fault = ?error.fault,
+                "group commit failed; failing its requests"
             );
         }
         let rolled_back = matches!(batch, Ok(None));
+        let was_refused = matches!(batch, Err(StoreError { fault: StoreFault::Unavailable, .. }));
         let mut results = batch.ok().flatten().unwrap_or_default().into_iter();
         let answers = items.iter().zip(shares).map(|(item, shared)| {
             let result = if shared { results.next() } else { None };
@@ -122,8 +124,9 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                 match result {
                     Some(answer) => answer,
                     None if rolled_back || !shared => self.committer.commit_one(item).await,
-                    // The batch failed without an answer, so the commit may have happened.
-                    None => Err(CommitError::Store(unanswered())),
+                    None if was_refused => Err(CommitError::Store(unavailable(unanswered()))),
+                    // The batch was sent, and its response is missing or unreadable.
+                    None => Err(CommitError::Store(outcome_unknown(unanswered()))),
                 }
             }
         });
@@ -154,8 +157,9 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
                 .await;
         }
         match self.submit(make()).await {
-            Some(answer) => answer,
-            None => Err(CommitError::Store(unanswered())),
+            Ok(answer) => answer,
+            Err(NoResult::NotStarted) => Err(CommitError::Store(unavailable(unanswered()))),
+            Err(NoResult::Started) => Err(CommitError::Store(outcome_unknown(unanswered()))),
         }
     }
 

@@ -42,7 +42,8 @@ impl RateLimitStore for Database {
         let (bucket, span) = (bucket.as_slice(), quota.burst_duration().as_secs_f64());
         let rows = match self.commit(SQL, &[&scope.tenant().uuid(), &bucket, &interval, &span]).await {
             Ok(rows) => rows,
-            Err(CommitError::Store(error)) => return Err(error),
+            // The caller did not ask for the counter.
+            Err(CommitError::Store(error)) => return Err(error.of_internal_write()),
             // The statement has no guard, no idempotency key and no constraint to violate.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
                 return Err(store_error::broken(Box::new(error)));

@@ -58,11 +58,26 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
 pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
     let passing = match error.code() {
         // An error without a code did not come from the server: no connection was made, or it broke.
-        None => error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()),
+        None => is_broken_connection(&error),
         Some(code) => is_transient(code),
     };
     let fault = if passing { StoreFault::Unavailable } else { StoreFault::Inconsistent };
     StoreError { source: redact_driver_error(error), fault }
+}
+
+/// Whether the statement of this error may be committed, provided that it was sent: the connection broke before the
+/// response, or the response says so (SQLSTATE class 08 and 40003, which poolers send for a broken connection). After any
+/// other error of PostgreSQL, the statement is rolled back.
+pub(crate) fn is_outcome_unknown(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        None => is_broken_connection(error),
+        Some(code) => code.code().starts_with("08") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN,
+    }
+}
+
+/// Whether an error without a code comes from a closed connection or from its socket.
+fn is_broken_connection(error: &tokio_postgres::Error) -> bool {
+    error.is_closed() || error.source().is_some_and(|source| source.is::<io::Error>())
 }
 
 /// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.
@@ -75,9 +90,14 @@ pub(crate) fn unavailable(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
 }
 
-/// The error of requests whose shared statement got no answer. The log holds the cause.
-pub(crate) fn unanswered() -> StoreError {
-    unavailable(Box::new(io::Error::other("the shared statement of a batch got no answer")))
+/// The error of a change that may be committed although no response arrived.
+pub(crate) fn outcome_unknown(source: Source) -> StoreError {
+    StoreError { source, fault: StoreFault::OutcomeUnknown }
+}
+
+/// The source of the error of requests whose shared statement got no answer. The log holds the cause.
+pub(crate) fn unanswered() -> Source {
+    Box::new(io::Error::other("the shared statement of a batch got no answer"))
 }
 
 pub(crate) fn broken(source: Source) -> StoreError {

@@ -214,6 +214,13 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with_detail("may_have_happened", true)
     }
 
+    /// 503 for a change that was sent to the store, and whose outcome is unknown.
+    pub fn outcome_unknown() -> Self {
+        let message = "the service is temporarily unavailable; the change may have happened, and a repeat without the \
+                       same idempotency key may make it again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with_detail("may_have_happened", true)
+    }
+
     /// The JSON body of the response.
     pub(crate) fn body(&self) -> Value {
         let mut detail = self.0.detail.clone();

@@ -327,7 +327,8 @@ pub trait AuditStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
-    /// Stores a fact without any other change, such as a refusal or a read.
+    /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change of a request, so
+    /// an unknown outcome is reported as unavailable.
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 

@@ -154,15 +154,30 @@ pub struct StoreError {
     /// The underlying error, for the log.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
-    /// Whether a retry can succeed.
+    /// Whether a retry can succeed, and whether a change may have happened.
     pub fault: StoreFault,
 }
 
-/// Whether a retry can succeed.
+impl StoreError {
+    /// The error for callers that did not ask for the failed write, such as a counter or an entry of the audit log. An
+    /// unknown outcome becomes [`StoreFault::Unavailable`].
+    #[must_use]
+    pub fn of_internal_write(self) -> Self {
+        match self.fault {
+            StoreFault::OutcomeUnknown => Self { fault: StoreFault::Unavailable, ..self },
+            StoreFault::Unavailable | StoreFault::Inconsistent => self,
+        }
+    }
+}
+
+/// Whether a retry can succeed, and whether a change may have happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreFault {
-    /// The store is unreachable or overloaded: 503.
+    /// The store is unreachable or overloaded, and committed nothing: 503.
     Unavailable,
+    /// The store received a change, and its response is missing. The change may be committed, now or later: 503 with
+    /// `may_have_happened`. Reads never have this fault.
+    OutcomeUnknown,
     /// The store and the program are inconsistent: 500.
     Inconsistent,
 }
@@ -179,7 +194,7 @@ pub enum CommitError {
     /// A cross-row constraint was violated.
     #[error("constraint violation: {0:?}")]
     Conflict(Conflict),
-    /// The store operation failed; whether the commit happened is unknown.
+    /// The store operation failed; [`StoreError::fault`] says whether the commit may have happened.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -156,9 +156,9 @@ impl Services {
     }
 }
 
-/// The result of the read that follows a commit. If that read fails, a caller without a key gets
+/// The result of the reads and writes that follow a commit. If they fail, a caller without a key gets
 /// [`Failure::OutcomeLost`]; a caller with a key repeats the request.
-pub(crate) fn read_after_commit<T>(read: Result<T, Failure>, key: Option<&RequestKey>) -> Result<T, Failure> {
+pub(crate) fn read_after_commit<T, K>(read: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
     match read {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {
             Err(Failure::OutcomeLost)

@@ -55,6 +55,8 @@ pub enum ProxyFault {
     Once(&'static str, FaultPoint),
     /// Before every statement, and at every new connection.
     Down,
+    /// Like [`Self::Down`], from the statement after the next execution of one that contains this text.
+    DownAfter(&'static str),
 }
 
 /// A fault that was injected, with its statement.
@@ -288,6 +290,12 @@ impl Shared {
                     *fault = ProxyFault::None;
                 }
                 cut
+            }
+            ProxyFault::DownAfter(words) => {
+                if asked.is_executed() && statement.contains(words) {
+                    *fault = ProxyFault::Down;
+                }
+                None
             }
             ProxyFault::Drawn(odds) => {
                 let mut seen = lock(&self.occurrences);

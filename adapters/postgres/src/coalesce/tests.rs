@@ -29,7 +29,10 @@ impl BatchOperation for NumberedBatches {
     }
 }
 
-fn spawn_submit(gather: &Arc<Coalescer<NumberedBatches>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
+fn spawn_submit(
+    gather: &Arc<Coalescer<NumberedBatches>>,
+    item: u64,
+) -> tokio::task::JoinHandle<Result<(u64, u64), NoResult>> {
     let gather = Arc::clone(gather);
     tokio::spawn(async move { gather.submit(item).await })
 }
@@ -51,12 +54,12 @@ async fn batch_starts_after_all_its_requests_arrived() {
     run_until_idle().await;
     assert_eq!(gather.operation.statements.load(Ordering::SeqCst), 1);
     gather.operation.permits.add_permits(2);
-    assert_eq!(first.await.unwrap(), Some((1, 1)));
+    assert_eq!(first.await.unwrap(), Ok((1, 1)));
     for (asked, item) in later.into_iter().zip(2..) {
-        assert_eq!(asked.await.unwrap(), Some((2, item)));
+        assert_eq!(asked.await.unwrap(), Ok((2, item)));
     }
     gather.operation.permits.add_permits(1);
-    assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Some((3, 9)));
+    assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Ok((3, 9)));
 }
 
 #[tokio::test]
@@ -85,7 +88,7 @@ async fn cancelled_leader_leaves_followers_their_results() {
     run_until_idle().await;
     first.abort();
     gather.operation.permits.add_permits(2);
-    assert_eq!(second.await.unwrap(), Some((2, 2)));
+    assert_eq!(second.await.unwrap(), Ok((2, 2)));
 }
 
 #[tokio::test]
@@ -100,7 +103,7 @@ async fn cancelled_requests_are_not_executed() {
     second.abort();
     run_until_idle().await;
     gather.operation.permits.add_permits(2);
-    assert_eq!((first.await.unwrap(), third.await.unwrap()), (Some((1, 1)), Some((2, 3))));
+    assert_eq!((first.await.unwrap(), third.await.unwrap()), (Ok((1, 1)), Ok((2, 3))));
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn fails_requests_whose_batch_task_never_ran() {
             });
             tokio::time::timeout(Duration::from_secs(5), there).await
         });
-        assert_eq!(answer, Ok(None), "a request whose batch task was dropped must fail at once");
+        assert_eq!(answer, Ok(Err(NoResult::NotStarted)), "a request whose batch task was dropped must fail at once");
     }
 }
 
@@ -136,7 +139,21 @@ async fn fails_queued_requests_when_the_batch_task_panics() {
     let second = spawn_submit(&gather, 2);
     run_until_idle().await;
     gather.operation.permits.add_permits(1);
-    assert_eq!((first.await.unwrap(), second.await.unwrap()), (None, None));
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Err(NoResult::Started), Err(NoResult::NotStarted)));
     gather.operation.permits.add_permits(1);
-    assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Some((2, 3)));
+    assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Ok((2, 3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn timed_out_request_knows_whether_its_batch_started() {
+    let gather = new_coalescer();
+    let first = spawn_submit(&gather, 1);
+    run_until_idle().await;
+    let second = spawn_submit(&gather, 2);
+    // Nothing grants the first batch a permit, so both requests time out.
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Err(NoResult::Started), Err(NoResult::NotStarted)));
+    let third = spawn_submit(&gather, 3);
+    run_until_idle().await;
+    gather.operation.permits.add_permits(2);
+    assert_eq!(third.await.unwrap(), Ok((2, 3)), "the second item joins no batch");
 }

@@ -1,10 +1,12 @@
 //! Statements that hold a permit. PostgreSQL continues a statement after its caller is cancelled, so the permit and
 //! the connection are released when the statement ends.
 
-use super::{Param, connection, send};
+use super::{
+    Param,
+    statement::{StatementError, connection, send_until},
+};
 use crate::store_error;
 use deadpool_postgres::{Object, Pool};
-use fairway_domain::store::StoreError;
 use std::time::Duration;
 use tokio::{
     runtime::Handle,
@@ -41,17 +43,21 @@ pub(super) async fn try_query<P: Send + 'static>(
     permit: P,
     sql: &str,
     params: &[Param<'_>],
-) -> Result<(Result<Vec<Row>, tokio_postgres::Error>, P), StoreError> {
+) -> Result<(Result<Vec<Row>, StatementError>, P), StatementError> {
     let until = Instant::now() + answer;
-    let mut in_flight = HeldStatement { resources: Some((connection(pool, until).await?, permit)), deadline: until };
-    let sent = async {
-        let (connection, _) = in_flight.resources.as_ref()?;
-        Some(send(connection, sql, params).await)
+    let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
+    let mut in_flight = HeldStatement { resources: Some((connection, permit)), deadline: until };
+    let answer = match &in_flight.resources {
+        Some((connection, _)) => Some(send_until(connection, until, sql, params).await),
+        None => None,
     };
-    let answer = timeout_at(until, sent).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
-    let ended = answer.zip(in_flight.resources.take());
-    let (answer, (_, permit)) = ended.ok_or_else(|| store_error::broken("the statement lost its connection".into()))?;
-    Ok((answer, permit))
+    if let Some(Err(timeout @ StatementError::Timeout { .. })) = answer {
+        return Err(timeout);
+    }
+    match answer.zip(in_flight.resources.take()) {
+        Some((answer, (_, permit))) => Ok((answer, permit)),
+        None => Err(StatementError::NoConnection(store_error::broken("the statement lost its connection".into()))),
+    }
 }
 
 #[cfg(test)]

@@ -316,7 +316,7 @@ pub(super) async fn cancel(
     let (tenant, run) = (scope.tenant().uuid(), held.execution_id.uuid());
     let params: [Param<'_>; 11] =
         [&tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in];
-    let rows = database.write_idempotent(SQL, &params).await?;
+    let rows = database.commit_idempotent(SQL, &params).await?;
     let row = decode("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;
     Ok(match (row.column("taken")?, row.column("told")?) {

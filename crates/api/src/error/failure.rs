@@ -154,6 +154,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
 fn map_store_error(error: &StoreError) -> ApiError {
     match error.fault {
         StoreFault::Unavailable => ApiError::unavailable().caused_by(error),
+        StoreFault::OutcomeUnknown => ApiError::outcome_unknown().caused_by(error),
         StoreFault::Inconsistent => ApiError::internal().caused_by(error),
     }
 }

@@ -1,12 +1,18 @@
 //! R21: during a database outage every request gets an immediate 503, and afterwards no acknowledged data is missing.
 
 use crate::{
-    api_client::{ApiClient, Response, ResponseResult, allow_all_policy, execute_body},
+    api_client::{ApiClient, Response, ResponseResult, WORKSPACE, allow_all_policy, execute_body},
     faulty_postgres::FaultyPostgres,
     server_process::{Server, wait_until},
 };
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -186,4 +192,67 @@ async fn refuses_promptly_while_the_database_hangs() {
     wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200)
         .await;
     assert_all_succeed(&server, &paths).await;
+}
+
+/// Clients that create assets one after the other.
+const CREATORS: usize = 10;
+/// Time during which PostgreSQL does not respond, longer than the server waits for a statement.
+const PAUSE: Duration = Duration::from_millis(3_500);
+/// Time of normal service before and after each fault.
+const CALM: Duration = Duration::from_millis(300);
+
+/// Creates assets until `is_over`, without idempotency keys. Returns the slug of each refused creation, and whether its
+/// response says that it may have happened.
+async fn create_assets(remote: ApiClient, is_over: Arc<AtomicBool>) -> Vec<(String, bool)> {
+    let mut refused = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let slug = format!("a{}", Uuid::now_v7().simple());
+        let body = json!({
+            "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "workspace_id": WORKSPACE,
+        });
+        let response = remote.post("/v1/assets", &body, None).await.unwrap();
+        if response.status != 201 {
+            assert!(response.is_unavailable_with_retry_after(), "{response:?}");
+            refused.push((slug, response.body.pointer("/detail/may_have_happened") == Some(&json!(true))));
+        }
+    }
+    refused
+}
+
+/// PostgreSQL hangs, and its connections are terminated, while clients create assets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_creations_say_whether_they_may_have_happened() {
+    fairway_testkit::init();
+    let postgres = FaultyPostgres::new();
+    let setup = postgres.create_server_setup().await;
+    let server = setup.start().await;
+    let superuser = postgres.connect_as_superuser("fairway").await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut creators = JoinSet::new();
+    for _ in 0..CREATORS {
+        creators.spawn(create_assets(server.client.clone(), Arc::clone(&is_over)));
+    }
+    tokio::time::sleep(CALM).await;
+    let paused = postgres.pause();
+    tokio::time::sleep(PAUSE).await;
+    drop(paused);
+    for _ in 0..10 {
+        tokio::time::sleep(CALM / 10).await;
+        let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'fairway' ORDER BY state_change DESC LIMIT 2";
+        superuser.query(terminate, &[]).await.unwrap();
+    }
+    tokio::time::sleep(CALM).await;
+    is_over.store(true, Ordering::Relaxed);
+    let refused = creators.join_all().await.concat();
+    wait_until("abandoned statements end", RECOVERY_TIMEOUT, async || {
+        let active = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
+        superuser.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+    let plain: Vec<&str> = refused.iter().filter(|(_, named)| !named).map(|(slug, _)| slug.as_str()).collect();
+    let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain]).await.unwrap();
+    assert!(refused.len() > plain.len(), "no statement was in flight: {refused:?}");
+    assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refused.len());
 }

@@ -2,6 +2,7 @@
 //! commits. It never permanently refuses a request whose effect is committed.
 
 mod harness;
+mod outcome;
 
 use crate::{
     fixture::WorkspaceFixture,

@@ -4,7 +4,7 @@ use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
     Failure, Idempotent, RunRefusal, Services,
     access::{Operation, authorize},
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -62,8 +62,8 @@ impl Services {
             },
         );
         let ((), replayed) = done.await?.into_parts();
-        let ended = self.execution_detail(caller, id, token).await?;
-        Ok(replayed.with_value(ended))
+        let ended = self.execution_detail(caller, id, token).await;
+        Ok(replayed.with_value(read_after_commit(ended, key)?))
     }
 
     async fn cancel_run(
@@ -96,25 +96,41 @@ impl Services {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
-                CancelOutcome::LeaseTaken => return self.end_cancelled(scope, execution, held, caller).await,
+                CancelOutcome::LeaseTaken => {
+                    return read_after_commit(self.end_cancelled(scope, execution, held, caller).await, key);
+                }
                 CancelOutcome::WorkerNotified => {
                     self.publish_wakeup(Wakeup::Recheck(id));
-                    if self.wait_for_end(scope, id).await? {
-                        return Ok(());
-                    }
-                    if self.stores.executions.take_over_lease(scope, held).await? {
-                        return self.end_cancelled(scope, execution, held, caller).await;
-                    }
-                    // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
-                    current = self.read_current(scope, id).await?;
-                    if current.status != Status::AwaitingReview {
-                        return Ok(());
+                    let awaiting_review = self.end_notified_run(scope, execution, held, caller).await;
+                    match read_after_commit(awaiting_review, key)? {
+                        Some(awaiting_review) => current = awaiting_review,
+                        None => return Ok(()),
                     }
                     key = None;
                 }
             }
         }
         Err(Failure::Contended)
+    }
+
+    /// Waits for the worker of a run to end it, and ends the run if the worker does not. Returns the run if it awaits
+    /// review.
+    async fn end_notified_run(
+        &self,
+        scope: TenantScope,
+        execution: &Execution,
+        held: LeaseRef,
+        caller: &Caller,
+    ) -> Result<Option<Execution>, Failure> {
+        if self.wait_for_end(scope, held.execution_id).await? {
+            return Ok(None);
+        }
+        if self.stores.executions.take_over_lease(scope, held).await? {
+            return self.end_cancelled(scope, execution, held, caller).await.map(|()| None);
+        }
+        // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
+        let current = self.read_current(scope, held.execution_id).await?;
+        Ok(Some(current).filter(|current| current.status == Status::AwaitingReview))
     }
 
     /// The current state of a run, without a large output.

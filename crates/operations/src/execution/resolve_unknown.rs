@@ -5,7 +5,7 @@ use crate::{
     Failure, Idempotent, Services,
     access::{Operation, authorize},
     execution::evidence::Ownership,
-    idempotency::keyed_outcome,
+    idempotency::{keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
     access::{Caller, Permission},
@@ -50,7 +50,8 @@ impl Services {
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
-        Ok(replayed.with_value(self.execution_detail(caller, id, None).await?))
+        let detail = self.execution_detail(caller, id, None).await;
+        Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
 
     async fn commit_resolution(

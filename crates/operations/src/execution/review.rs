@@ -4,7 +4,7 @@ use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
     Failure, Idempotent, Services,
     access::{Operation, authorize},
-    idempotency::keyed_outcome,
+    idempotency::{keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
     access::{ActorRef, Caller, Permission},
@@ -67,7 +67,8 @@ impl Services {
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
-        Ok(replayed.with_value(self.execution_detail(caller, id, None).await?))
+        let detail = self.execution_detail(caller, id, None).await;
+        Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
 
     /// The answer of a run that awaits review, for callers that may review it.

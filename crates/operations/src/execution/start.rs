@@ -427,7 +427,7 @@ impl Services {
         match (timeout(LOOKUP_TIMEOUT, self.stores.executions.find(scope, id)).await, error.fault) {
             (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
             (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
-            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable)
+            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable | StoreFault::OutcomeUnknown)
             | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
                 tracing::warn!(
                     execution_id = %id,

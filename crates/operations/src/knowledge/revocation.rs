@@ -1,6 +1,10 @@
 //! Revocation of access contracts.
 
-use crate::{Failure, Idempotent, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{
+    Failure, Idempotent, Services,
+    access::Operation,
+    idempotency::{keyed_outcome, read_after_commit},
+};
 use fairway_domain::{
     access::Caller,
     asset::Asset,
@@ -67,7 +71,7 @@ impl Services {
         }
         let outcome = keyed_outcome(key, 200, change.next.revocation_id.uuid());
         self.stores.knowledge.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
-        self.find_revocation(scope, id, contract_id).await
+        read_after_commit(self.find_revocation(scope, id, contract_id).await, key)
     }
 
     async fn find_revocation(

@@ -18,7 +18,7 @@ use std::{
 use uuid::Uuid;
 
 /// The differences of the row counts, without zeros.
-fn added_rows(before: &RowCounts, after: &RowCounts) -> RowCounts {
+pub(super) fn added_rows(before: &RowCounts, after: &RowCounts) -> RowCounts {
     let differences = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
     differences.filter(|(_, rows)| *rows != 0).collect()
 }
@@ -166,6 +166,8 @@ impl FaultHarness {
         if last.status == 503 {
             assert!(!keyed, "{operation} got no final response: {sent:?}");
             assert!(happened.is_empty() || happened == expected, "{operation}, all or nothing: {happened:?}");
+            let named = last.json()["detail"]["may_have_happened"] == true;
+            assert!(happened.is_empty() || named, "{operation} is committed, and not named: {last}");
             return cut;
         }
         assert_eq!((last.status, &happened), (status, &expected), "{operation}: {sent:?}");

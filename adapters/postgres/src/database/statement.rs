@@ -1,0 +1,153 @@
+//! Statements on pooled connections, and errors that say whether PostgreSQL may have executed a statement.
+
+use super::{MAX_RECEIVED_BYTES, MAX_SENT_BYTES, Param, STATEMENT_BYTES, STATEMENT_TIMEOUT};
+use crate::{
+    driver_error,
+    store_error::{self, commit_from_driver, from_driver, is_outcome_unknown, outcome_unknown, unavailable},
+};
+use deadpool_postgres::{Object, Pool};
+use fairway_domain::store::{CommitError, StoreError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::{Instant, error::Elapsed, timeout_at};
+use tokio_postgres::Row;
+use tracing::Instrument as _;
+
+/// The reason why a statement has no result.
+#[derive(Debug)]
+pub(super) enum StatementError {
+    /// No connection was available in time, so the statement was not sent.
+    NoConnection(StoreError),
+    /// PostgreSQL did not respond in time.
+    Timeout {
+        /// The error of the timer.
+        elapsed: Elapsed,
+        /// Whether the statement, and not only its preparation, may have been sent.
+        is_sent: bool,
+    },
+    /// PostgreSQL refused the statement, or the connection broke.
+    Driver {
+        /// The error of the driver.
+        error: tokio_postgres::Error,
+        /// Whether the statement, and not only its preparation, may have been sent.
+        is_sent: bool,
+    },
+}
+
+impl StatementError {
+    /// Whether the connection was closed before the response.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self, Self::Driver { error, .. } if error.is_closed())
+    }
+
+    /// Whether PostgreSQL refused the statement and rolled it back.
+    pub(super) fn is_rolled_back(&self) -> bool {
+        matches!(self, Self::Driver { error, .. } if error.as_db_error().is_some() && !is_outcome_unknown(error))
+    }
+
+    /// The error of a read, or of a write that may be repeated.
+    pub(super) fn of_read(self) -> StoreError {
+        match self {
+            Self::NoConnection(error) => error,
+            Self::Timeout { elapsed, .. } => unavailable(Box::new(elapsed)),
+            Self::Driver { error, .. } => from_driver(error),
+        }
+    }
+
+    /// The error of a batch of commits that was not rolled back.
+    pub(super) fn of_batch(self) -> StoreError {
+        match self {
+            Self::Timeout { elapsed, is_sent: true } => outcome_unknown(Box::new(elapsed)),
+            Self::Driver { error, is_sent: true } if is_outcome_unknown(&error) => {
+                outcome_unknown(driver_error::redact_driver_error(error))
+            }
+            error @ (Self::NoConnection(_) | Self::Timeout { .. } | Self::Driver { .. }) => error.of_read(),
+        }
+    }
+
+    /// The error of a commit.
+    pub(super) fn of_commit(self) -> CommitError {
+        match self {
+            Self::Driver { error, .. } if error.as_db_error().is_some() && !is_outcome_unknown(&error) => {
+                commit_from_driver(error)
+            }
+            error @ (Self::NoConnection(_) | Self::Timeout { .. } | Self::Driver { .. }) => {
+                CommitError::Store(error.of_batch())
+            }
+        }
+    }
+}
+
+/// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
+pub(super) async fn try_query(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StatementError> {
+    try_query_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
+}
+
+/// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
+/// later statements on it would queue behind the pending one.
+pub(super) async fn try_query_until(
+    pool: &Pool,
+    until: Instant,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StatementError> {
+    let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
+    let answer = send_until(&connection, until, sql, params).await;
+    let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
+    if matches!(answer, Err(StatementError::Timeout { .. }))
+        || received > MAX_RECEIVED_BYTES
+        || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default()
+    {
+        drop(Object::take(connection));
+    }
+    answer
+}
+
+/// Acquires a pooled connection before `until`.
+pub(super) async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
+    // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
+    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
+    connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
+}
+
+/// Sends a statement and waits for its result until `until`.
+pub(super) async fn send_until(
+    connection: &Object,
+    until: Instant,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StatementError> {
+    let is_sent = AtomicBool::new(false);
+    let answer = timeout_at(until, send(connection, &is_sent, sql, params)).await;
+    let is_sent = is_sent.into_inner();
+    match answer {
+        Ok(answer) => answer.map_err(|error| StatementError::Driver { error, is_sent }),
+        Err(elapsed) => Err(StatementError::Timeout { elapsed, is_sent }),
+    }
+}
+
+async fn send(
+    connection: &Object,
+    is_sent: &AtomicBool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let span = tracing::debug_span!(
+        "statement",
+        otel.kind = "client",
+        db.system.name = "postgresql",
+        db.query.summary = summary(sql),
+    );
+    let answer = async {
+        let statement = connection.prepare_cached(sql).await?;
+        // The driver sends nothing on a closed connection.
+        is_sent.store(!connection.is_closed(), Ordering::Relaxed);
+        connection.query(&statement, params).await
+    };
+    answer.instrument(span).await
+}
+
+/// The first words of a statement, for traces. Statements contain no values, but they are long.
+fn summary(sql: &str) -> String {
+    const WORDS: usize = 8;
+    sql.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,191 @@
+//! A refused change says `may_have_happened` if its commit was sent, and only then.
+
+use super::{
+    CANCEL_OPERATION, CONCURRENT_REQUESTS, FaultHarness, changing_request, changing_routes, harness::added_rows,
+    warm_up, with_key,
+};
+use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
+use fairway_testkit::{
+    FaultPoint, ProxyFault,
+    app::{Client, Request, Response},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+/// The text of every commit of a change.
+const COMMIT: &str = "fairway_commit(";
+
+/// The text of the statement that requests a cancellation.
+const CANCEL: &str = "SET cancelled_by =";
+
+/// The text of a group commit of asset versions.
+const VERSION_BATCH: &str = "$13::text[])";
+
+/// Rounds of concurrent requests, of which one must produce a batch.
+const MAX_ROUNDS: usize = 20;
+
+/// Operations of several nouns, whose commits have a statement of their own.
+const SINGLE_COMMITS: [&str; 6] = [
+    "create_asset",
+    "create_workload",
+    "create_release",
+    "create_role_binding",
+    "bind_version",
+    "change_environment_settings",
+];
+
+/// Whether a response is a 503 that names a change.
+fn is_named(answer: &Response) -> bool {
+    let detail = answer.expect_refusal(503, "unavailable");
+    assert!(answer.header("retry-after").is_some(), "{answer}");
+    let said = detail.get("may_have_happened");
+    assert!(said.is_none_or(|said| *said == Value::Bool(true)), "{answer}");
+    said.is_some()
+}
+
+/// Sends a request once, with the fault. Returns the response and whether its change is committed.
+async fn send_once(harness: &FaultHarness, request: Request) -> (Response, bool) {
+    let (before, cuts) = (harness.settled_rows().await, harness.proxy.injected().len());
+    harness.proxy.set_fault(harness.fault.clone());
+    let answer = request.to_server(&harness.proxied).await;
+    harness.proxy.set_fault(ProxyFault::None);
+    assert!(harness.proxy.injected().len() > cuts, "{:?} was not injected: {answer}", harness.fault);
+    (answer, !added_rows(&before, &harness.settled_rows().await).is_empty())
+}
+
+#[tokio::test]
+async fn sent_commits_without_a_response_are_named() {
+    let mut harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    warm_up(&stage).await;
+    for cut in [FaultPoint::Behind, FaultPoint::Late, FaultPoint::Withheld] {
+        harness.fault = ProxyFault::Once(COMMIT, cut);
+        for operation in SINGLE_COMMITS {
+            for key in [None, Some(format!("{operation}-{cut:?}"))] {
+                let request = with_key(
+                    key.as_deref().filter(|_| operation != "change_environment_settings"),
+                    changing_request(&stage, operation).await,
+                );
+                let (answer, happened) = send_once(&harness, request).await;
+                assert!(happened, "{cut:?}: {operation} is committed: {answer}");
+                assert!(is_named(&answer), "{cut:?}: {operation} is committed, and not named: {answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn commits_that_were_not_sent_are_plain_refusals() {
+    let mut harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    warm_up(&stage).await;
+    // The connection breaks while it prepares the commit: this server has prepared none of them yet.
+    harness.fault = ProxyFault::Matching(COMMIT);
+    for operation in SINGLE_COMMITS {
+        let request = changing_request(&stage, operation).await;
+        let (answer, happened) = send_once(&harness, request).await;
+        assert!(!happened && !is_named(&answer), "{operation} was not sent: {answer}");
+    }
+}
+
+/// After the commit of each change, all reads fail.
+#[tokio::test]
+async fn changes_whose_reads_fail_after_the_commit_are_named() {
+    let harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    warm_up(&stage).await;
+    let mut unnamed = Vec::new();
+    for route in changing_routes() {
+        let request = changing_request(&stage, route.operation_id()).await;
+        let before = harness.settled_rows().await;
+        harness.proxy.set_fault(ProxyFault::DownAfter(COMMIT));
+        let answer = request.to_server(&harness.proxied).await;
+        harness.proxy.set_fault(ProxyFault::None);
+        assert!(harness.settled_rows().await != before, "{} is committed: {answer}", route.operation_id());
+        if answer.status >= 300 && !is_named(&answer) {
+            unnamed.push(format!("{}: {answer}", route.operation_id()));
+        }
+    }
+    assert!(unnamed.is_empty(), "committed, and not named: {unnamed:#?}");
+    // The request to cancel is committed before the run ends.
+    for fault in [ProxyFault::DownAfter(CANCEL), ProxyFault::Once(CANCEL, FaultPoint::Withheld)] {
+        let request = stage.successful_request(CANCEL_OPERATION).await;
+        harness.proxy.set_fault(fault);
+        let answer = request.to_server(&harness.proxied).await;
+        harness.proxy.set_fault(ProxyFault::None);
+        assert!(answer.status == 200 || is_named(&answer), "the cancellation is committed, and not named: {answer}");
+    }
+}
+
+/// Sends creations of versions concurrently until the fault reached a group commit. Returns whether each refusal of
+/// that round is named, and whether its version exists.
+async fn refused_versions(
+    harness: &FaultHarness,
+    stage: &WorkspaceFixture<'_>,
+    fault: &ProxyFault,
+) -> Vec<(bool, bool)> {
+    let mut assets = Vec::new();
+    for _ in 0..CONCURRENT_REQUESTS {
+        let asset = stage.successful_request("create_asset").await.await.expect(201);
+        assets.push(asset["asset_id"].as_str().unwrap().to_owned());
+    }
+    let cuts = harness.proxy.injected().len();
+    for round in 0..MAX_ROUNDS {
+        let request = |asset: &String| {
+            let content = json!({ "content": { "system_prompt": format!("Round {round}") } });
+            harness.direct.post(format!("/v1/assets/{asset}/versions"), content).to_server(&harness.proxied)
+        };
+        harness.proxy.set_fault(fault.clone());
+        let answers = join_all(assets.iter().map(|asset| async { request(asset).await })).await;
+        harness.proxy.set_fault(ProxyFault::None);
+        harness.settled_rows().await;
+        let mut refused = Vec::new();
+        for (asset, answer) in assets.iter().zip(&answers) {
+            let sql = "SELECT count(*) FROM asset_version WHERE asset_id::text = $1 AND content LIKE $2";
+            let row = harness.owner.query_one(sql, &[asset, &format!("%Round {round}\"%")]).await.unwrap();
+            let exists = row.get::<_, i64>(0) == 1;
+            match answer.status {
+                201 => assert!(exists, "{answer}"),
+                _ => refused.push((is_named(answer), exists)),
+            }
+        }
+        if harness.proxy.injected().len() > cuts {
+            return refused;
+        }
+    }
+    panic!("no group commit in {MAX_ROUNDS} rounds");
+}
+
+#[tokio::test]
+async fn group_commits_name_their_changes_if_they_were_sent() {
+    let harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    let unsent = refused_versions(&harness, &stage, &ProxyFault::Matching(VERSION_BATCH)).await;
+    assert!(unsent.len() > 1, "the batch was refused: {unsent:?}");
+    assert!(unsent.iter().all(|refusal| *refusal == (false, false)), "(named, exists): {unsent:?}");
+    for cut in [FaultPoint::Behind, FaultPoint::Late, FaultPoint::Withheld] {
+        let refused = refused_versions(&harness, &stage, &ProxyFault::Once(VERSION_BATCH, cut)).await;
+        assert!(refused.len() > 1, "{cut:?} refused the batch: {refused:?}");
+        // Requests that wait behind a withheld response are refused before their statement.
+        assert!(refused.iter().all(|(named, exists)| named == exists), "{cut:?}, (named, exists): {refused:?}");
+        assert!(refused.contains(&(true, true)), "{cut:?}, (named, exists): {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn refused_reads_name_no_change() {
+    let harness = FaultHarness::start(1, ProxyFault::None).await;
+    let direct = Client::clone(&harness.direct);
+    let stage = WorkspaceFixture::create(&direct).await;
+    for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
+        let request = stage.successful_request(route.operation_id()).await;
+        harness.proxy.set_fault(ProxyFault::Matching(""));
+        let answer = request.to_server(&harness.proxied).await;
+        harness.proxy.set_fault(ProxyFault::None);
+        assert!(!is_named(&answer), "{answer}");
+    }
+}
