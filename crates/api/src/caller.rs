@@ -7,7 +7,8 @@ use crate::{
         client_address::client_of,
         forwarding::is_forwarded,
         load_shedding::{Arriving, ClientKey},
-        path, query,
+        path,
+        query::{self, TOKEN_PARAMETER},
         request_context::{ShedForLoad, request_id},
         site_guard::{HostName, host_of},
     },
@@ -49,8 +50,6 @@ const SHARE_TOKEN: HeaderName = HeaderName::from_static("x-share-token");
 pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-token");
 /// Header value of a caller without identity.
 const ANONYMOUS: &str = "anonymous";
-/// Query parameter that carries a share token.
-const TOKEN_PARAMETER: &str = "token";
 
 /// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
