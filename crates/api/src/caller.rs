@@ -6,7 +6,7 @@ use crate::{
     http::{
         client_address::client_of,
         forwarding::is_forwarded,
-        load_shedding::{Arriving, ClientKey},
+        load_shedding::{Arriving, BodySender, ClientKey},
         path,
         query::{self, TOKEN_PARAMETER},
         request_context::{ShedForLoad, request_id},
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use actix_web::{
-    Error, FromRequest, HttpRequest, ResponseError as _,
+    Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{
@@ -156,7 +156,11 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(mut place) = api.load_shedder.admit(client_key(request.request(), claims), has_body, Instant::now()) {
+    let client = client_key(request.request(), claims);
+    if has_body {
+        request.extensions_mut().insert(BodySender::of(&client));
+    }
+    if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
         if let Some(arriving) = place.take_arriving() {
             hold_until_arrived(&mut request, arriving);
         }

@@ -10,6 +10,7 @@ use super::{
     HttpBase,
     client_address::client_of,
     deserialize_error,
+    load_shedding::BodySender,
     memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
 };
 use crate::{
@@ -211,11 +212,12 @@ fn receive_bounded(
     let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpBase>>().cloned();
     let client = client_of(request);
+    let sender = request.extensions().get::<BodySender>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
         accepted?;
         let base = base.ok_or_else(ApiError::internal)?;
-        let memory = base.memory_budgets.request_memory(client);
+        let memory = base.memory_budgets.request_memory(client, sender);
         let arrived = timeout(base.body_timeout, receive((payload, memory), announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
