@@ -6,14 +6,15 @@ use crate::{
     http::{
         client_address::client_of,
         forwarding::is_forwarded,
-        load_shedding::{Arriving, ClientKey},
-        path, query,
+        load_shedding::{Arriving, BodySender, ClientKey},
+        path,
+        query::{self, TOKEN_PARAMETER},
         request_context::{ShedForLoad, request_id},
         site_guard::{HostName, host_of},
     },
 };
 use actix_web::{
-    Error, FromRequest, HttpRequest, ResponseError as _,
+    Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{
@@ -49,8 +50,6 @@ const SHARE_TOKEN: HeaderName = HeaderName::from_static("x-share-token");
 pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-token");
 /// Header value of a caller without identity.
 const ANONYMOUS: &str = "anonymous";
-/// Query parameter that carries a share token.
-const TOKEN_PARAMETER: &str = "token";
 
 /// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
@@ -157,7 +156,11 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if let Some(mut place) = api.load_shedder.admit(client_key(request.request(), claims), has_body, Instant::now()) {
+    let client = client_key(request.request(), claims);
+    if has_body {
+        request.extensions_mut().insert(BodySender::of(&client));
+    }
+    if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
         if let Some(arriving) = place.take_arriving() {
             hold_until_arrived(&mut request, arriving);
         }

@@ -131,6 +131,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "malformed_json", "the body is not well-formed JSON")
     }
 
+    /// 400: the request is not valid HTTP.
+    pub fn malformed_http() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", "the request is not valid HTTP")
+    }
+
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission")

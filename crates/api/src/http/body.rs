@@ -10,6 +10,7 @@ use super::{
     HttpBase,
     client_address::client_of,
     deserialize_error,
+    load_shedding::BodySender,
     memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
 };
 use crate::{
@@ -54,8 +55,8 @@ const DOCUMENT_COPIES: usize = 2;
 /// A body of at most `LIMIT` bytes, deserialized as a `T`. An absent body counts as `{}`.
 ///
 /// Errors: 408 if the body does not arrive within `body_timeout`, 413 beyond the limit, 415 unless it is unencoded
-/// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, 422 with every field that does
-/// not fit `T`, 503 if the memory budget is exhausted.
+/// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, and
+/// `bad_request` for broken chunks. 422 with every field that does not fit `T`, 503 if the memory budget is exhausted.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
     value: T,
@@ -208,14 +209,15 @@ fn receive_bounded(
     limit: usize,
 ) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
     let accepted = check_headers(request.headers(), limit);
-    let announced = content_length(request.headers()).unwrap_or_default();
+    let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpBase>>().cloned();
     let client = client_of(request);
+    let sender = request.extensions().get::<BodySender>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
         accepted?;
         let base = base.ok_or_else(ApiError::internal)?;
-        let memory = base.memory_budgets.request_memory(client);
+        let memory = base.memory_budgets.request_memory(client, sender);
         let arrived = timeout(base.body_timeout, receive((payload, memory), announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
@@ -317,14 +319,17 @@ fn is_json(kind: &str) -> bool {
 /// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
 async fn receive(
     (mut payload, mut memory): (Payload, RequestMemory),
-    announced: usize,
+    announced: Option<usize>,
     limit: usize,
 ) -> Result<ReceivedBody, ApiError> {
-    let announced = announced.min(limit);
+    // Only chunks can break the framing of a body; a body of known length can only end early.
+    let is_chunked = announced.is_none();
+    let announced = announced.unwrap_or_default().min(limit);
     let mut bytes = BytesMut::new();
     let mut is_reserved = false;
     while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
+        let chunk =
+            chunk.map_err(|_| if is_chunked { ApiError::malformed_http() } else { ApiError::malformed_json() })?;
         let length = bytes.len().saturating_add(chunk.len());
         if length > limit {
             return Err(ApiError::payload_too_large());

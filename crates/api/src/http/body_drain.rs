@@ -10,7 +10,7 @@ use actix_web::{
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
     error::PayloadError,
-    http::StatusCode,
+    http::{ConnectionType, StatusCode},
     middleware::Next,
     web::Bytes,
 };
@@ -45,11 +45,15 @@ pub async fn body_drain<B: MessageBody + 'static>(
     {
         return next.call(request).await;
     }
-    let body = Rc::new(SharedBody { payload: RefCell::new(request.parts_mut().1.take()), has_ended: Cell::new(false) });
+    let body = Rc::new(SharedBody {
+        payload: RefCell::new(request.parts_mut().1.take()),
+        has_ended: Cell::default(),
+        has_failed: Cell::default(),
+    });
     let read = Rc::clone(&body);
     let shared = stream::poll_fn(move |context| read.poll(context));
     request.set_payload(Payload::Stream { payload: Box::pin(shared) });
-    let response = next.call(request).await;
+    let mut response = next.call(request).await;
     // A client that was too slow for the handler gets no additional time.
     let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
     if drains
@@ -60,6 +64,12 @@ pub async fn body_drain<B: MessageBody + 'static>(
     {
         // The response is sent in any case; an undrained rest then closes the connection.
         let _ = timeout(DRAIN_TIMEOUT, drain(&body)).await;
+    }
+    if body.has_failed.get()
+        && let Ok(response) = &mut response
+    {
+        // The end of the request is unknown, so the framework closes the connection.
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
     response
 }
@@ -95,12 +105,15 @@ struct SharedBody {
     payload: RefCell<Payload>,
     /// Whether the body has ended or failed; it must not be polled again.
     has_ended: Cell<bool>,
+    /// Whether the framing of the body is broken, or the client has disconnected.
+    has_failed: Cell<bool>,
 }
 
 impl SharedBody {
     fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, PayloadError>>> {
         let part = self.payload.borrow_mut().poll_next_unpin(context);
         self.has_ended.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
+        self.has_failed.set(matches!(part, Poll::Ready(Some(Err(_)))));
         part
     }
 }

@@ -19,6 +19,8 @@
 //! guard refuses any head with one and closes the connection. [`Framing`] finds the heads. The guard reads nothing
 //! behind a TRACE either: the framework would still serve requests that it read before the response that closes the
 //! connection.
+//!
+//! **Expectations.** The framework ignores unknown expectations. The guard refuses them like ambiguous framing.
 
 mod head_memory;
 mod receive_window;
@@ -272,7 +274,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         if self.replacement.is_none() {
-            self.replacement = replace_response(bytes);
+            self.replacement = replace_response(bytes, self.framing.refusal_message());
         }
         let this = &mut *self;
         let Some(replacement) = &mut this.replacement else {
@@ -307,8 +309,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
     }
 }
 
-/// The replacement bytes, if the last response in `bytes` comes from the framework.
-fn replace_response(bytes: &[u8]) -> Option<Replacement> {
+/// The replacement bytes with this message, if the last response in `bytes` comes from the framework.
+fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> {
     if !bytes.ends_with(HEAD_END) {
         return None;
     }
@@ -324,21 +326,21 @@ fn replace_response(bytes: &[u8]) -> Option<Replacement> {
         return None;
     }
     let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());
-    let bytes = [before, error_response(status, date).as_bytes()].concat();
+    let bytes = [before, error_response(status, date, refusal).as_bytes()].concat();
     Some(Replacement { bytes, written: 0, replaced_bytes: before.len().saturating_add(head.len()) })
 }
 
 /// A complete error response that closes its connection.
-fn error_response(status: StatusCode, date: Option<&str>) -> String {
-    let refusal = match status {
+fn error_response(status: StatusCode, date: Option<&str>, refusal: &'static str) -> String {
+    let error = match status {
         StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             ApiError::new(status, "bad_request", "the request's head is too long")
         }
-        _ if status.is_client_error() => ApiError::new(status, "bad_request", "the request is not valid HTTP"),
+        _ if status.is_client_error() => ApiError::new(status, "bad_request", refusal),
         _ => ApiError::internal(),
     };
-    let body = refusal.body();
+    let body = error.body();
     let request_id = body.get("request_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     let body = body.to_string();
     tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "malformed request refused");

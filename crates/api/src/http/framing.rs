@@ -11,14 +11,18 @@
 
 use std::mem;
 
+/// Longest request target that the framework parses, in bytes.
+const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
+/// Bytes of a request line behind its target: a space, the version and the carriage return.
+const VERSION_BYTES: usize = " HTTP/1.1\r".len();
 /// Stored bytes of a line: longer than any valid line that affects the framing.
 const MAX_STORED_BYTES: usize = 64;
 
 /// The framework must read no further. Offsets are relative to the bytes of the last call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously. The offset is the
-    /// start of the message.
+    /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously or has an unsupported
+    /// expectation. The offset is the start of the message.
     Refused(usize),
     /// The last message of the connection ended at this offset.
     Ended(usize),
@@ -32,6 +36,8 @@ pub(super) struct Framing {
     closes_connection: bool,
     /// Number of completely read messages.
     messages: u64,
+    /// Why the current head must be refused, if a message tells more than that it is not valid HTTP.
+    refusal: Option<&'static str>,
     #[cfg(test)]
     heads: usize,
 }
@@ -64,6 +70,7 @@ struct Head {
     content_length: Option<u64>,
     is_chunked: bool,
     is_upgrade: bool,
+    refusal: Option<&'static str>,
 }
 
 /// The state after a head, if it has a body.
@@ -114,6 +121,11 @@ impl Framing {
     /// Number of completely read messages.
     pub(super) const fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// The message for a refusal of the last head.
+    pub(super) fn refusal_message(&self) -> &'static str {
+        self.refusal.unwrap_or("the request is not valid HTTP")
     }
 
     /// Processes bytes up to the end of a message at most. Returns the number of processed bytes.
@@ -185,7 +197,9 @@ impl Framing {
                     return Some(rest.len());
                 };
                 head.line.push(rest.get(..end).unwrap_or_default());
-                if let Some(BodyState(body)) = head.end_line()? {
+                let ended = head.end_line();
+                self.refusal = head.refusal;
+                if let Some(BodyState(body)) = ended? {
                     self.closes_connection = head.is_trace;
                     self.state = match body {
                         Some(body) => body,
@@ -221,6 +235,9 @@ impl Head {
             self.read_field(&line)?;
         } else {
             self.has_begun = true;
+            if line.target_bytes() > MAX_TARGET_BYTES {
+                self.refusal = Some("the request line is too long");
+            }
             self.is_connect = line.text().starts_with(b"CONNECT ");
             self.is_trace = line.text().starts_with(b"TRACE ");
         }
@@ -234,6 +251,10 @@ impl Head {
         let (name, value) = text.split_at(colon);
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+        if is("expect") && (line.is_truncated() || !value.eq_ignore_ascii_case(b"100-continue")) {
+            self.refusal = Some("the server supports no expectation except `100-continue`");
+            return None;
+        }
         if (is("content-length") || is("transfer-encoding") || is("upgrade")) && line.is_truncated() {
             return None;
         }
@@ -277,6 +298,12 @@ impl Line {
     /// The stored bytes of the line, without the final carriage return.
     fn text(&self) -> &[u8] {
         self.bytes.get(..self.length.saturating_sub(1).min(MAX_STORED_BYTES)).unwrap_or_default()
+    }
+
+    /// Length of the target, if this is a request line.
+    fn target_bytes(&self) -> usize {
+        let method = self.text().iter().position(|byte| *byte == b' ').map_or(0, |at| at.saturating_add(1));
+        self.length.saturating_sub(method).saturating_sub(VERSION_BYTES)
     }
 
     const fn is_truncated(&self) -> bool {

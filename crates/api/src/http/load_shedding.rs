@@ -86,12 +86,30 @@ impl AdmissionPermit {
 #[derive(Debug)]
 #[must_use = "the body counts as arrived once this is dropped"]
 pub struct Arriving {
-    sender: Sender,
+    sender: BodySender,
     books: Arc<Mutex<ShedState>>,
 }
 
 /// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
-type Sender = Option<ClientKey>;
+/// A request without a valid identity counts as anonymous.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BodySender(Option<ClientKey>);
+
+impl BodySender {
+    /// The sender that a client's bodies count for.
+    #[must_use]
+    pub fn of(client: &ClientKey) -> Self {
+        Self(match client {
+            ClientKey::LinkHolder(_) => None,
+            ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
+            ClientKey::Tenant(_) | ClientKey::Caller(_) => Some(client.clone()),
+        })
+    }
+
+    const fn is_named(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 #[derive(Debug)]
 struct ShedState {
@@ -104,7 +122,7 @@ struct ShedState {
     /// Requests in flight by client, without zero entries.
     in_flight: HashMap<ClientKey, usize>,
     /// Arriving bodies by sender, without zero entries.
-    arriving: HashMap<Sender, usize>,
+    arriving: HashMap<BodySender, usize>,
     /// Time of the last log line about refused bodies.
     bodies_logged_at: Option<Instant>,
 }
@@ -154,7 +172,7 @@ impl LoadShedder {
         if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
-        let sender = sender(&party);
+        let sender = BodySender::of(&party);
         if has_body && !books.has_room_for_body(&sender) {
             if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
@@ -202,21 +220,12 @@ impl LoadShedder {
 impl ShedState {
     /// Whether one more body may arrive: any body up to [`MAX_ARRIVING`], bodies of senders below their fair share up to
     /// twice that number, and the first body of a named caller up to three times that number.
-    fn has_room_for_body(&self, sender: &Sender) -> bool {
+    fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let all: usize = self.arriving.values().sum();
-        let is_first = sender.is_some() && !self.arriving.contains_key(sender);
+        let is_first = sender.is_named() && !self.arriving.contains_key(sender);
         all < MAX_ARRIVING
             || all < MAX_ARRIVING.saturating_mul(2) && is_below_fair_share(&self.arriving, sender)
             || all < MAX_ARRIVING.saturating_mul(3) && is_first
-    }
-}
-
-/// The sender that a client's bodies count for.
-fn sender(party: &ClientKey) -> Sender {
-    match party {
-        ClientKey::LinkHolder(_) => None,
-        ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
-        ClientKey::Tenant(_) | ClientKey::Caller(_) => Some(party.clone()),
     }
 }
 

@@ -2,12 +2,15 @@
 //! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
 //!
 //! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
-//! budget of all others. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
+//! budget of all others. One sender at this address gets at most three quarters of what its arriving bodies may hold, so
+//! that it cannot exhaust the address. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
 
+use super::load_shedding::BodySender;
 use fairway_domain::rate_limit::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,6 +32,9 @@ const MAX_RESPONSES: usize = 64 << 20;
 /// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
 /// deadlock.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+/// The fraction of an address's memory for arriving bodies that one sender gets, as numerator and denominator. The rest
+/// remains for other senders behind the same address.
+const SENDER_FRACTION: (usize, usize) = (3, 4);
 /// Time that a request waits for memory.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,6 +51,9 @@ pub struct MemoryBudget(Arc<BudgetState>);
 struct BudgetState {
     max: usize,
     max_per_client: usize,
+    /// The fraction of the arriving bodies, and the bytes that they leave free: a complete body of the sender gets the
+    /// latter even if its other bodies never end.
+    max_per_sender: usize,
     /// Bytes that arriving bodies leave free.
     reserved_for_values: usize,
     usage: Mutex<Usage>,
@@ -56,7 +65,12 @@ struct Usage {
     total: usize,
     /// Bytes by client, without zero entries.
     by_client: HashMap<ClientAddress, usize>,
+    /// Bytes by sender, without zero entries.
+    by_sender: HashMap<SenderKey, usize>,
 }
+
+/// A sender at a client address.
+type SenderKey = (ClientAddress, BodySender);
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +86,8 @@ enum Stage {
 pub struct Reservation {
     budget: MemoryBudget,
     client: ClientAddress,
+    /// Sender of a request; a response counts for its address only.
+    sender: Option<SenderKey>,
     bytes: usize,
 }
 
@@ -85,9 +101,12 @@ impl MemoryBudget {
     /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
+        let max_per_client = max / 2;
+        let for_arrivals = max_per_client.saturating_sub(kept_from_arrivals);
         Self(Arc::new(BudgetState {
             max,
-            max_per_client: max / 2,
+            max_per_client,
+            max_per_sender: (for_arrivals / SENDER_FRACTION.1 * SENDER_FRACTION.0).saturating_add(kept_from_arrivals),
             reserved_for_values: kept_from_arrivals,
             usage,
             released,
@@ -97,7 +116,12 @@ impl MemoryBudget {
     /// An empty reservation, which can grow.
     #[must_use]
     pub fn reserve(&self, client: ClientAddress) -> Reservation {
-        Reservation { budget: self.clone(), client, bytes: 0 }
+        Reservation { budget: self.clone(), client, sender: None, bytes: 0 }
+    }
+
+    /// An empty reservation for a request of this sender.
+    fn reserve_for_sender(&self, client: ClientAddress, sender: BodySender) -> Reservation {
+        Reservation { budget: self.clone(), client, sender: Some((client, sender)), bytes: 0 }
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
@@ -121,19 +145,26 @@ impl Reservation {
             Stage::Arrival => shared.reserved_for_values,
             Stage::Values => 0,
         };
-        let (max, max_of_client) = (shared.max.saturating_sub(kept), shared.max_per_client.saturating_sub(kept));
+        let resized = |used: usize| used.saturating_sub(before).saturating_add(bytes);
         let mut usage = self.budget.usage();
-        let others = usage.total.saturating_sub(before);
-        let of_client = usage.by_client.get(&self.client).copied().unwrap_or_default().saturating_sub(before);
-        let (total, of_client) = (others.saturating_add(bytes), of_client.saturating_add(bytes));
-        if bytes > before && (total > max || of_client > max_of_client) {
+        let total = resized(usage.total);
+        let of_client = resized(usage.by_client.get(&self.client).copied().unwrap_or_default());
+        let of_sender = self.sender.as_ref().map(|sender| {
+            let used = usage.by_sender.get(sender).copied().unwrap_or_default();
+            (sender, resized(used))
+        });
+        let exceeds = |used: usize, max: usize| used > max.saturating_sub(kept);
+        if bytes > before
+            && (exceeds(total, shared.max)
+                || exceeds(of_client, shared.max_per_client)
+                || of_sender.is_some_and(|(_, used)| exceeds(used, shared.max_per_sender)))
+        {
             return Err(Exhausted);
         }
         usage.total = total;
-        if of_client == 0 {
-            usage.by_client.remove(&self.client);
-        } else {
-            usage.by_client.insert(self.client, of_client);
+        set_or_remove(&mut usage.by_client, &self.client, of_client);
+        if let Some((sender, used)) = of_sender {
+            set_or_remove(&mut usage.by_sender, sender, used);
         }
         drop(usage);
         self.bytes = bytes;
@@ -158,6 +189,17 @@ impl Reservation {
             }
             timeout_at(until, released).await.map_err(|_| Exhausted)?;
         }
+    }
+}
+
+/// Stores the bytes of a holder, and removes a zero entry.
+fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, holder: &K, bytes: usize) {
+    if bytes == 0 {
+        used.remove(holder);
+    } else if let Some(used) = used.get_mut(holder) {
+        *used = bytes;
+    } else {
+        used.insert(holder.clone(), bytes);
     }
 }
 
@@ -189,8 +231,9 @@ impl Default for MemoryBudgets {
 impl MemoryBudgets {
     /// The empty reservation of a request whose body starts to arrive.
     #[must_use]
-    pub fn request_memory(&self, client: ClientAddress) -> RequestMemory {
-        RequestMemory { small: self.small_requests.reserve(client), large: self.large_requests.reserve(client) }
+    pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
+        let small = self.small_requests.reserve_for_sender(client, sender.clone());
+        RequestMemory { small, large: self.large_requests.reserve_for_sender(client, sender) }
     }
 
     /// Reserves the memory of a response of `bytes` bytes.
@@ -274,9 +317,15 @@ impl RequestMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::load_shedding::ClientKey;
+    use fairway_domain::access::ActorRef;
 
     fn client(address: &str) -> ClientAddress {
         ClientAddress::from_ip(address.parse().unwrap())
+    }
+
+    fn sender(name: &str) -> BodySender {
+        BodySender::of(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
     }
 
     #[test]
@@ -325,15 +374,15 @@ mod tests {
         let budgets = MemoryBudgets::default();
         let client = client("192.0.2.1");
         let mut large = Vec::new();
-        loop {
-            let mut memory = budgets.request_memory(client);
+        for name in ["user:ada", "user:bob"].into_iter().cycle() {
+            let mut memory = budgets.request_memory(client, sender(name));
             if memory.resize(8 << 20).await.is_err() {
                 break;
             }
             large.push(memory);
         }
         assert_eq!(large.len(), 4);
-        let mut small = budgets.request_memory(client);
+        let mut small = budgets.request_memory(client, sender("user:ada"));
         assert_eq!(small.resize(SMALL_REQUEST_BYTES).await, Ok(()));
         assert_eq!(small.bytes(), SMALL_REQUEST_BYTES);
     }
@@ -344,7 +393,7 @@ mod tests {
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
             let mut arrived = Vec::new();
             for address in clients.into_iter().cycle().take(40) {
-                let mut memory = budgets.request_memory(client(address));
+                let mut memory = budgets.request_memory(client(address), BodySender::default());
                 if memory.reserve_arriving(4 << 20).await.is_ok() {
                     arrived.push(memory);
                 }
@@ -355,10 +404,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_sender_leaves_memory_for_others_at_its_address() {
+        let budgets = MemoryBudgets::default();
+        let address = client("192.0.2.1");
+        for bytes in [SMALL_REQUEST_BYTES, 900_000, 4 << 20] {
+            let mut withheld = Vec::new();
+            loop {
+                let mut memory = budgets.request_memory(address, BodySender::default());
+                if memory.reserve_arriving(bytes).await.is_err() {
+                    break;
+                }
+                withheld.push(memory);
+            }
+            let mut other = budgets.request_memory(address, sender("user:ada"));
+            assert_eq!(other.reserve_arriving(bytes).await, Ok(()), "{bytes} bytes, {} withheld", withheld.len());
+            assert_eq!(other.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
+            drop(other);
+            // A complete body of the same sender gets memory for its values, too.
+            let complete = withheld.last_mut().unwrap();
+            assert_eq!(complete.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
+        }
+        for budget in [&budgets.small_requests, &budgets.large_requests] {
+            assert!(budget.usage().by_sender.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn body_of_unknown_length_does_not_wait() {
         let budgets = MemoryBudgets::default();
-        let (mut one, mut other) =
-            (budgets.request_memory(client("192.0.2.1")), budgets.request_memory(client("192.0.2.1")));
+        let [mut one, mut other] =
+            ["user:ada", "user:bob"].map(|name| budgets.request_memory(client("192.0.2.1"), sender(name)));
         assert_eq!(one.try_grow(12 << 20), Ok(()));
         assert_eq!(other.try_grow(3 << 20), Ok(()));
         let began = Instant::now();

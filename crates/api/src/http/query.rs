@@ -18,6 +18,9 @@ use std::{
     str::FromStr,
 };
 
+/// Parameter that carries a share token.
+pub(crate) const TOKEN_PARAMETER: &str = "token";
+
 /// Extracts the query as a `T`. Parameters that `T` does not have are ignored.
 ///
 /// Errors, all 422 with the parameter's name: invalid percent-encoding or UTF-8, a NUL, a repeated parameter (readers
@@ -71,7 +74,13 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = decode(name).ok_or_else(|| FieldProblem::invalid(""))?;
-        let Some(value) = decode(value) else { return Err(FieldProblem::invalid(name)) };
+        let value = match decode(value) {
+            Some(value) => value,
+            // A share token that cannot be decoded is refused like every other wrong token. No token contains `%`, and
+            // every text that cannot be decoded does.
+            None if name == TOKEN_PARAMETER => value.to_owned(),
+            None => return Err(FieldProblem::invalid(name)),
+        };
         if parameters.insert(name.clone(), value).is_some() {
             return Err(FieldProblem::new(name, "invalid", "this parameter occurs more than once"));
         }

@@ -1,7 +1,10 @@
 //! Strict query parameters: a route refuses unknown ones. An ignored misspelled filter would return everything, and an
 //! ignored condition would not hold.
 
-use super::{path::routed_path, query};
+use super::{
+    path::routed_path,
+    query::{self, TOKEN_PARAMETER},
+};
 use crate::{
     error::{ApiError, FieldProblem},
     http::HttpBase,
@@ -23,8 +26,6 @@ use utoipa::openapi::{
 
 /// Path prefix of strict routes. Clients of pages and probes add their own parameters.
 const STRICT_PREFIX: &str = "/v1/";
-/// Parameter that every route accepts: pages that were opened by a share link pass its token along.
-const SHARED_PARAMETER: &str = "token";
 
 /// The query parameters of each method of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -87,7 +88,8 @@ fn check(request: &ServiceRequest) -> Result<(), ApiError> {
     let sent = query::parameters(request.query_string()).map_err(ApiError::invalid_field)?;
     let unknown: Vec<FieldProblem> = sent
         .into_keys()
-        .filter(|name| name != SHARED_PARAMETER && !known.contains(name))
+        // Every route accepts a token: pages that were opened by a share link pass it along.
+        .filter(|name| name != TOKEN_PARAMETER && !known.contains(name))
         .map(|name| {
             let shown: String = name.chars().take(64).collect();
             FieldProblem::new(shown, "unknown_parameter", "this route has no such parameter")

@@ -104,7 +104,7 @@ pub(crate) struct InputFieldShape {
     #[schema(required = false, minimum = 1, maximum = 50)]
     rows: u32,
     /// Default value of the field's type, for runs that omit the field.
-    #[schema(required = false, value_type = Object)]
+    #[schema(required = false)]
     default: Value,
 }
 

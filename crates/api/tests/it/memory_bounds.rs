@@ -5,11 +5,13 @@ use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpSocket,
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
     time::timeout,
 };
 
@@ -132,6 +134,37 @@ async fn authorizes_caller_before_reading_a_large_body() {
     ] {
         assert_eq!(status_of_announced_body(&app, &path, "user:vera", 3_900_000).await, Some(status), "{path}");
     }
+}
+
+/// Sends a body without its last byte, and returns the status that the server sends nevertheless.
+async fn status_of_withheld_body(address: SocketAddr, actor: &'static str, bytes: usize) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /v1/workloads HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         X-Actor-Ref: {actor}\r\nContent-Length: {bytes}\r\n\r\n"
+    );
+    // The server reads nothing while the body waits for memory, and may refuse it before its end.
+    let _ = stream.write_all(&[head.as_bytes(), &vec![b' '; bytes - 1]].concat()).await;
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received).await;
+    String::from_utf8_lossy(&received).split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn serves_named_callers_while_anonymous_ones_at_the_same_address_withhold_bodies() {
+    let app = TestApp::start().await;
+    let mut withheld = JoinSet::new();
+    for _ in 0..40 {
+        withheld.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
+    }
+    // A refusal shows that the sender's memory is exhausted. The accepted bodies hold it until the body timeout.
+    let refused = timeout(DEADLINE, withheld.join_next()).await.expect("the server accepted every body");
+    assert_eq!(refused.unwrap().unwrap(), "503");
+    for bytes in [200_000, 700_000] {
+        let text = json!({ "slug": "x", "note": "x".repeat(bytes) });
+        app.post("/v1/workloads", text).await.expect_refusal(422, "validation_error");
+    }
+    withheld.abort_all();
 }
 
 #[tokio::test]

@@ -123,6 +123,24 @@ fn document_is_consistent() {
     }
 }
 
+/// The default of a text field is a text, and the result of a run can be any value.
+#[test]
+fn values_of_any_type_have_an_unrestricted_schema() {
+    let document = openapi_document();
+    for (schema, field) in [
+        ("InputField", "default"),
+        ("ExecutionResult", "output"),
+        ("QueuedResult", "result"),
+        ("CodeResult", "result"),
+        ("AwaitingReview", "output"),
+        ("EvidenceArtifact", "payload"),
+    ] {
+        let described = &document["components"]["schemas"][schema]["properties"][field];
+        let keywords: BTreeSet<&str> = described.as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(keywords.is_subset(&BTreeSet::from(["description"])), "{schema}.{field}: {described}");
+    }
+}
+
 #[tokio::test]
 async fn serves_the_document() {
     let app = TestApp::start().await;

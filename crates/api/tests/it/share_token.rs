@@ -140,6 +140,10 @@ async fn token_gives_access_to_its_workload_only() {
     let last = &token[token.len() - 1..];
     let variants = [
         String::new(),
+        "%00".to_owned(),
+        format!("{token}%00"),
+        format!("{token}%ff"),
+        format!("{token}%"),
         "%20".to_owned(),
         format!("{token}%20"),
         format!("%20{token}"),

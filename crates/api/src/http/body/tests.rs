@@ -1,11 +1,12 @@
 use super::*;
+use crate::http::load_shedding::ClientKey;
 use actix_web::{
     ResponseError as _,
     http::{StatusCode, header::CONTENT_TYPE},
     test::TestRequest,
     web::Bytes,
 };
-use fairway_domain::rate_limit::ClientAddress;
+use fairway_domain::{access::ActorRef, rate_limit::ClientAddress};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -303,6 +304,11 @@ fn accepts_integers_with_zero_fraction() {
     assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
 }
 
+/// A sender other than that of a test request, which names no caller.
+fn other_sender() -> BodySender {
+    BodySender::of(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
+}
+
 /// Reads a body of any shape, for a route with a limit of 1 MiB.
 async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result<(Value, usize), ApiError> {
     let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
@@ -319,9 +325,12 @@ async fn reserves_memory_before_parsing() {
     let base = web::Data::new(crate::http::test_support::base());
     let mut others = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
-        let mut memory = base.memory_budgets.request_memory(ClientAddress::from_ip(address.parse().unwrap()));
-        memory.resize(32 << 20).await.unwrap();
-        others.push(memory);
+        for sender in [BodySender::default(), other_sender()] {
+            let address = ClientAddress::from_ip(address.parse().unwrap());
+            let mut memory = base.memory_budgets.request_memory(address, sender);
+            memory.resize(16 << 20).await.unwrap();
+            others.push(memory);
+        }
     }
     let dense = format!("[{}]", vec!["{\"a\":1}"; 8_000].join(","));
     // Without the reservation, the parser would find the missing bracket first.
@@ -343,7 +352,7 @@ async fn reads_two_concurrent_large_bodies() {
     let base = web::Data::new(crate::http::test_support::base());
     let client = ClientAddress::from_ip([0, 0, 0, 0].into());
     // The rest of the client's budget is enough for one of them.
-    let mut others = base.memory_budgets.request_memory(client);
+    let mut others = base.memory_budgets.request_memory(client, other_sender());
     others.reserve_arriving(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));
     let (first, second) = text.split_at(LIMIT / 2);

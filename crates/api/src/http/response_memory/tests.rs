@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::test_support::base;
+use crate::http::{load_shedding::BodySender, test_support::base};
 use actix_web::{
     App, HttpRequest, HttpResponse,
     body::to_bytes,
@@ -11,16 +11,18 @@ use fairway_domain::rate_limit::ClientAddress;
 use futures_util::stream;
 use serde_json::Value;
 
-/// The budget of one client for large requests, and for responses.
+/// The budget of one client for responses.
 const CLIENT_BUDGET: usize = 32 << 20;
+/// The budget of one sender for large requests.
+const SENDER_BUDGET: usize = 28 << 20;
 
 fn client() -> ClientAddress {
     ClientAddress::from_ip([0, 0, 0, 0].into())
 }
 
 async fn endless_stream(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
-    let mut memory = base.memory_budgets.request_memory(client());
-    memory.resize(CLIENT_BUDGET).await.unwrap();
+    let mut memory = base.memory_budgets.request_memory(client(), BodySender::default());
+    memory.resize(SENDER_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
     HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
 }
@@ -33,8 +35,8 @@ async fn stream_releases_request_memory() {
     let opened = call_service(&app, TestRequest::post().to_request()).await;
     assert_eq!(opened.status(), StatusCode::OK);
     tokio::time::pause();
-    let mut next = base.memory_budgets.request_memory(client());
-    assert_eq!(next.resize(CLIENT_BUDGET).await, Ok(()), "the open stream holds no body memory");
+    let mut next = base.memory_budgets.request_memory(client(), BodySender::default());
+    assert_eq!(next.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
     drop(opened);
 }
 
