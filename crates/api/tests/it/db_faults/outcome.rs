@@ -59,7 +59,7 @@ async fn sent_commits_without_a_response_are_named() {
     let direct = Client::clone(&harness.direct);
     let stage = WorkspaceFixture::create(&direct).await;
     warm_up(&stage).await;
-    for cut in [FaultPoint::Behind, FaultPoint::Late, FaultPoint::Withheld] {
+    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
         harness.fault = ProxyFault::Once(COMMIT, cut);
         for operation in SINGLE_COMMITS {
             for key in [None, Some(format!("{operation}-{cut:?}"))] {
@@ -167,7 +167,7 @@ async fn group_commits_name_their_changes_if_they_were_sent() {
     let unsent = refused_versions(&harness, &stage, &ProxyFault::Matching(VERSION_BATCH)).await;
     assert!(unsent.len() > 1, "the batch was refused: {unsent:?}");
     assert!(unsent.iter().all(|refusal| *refusal == (false, false)), "(named, exists): {unsent:?}");
-    for cut in [FaultPoint::Behind, FaultPoint::Late, FaultPoint::Withheld] {
+    for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
         let refused = refused_versions(&harness, &stage, &ProxyFault::Once(VERSION_BATCH, cut)).await;
         assert!(refused.len() > 1, "{cut:?} refused the batch: {refused:?}");
         // Requests that wait behind a withheld response are refused before their statement.
