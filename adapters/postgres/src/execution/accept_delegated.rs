@@ -60,7 +60,7 @@ const DENY_KEYED: &str = concat!(
     result_sql!("place", "false")
 );
 
-/// The statement without an idempotency key, and the one with it.
+/// The SQL of an admission: without and with an idempotency key.
 pub(super) const fn statements(admission: &Admission) -> (&'static str, &'static str) {
     match admission {
         // A script requires a role of the caller, so a delegated run is never one.

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -201,11 +201,22 @@ const PAUSE: Duration = Duration::from_millis(3_500);
 /// Time of normal service before and after each fault.
 const CALM: Duration = Duration::from_millis(300);
 
-/// Creates assets until `is_over`, without idempotency keys. Returns the slug of each refused creation, and whether its
-/// response says that it may have happened.
-async fn create_assets(remote: ApiClient, is_over: Arc<AtomicBool>) -> Vec<(String, bool)> {
+/// Rounds of faults at most, until one of them interrupts a commit.
+const MAX_FAULT_ROUNDS: usize = 10;
+
+/// State that the creators of assets share with the test.
+#[derive(Default)]
+struct Creations {
+    is_over: AtomicBool,
+    /// Refusals that said that the creation may have happened.
+    named: AtomicUsize,
+}
+
+/// Creates assets until the test is over, without idempotency keys. Returns the slug of each refused creation, and whether
+/// its response says that it may have happened.
+async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(String, bool)> {
     let mut refused = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
+    while !creations.is_over.load(Ordering::Relaxed) {
         let slug = format!("a{}", Uuid::now_v7().simple());
         let body = json!({
             "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "workspace_id": WORKSPACE,
@@ -213,7 +224,9 @@ async fn create_assets(remote: ApiClient, is_over: Arc<AtomicBool>) -> Vec<(Stri
         let response = remote.post("/v1/assets", &body, None).await.unwrap();
         if response.status != 201 {
             assert!(response.is_unavailable_with_retry_after(), "{response:?}");
-            refused.push((slug, response.body.pointer("/detail/may_have_happened") == Some(&json!(true))));
+            let is_named = response.body.pointer("/detail/may_have_happened") == Some(&json!(true));
+            creations.named.fetch_add(usize::from(is_named), Ordering::Relaxed);
+            refused.push((slug, is_named));
         }
     }
     refused
@@ -227,23 +240,29 @@ async fn refused_creations_say_whether_they_may_have_happened() {
     let setup = postgres.create_server_setup().await;
     let server = setup.start().await;
     let superuser = postgres.connect_as_superuser("fairway").await;
-    let is_over = Arc::new(AtomicBool::new(false));
+    let creations = Arc::new(Creations::default());
     let mut creators = JoinSet::new();
     for _ in 0..CREATORS {
-        creators.spawn(create_assets(server.client.clone(), Arc::clone(&is_over)));
+        creators.spawn(create_assets(server.client.clone(), Arc::clone(&creations)));
     }
-    tokio::time::sleep(CALM).await;
-    let paused = postgres.pause();
-    tokio::time::sleep(PAUSE).await;
-    drop(paused);
-    for _ in 0..10 {
-        tokio::time::sleep(CALM / 10).await;
-        let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name = 'fairway' ORDER BY state_change DESC LIMIT 2";
-        superuser.query(terminate, &[]).await.unwrap();
+    for _ in 0..MAX_FAULT_ROUNDS {
+        tokio::time::sleep(CALM).await;
+        let paused = postgres.pause();
+        tokio::time::sleep(PAUSE).await;
+        drop(paused);
+        for _ in 0..10 {
+            tokio::time::sleep(CALM / 10).await;
+            let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'fairway' ORDER BY state_change DESC LIMIT 2";
+            superuser.query(terminate, &[]).await.unwrap();
+        }
+        tokio::time::sleep(CALM).await;
+        // The faults may meet reads only; then another round follows.
+        if creations.named.load(Ordering::Relaxed) > 0 {
+            break;
+        }
     }
-    tokio::time::sleep(CALM).await;
-    is_over.store(true, Ordering::Relaxed);
+    creations.is_over.store(true, Ordering::Relaxed);
     let refused = creators.join_all().await.concat();
     wait_until("abandoned statements end", RECOVERY_TIMEOUT, async || {
         let active = "SELECT count(*) FROM pg_stat_activity
@@ -253,6 +272,6 @@ async fn refused_creations_say_whether_they_may_have_happened() {
     .await;
     let plain: Vec<&str> = refused.iter().filter(|(_, named)| !named).map(|(slug, _)| slug.as_str()).collect();
     let unnamed = superuser.query("SELECT slug FROM asset WHERE slug = ANY($1)", &[&plain]).await.unwrap();
-    assert!(refused.len() > plain.len(), "no statement was in flight: {refused:?}");
+    assert!(refused.len() > plain.len(), "no fault met a commit: {refused:?}");
     assert!(unnamed.is_empty(), "{} of {} refused creations exist, and are not named", unnamed.len(), refused.len());
 }

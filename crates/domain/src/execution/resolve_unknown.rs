@@ -143,7 +143,7 @@ pub fn resolve(
 /// Stores resolutions.
 #[async_trait]
 pub trait ResolutionStore: Send + Sync {
-    /// Resolves a run in one statement. Stale when its outcome is no longer unknown.
+    /// Resolves a run in one statement. Fails with `Stale` if the run's outcome is no longer unknown.
     async fn commit_resolution(
         &self,
         scope: TenantScope,

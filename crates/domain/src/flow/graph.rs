@@ -244,7 +244,7 @@ struct ReferenceCheck<'c> {
 }
 
 impl ReferenceCheck<'_> {
-    /// Reports references that name nothing, or a step that runs later.
+    /// Reports references to undeclared inputs, missing steps and steps that have not run yet.
     fn check(&self, findings: &mut ProblemList) {
         for key in ["inputs", "model_policy", "output"] {
             let Some(value) = self.step.get(key) else { continue };

@@ -80,7 +80,7 @@ pub struct ImpactedWorkload {
     pub releases: Vec<ReleaseId>,
 }
 
-/// A version on a path.
+/// A version on a path of references to the asset.
 #[derive(Clone, Debug)]
 pub struct Hop {
     /// The version with the location of its reference.
@@ -170,8 +170,8 @@ fn is_full<T>(rows: &[T], most: u32) -> bool {
     u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
 }
 
-/// The releases and workloads that the caller may see, each release once with its shortest path; and whether
-/// releases are omitted because of [`MAX_PATH_HOPS`].
+/// Selects the releases and workloads that the caller may see. Each release appears once, with its shortest path. The
+/// flag is true if [`MAX_PATH_HOPS`] omitted releases.
 fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,

@@ -181,7 +181,8 @@ impl Services {
     /// The evidence of an execution. Only operators get approval notes and retrieval queries.
     ///
     /// # Errors
-    /// Not found when the caller may not see executions in that scope; forbidden when it is the submitter.
+    /// Without the permission to see executions in that scope: forbidden for the submitter of the run, not found for
+    /// others.
     pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;

@@ -56,7 +56,7 @@ pub(super) enum ConversationState {
 pub(super) enum WriteCondition {
     /// It may, if this is still the latest erasure of its conversation.
     IfLastErasure(Option<Uuid>),
-    /// It may not: the run resumed from answers that may contain erased content.
+    /// The run must not store its turn, because it resumed from answers that may contain erased content.
     Never,
 }
 

@@ -16,7 +16,7 @@ pub(super) struct RunScope<'r> {
     pub(super) plan: &'r RunPlan,
     pub(super) inputs: &'r Map<String, Value>,
     pub(super) outputs: &'r BTreeMap<String, Value>,
-    /// A step and its raw output, while its output is mapped.
+    /// The current step's id and raw output; set only while its `output` mapping is evaluated.
     pub(super) own_output: Option<(&'r str, Value)>,
 }
 

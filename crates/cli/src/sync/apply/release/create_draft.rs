@@ -56,7 +56,8 @@ impl<'b> DraftCreation<'b> {
         })
     }
 
-    /// Creates a draft, or returns the newest equal draft that was created since the plan.
+    /// Returns the oldest release that was created since the plan with the same lane and policy, or creates a draft. A
+    /// release that binds other versions is a conflict.
     pub(super) fn find_or_create(&self) -> Result<Value, Failure> {
         let (server, step) = (self.server, self.step);
         if let Some(first) = self.created_since()?.last() {
