@@ -31,13 +31,16 @@ use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 pub(crate) const NAME: &str = "overload";
 /// The multiple of the capacity that is requested.
 const OVERLOAD_FACTOR: f64 = 5.0;
-/// Number of clients: enough that each has its response before its next request.
-const CLIENT_COUNT: usize = 400;
+/// The numbers of clients that are measured one after the other: enough that each has its response before its next
+/// request, and so many that connections cost more than requests.
+const CLIENT_COUNTS: [usize; 2] = [400, 2_000];
 /// Number of client threads.
 const THREADS: usize = 8;
 /// Duration of the capacity measurement, and of the overload.
 const CAPACITY_DURATION: Duration = Duration::from_secs(5);
 const OVERLOAD_DURATION: Duration = Duration::from_secs(15);
+/// Pause between two numbers of clients.
+const MEASUREMENT_PAUSE: Duration = Duration::from_secs(3);
 /// Pause between two requests of the other caller.
 const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
 /// Consecutive successful and fast responses that mark the end of the recovery.
@@ -54,8 +57,10 @@ const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
 const MIN_OTHER_CALLER_SHARE: f64 = 0.8;
 
-/// The result.
+/// The result with one number of clients.
 pub(crate) struct Overload {
+    /// Number of clients, each with one connection.
+    pub(crate) clients: usize,
     /// Responses per second and their p99 in microseconds, in the closed loop.
     pub(crate) usual: (f64, u64),
     /// Requests per second that were sent.
@@ -98,8 +103,10 @@ impl RunRequest {
 /// A fixed schedule for a group of clients.
 #[derive(Clone)]
 struct Schedule {
-    /// The indexes of the clients.
+    /// The indexes of the clients of this group.
     clients: Range<usize>,
+    /// Number of clients of all groups.
+    total: usize,
     pause: Duration,
     until: Instant,
 }
@@ -145,11 +152,21 @@ async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> 
     .await?
 }
 
-/// Measures the overload of the execute route.
+/// Measures the overload of the execute route with each number of clients.
 ///
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
-pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
+pub(crate) async fn measure(server: (SocketAddr, u32), furniture: &Fixtures) -> Result<Vec<Overload>> {
+    let mut measured = Vec::new();
+    for clients in CLIENT_COUNTS {
+        measured.push(measure_with(clients, server, furniture).await?);
+        // Load shedding ends a second after its last refusal; the next capacity measurement must meet none.
+        sleep(MEASUREMENT_PAUSE).await;
+    }
+    Ok(measured)
+}
+
+async fn measure_with(total: usize, (address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
     let question = RunRequest::new(furniture)?;
     // The first measurement is a warm-up.
     drop(closed_loop(address, &question).await?);
@@ -159,11 +176,11 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
     let usual_p99 = usual.value_at_quantile(0.99);
 
     let until = Instant::now() + OVERLOAD_DURATION;
-    let pause = Duration::from_secs_f64(CLIENT_COUNT as f64 / (OVERLOAD_FACTOR * rate).max(1.0));
+    let pause = Duration::from_secs_f64(total as f64 / (OVERLOAD_FACTOR * rate).max(1.0));
     let others = spawn_local(other_caller(address, until));
     let threads = (0..THREADS).map(|thread| {
-        let clients = CLIENT_COUNT * thread / THREADS..CLIENT_COUNT * (thread + 1) / THREADS;
-        let (question, pace) = (question.clone(), Schedule { clients, pause, until });
+        let clients = total * thread / THREADS..total * (thread + 1) / THREADS;
+        let (question, pace) = (question.clone(), Schedule { clients, total, pause, until });
         spawn_local(run_on_thread(async move || scheduled_clients(address, question, pace).await))
     });
     let mut seen = Vec::new();
@@ -175,6 +192,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
     let others = others.await??;
     let recovery = recovery_time(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
     Ok(Overload {
+        clients: total,
         usual: (rate, usual_p99),
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
         accepted: (all.accepted.len() as f64 / OVERLOAD_DURATION.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
@@ -221,7 +239,7 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
     let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
     for number in pace.clients.clone() {
         let connection = Connection::open(address).await.context("connecting a client")?;
-        let first = Instant::now() + pace.pause.mul_f64(number as f64 / CLIENT_COUNT as f64);
+        let first = Instant::now() + pace.pause.mul_f64(number as f64 / pace.total as f64);
         let seen = (Rc::clone(&counts), Rc::clone(&accepted));
         clients.push(spawn_local(scheduled_client(
             (address, connection),
@@ -323,29 +341,42 @@ impl Overload {
     }
 
     /// The results for the report.
-    pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
+        let name = benchmark_name(self.clients);
         vec![
-            ("usual: responses per second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
-            ("overload: requests per second", format!("{:.0}", self.offered)),
             (
-                "overload: accepted per second, p99",
+                format!("{name}: usual responses per second, p99"),
+                format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1)),
+            ),
+            (format!("{name}: requests per second"), format!("{:.0}", self.offered)),
+            (
+                format!("{name}: accepted per second, p99"),
                 format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1)),
             ),
             (
-                "overload: refused with 429 or 503 and `Retry-After`, other responses",
+                format!("{name}: refused with 429 or 503 and `Retry-After`, other responses"),
                 format!("{}, {}", self.refused, self.unexpected),
             ),
-            ("overload: connections closed between requests", self.closed.to_string()),
-            ("overload: peak memory", format!("{:.1} MiB", mebibytes(self.memory))),
+            (format!("{name}: connections closed between requests"), self.closed.to_string()),
+            (format!("{name}: peak memory"), format!("{:.1} MiB", mebibytes(self.memory))),
         ]
     }
 }
 
+fn benchmark_name(clients: usize) -> String {
+    format!("{NAME} by {clients} clients")
+}
+
 /// The targets, measured or not.
-pub(crate) fn judge(seen: Option<&Overload>) -> Vec<TargetResult> {
+pub(crate) fn judge(measured: &[Overload]) -> Vec<TargetResult> {
+    let judge_one = |clients| judge_count(clients, measured.iter().find(|one| one.clients == clients));
+    CLIENT_COUNTS.into_iter().flat_map(judge_one).collect()
+}
+
+fn judge_count(clients: usize, seen: Option<&Overload>) -> Vec<TargetResult> {
     let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
-        name: format!("{NAME}: {what}"),
+        name: format!("{}: {what}", benchmark_name(clients)),
         target: bar,
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
         verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
@@ -390,6 +421,7 @@ mod tests {
 
     fn good() -> Overload {
         Overload {
+            clients: 400,
             usual: (2_000.0, 30_000),
             offered: 9_900.0,
             accepted: (1_800.0, 55_000),
@@ -403,7 +435,7 @@ mod tests {
     }
 
     fn verdicts(seen: &Overload) -> Vec<TargetVerdict> {
-        judge(Some(seen)).into_iter().map(|one| one.verdict).collect()
+        judge_count(400, Some(seen)).into_iter().map(|one| one.verdict).collect()
     }
 
     #[test]
@@ -415,7 +447,10 @@ mod tests {
         assert_eq!(verdicts(&Overload { memory: 600 << 20, ..good() })[2], TargetVerdict::Missed);
         assert_eq!(verdicts(&Overload { recovery: Duration::from_secs(11), ..good() })[3], TargetVerdict::Missed);
         assert_eq!(verdicts(&Overload { other_caller: (500, 350), ..good() })[4], TargetVerdict::Missed);
-        assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+        assert!(judge(&[]).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
+        let both = judge(&[good(), Overload { clients: 2_000, refused: 0, unexpected: 1, ..good() }]);
+        let missed: Vec<_> = both.iter().filter(|one| one.verdict == TargetVerdict::Missed).collect();
+        assert_eq!((both.len(), missed.len(), missed[0].name.contains("by 2000 clients")), (10, 1, true));
     }
 
     /// 32 fast clients must not hide 368 slow ones.

@@ -81,8 +81,8 @@ pub(crate) struct Findings {
     pub(crate) revocation: Option<RevocationResult>,
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
-    /// The overload benchmark, if selected.
-    pub(crate) overload: Option<Overload>,
+    /// The results of the overload benchmark, one for each number of clients; empty if not selected.
+    pub(crate) overload: Vec<Overload>,
     /// Queued runs, if selected.
     pub(crate) queued: Option<QueuedRuns>,
     /// Scripts, if selected.
@@ -158,7 +158,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 accounts: Vec::new(),
                 revocation: None,
                 timing_oracle: Vec::new(),
-                overload: None,
+                overload: Vec::new(),
                 queued: None,
                 code_mode: None,
                 provider: None,
@@ -248,7 +248,7 @@ impl Bench<'_> {
         if is_part_selected(overload::NAME, self.plan) {
             report_progress("five times the capacity");
             let server = (self.server.address, self.server.id());
-            findings.overload = Some(overload::measure(server, &self.fixtures).await?);
+            findings.overload = overload::measure(server, &self.fixtures).await?;
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;

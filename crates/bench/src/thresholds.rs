@@ -95,7 +95,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
         }
     }
     judged.extend(timing_oracle::judge(&findings.timing_oracle));
-    judged.extend(overload::judge(findings.overload.as_ref()));
+    judged.extend(overload::judge(&findings.overload));
     judged.extend(queued::judge(findings.queued.as_ref()));
     judged.push(code_mode::judge(findings.code_mode.as_ref()));
     judged.extend(openai_provider::judge(findings.provider.as_ref()));

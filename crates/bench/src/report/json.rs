@@ -33,12 +33,12 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
         },
         "memory_after_bytes": findings.memory_after,
         "rights": findings.revocation.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
-        "overload": findings.overload.as_ref().map(|seen| json!({
-            "usual_per_second": seen.usual.0, "usual_p99_us": seen.usual.1, "offered_per_second": seen.offered,
+        "overload": findings.overload.iter().map(|seen| json!({
+            "clients": seen.clients, "usual_per_second": seen.usual.0, "usual_p99_us": seen.usual.1, "offered_per_second": seen.offered,
             "accepted_per_second": seen.accepted.0, "accepted_p99_us": seen.accepted.1, "refused": seen.refused,
             "strange": seen.unexpected, "others_asked": seen.other_caller.0, "others_served": seen.other_caller.1,
             "most_memory_bytes": seen.memory, "recovery_ms": millis(seen.recovery),
-        })),
+        })).collect::<Vec<_>>(),
         "queued": findings.queued.as_ref().map(|seen| json!({
             "answered_at_once_per_second": seen.drained, "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.baseline,
             "in_line_p99_us": seen.queueing, "heard_p99_us": seen.follower_delay,

@@ -186,7 +186,10 @@ fn process(out: &mut String, findings: &Findings) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     let rows = findings.overload.iter().flat_map(Overload::table_rows);
-    let rows = rows.chain(findings.queued.iter().flat_map(QueuedRuns::table_rows));
+    for (what, value) in rows {
+        let _ = writeln!(out, "| {what} | {value} |");
+    }
+    let rows = findings.queued.iter().flat_map(QueuedRuns::table_rows);
     let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::table_rows));
     for (what, value) in rows.chain(findings.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
         let _ = writeln!(out, "| {what} | {value} |");
@@ -306,7 +309,7 @@ pub(super) mod tests {
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
             revocation: Some(RevocationResult { rounds: 50, late: 0 }),
             timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
-            overload: None,
+            overload: Vec::new(),
             queued: None,
             code_mode: None,
             provider: None,
