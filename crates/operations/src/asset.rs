@@ -14,7 +14,7 @@ pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
     Failure, Idempotent, Services,
-    access::{ListScope, Operation, authorize},
+    access::{Operation, authorize},
     idempotency::keyed_outcome,
 };
 use fairway_domain::{
@@ -25,7 +25,6 @@ use fairway_domain::{
     idempotency::RequestKey,
     slug::Slug,
     store::{Page, PageRequest},
-    tenant::TenantScope,
 };
 use serde_json::Value;
 use validate::ValidContent;
@@ -190,24 +189,6 @@ impl Services {
             None
         };
         Ok((parent.kind, version, source))
-    }
-
-    /// Authorizes a list that may be limited to a workspace.
-    pub(crate) async fn authorize_list_of(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        workspace: Option<WorkspaceId>,
-    ) -> Result<(TenantScope, ListScope), Failure> {
-        let entered = authorize::authorize_list(caller, operation)?;
-        match workspace {
-            None => Ok(entered),
-            Some(id) => {
-                let place = self.workspace_scope(caller, id).await?;
-                // A caller authorized in the workspace sees everything that is visible from it.
-                authorize::authorize(caller, operation, &place).map(|scope| (scope, None))
-            }
-        }
     }
 
     pub(crate) async fn own_version(

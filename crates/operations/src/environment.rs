@@ -7,13 +7,9 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
-    asset::kind::AssetKind,
     environment::{Environment, EnvironmentSettings},
     id::WorkspaceId,
-    release::{
-        Release,
-        review::{ApprovalRule, SelfApproval},
-    },
+    release::review::SelfApproval,
     slug::Slug,
     store::{CommitError, Revision},
     tenant::TenantScope,
@@ -102,14 +98,5 @@ impl Services {
     ) -> Result<EnvironmentSettings, Failure> {
         let stored = self.stores.environments.find(scope, workspace, environment).await?;
         Ok(stored.map_or_else(|| default_settings(environment), |stored| stored.settings))
-    }
-
-    /// The approval rule of a release: the stricter of its environment's and its workload profile's.
-    pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
-        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
-        let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
-            return Ok(rule);
-        };
-        Ok(rule.combine(self.profile_rule(scope, profile).await?))
     }
 }

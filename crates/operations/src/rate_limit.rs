@@ -7,8 +7,9 @@ use crate::{
 };
 use fairway_domain::{
     id::WorkloadId,
-    rate_limit::{Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal},
+    rate_limit::{ClientAddress, Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal},
     tenant::TenantScope,
+    workload::{Workload, interface::AccessMode},
 };
 use moka::sync::Cache;
 use std::time::{Duration, Instant};
@@ -92,6 +93,25 @@ impl Services {
     /// When the store does not answer.
     pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
         Ok(self.stores.rate_limits.delete_idle().await?)
+    }
+
+    /// Counts a request to a public workload.
+    ///
+    /// # Errors
+    /// When the client exceeds its rate limit.
+    pub(crate) async fn count_workload_request(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        address: Option<ClientAddress>,
+    ) -> Result<(), Failure> {
+        let (AccessMode::Public, Some(address)) = (workload.effective_access_mode(), address) else { return Ok(()) };
+        self.count_request(
+            scope,
+            RateLimitKey::PublicWorkload(workload.workload_id, address),
+            self.settings.public_rate,
+        )
+        .await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod activation_checks;
 mod active;
+mod bound_versions;
 mod gates;
 mod lanes;
 mod plan_size;
@@ -26,7 +27,7 @@ use crate::{
     workload::scope_of,
 };
 use fairway_domain::{
-    access::{Caller, GrantScope, Permission, ResourceScope},
+    access::{Caller, Permission, ResourceScope},
     asset::kind::AssetKind,
     id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
@@ -357,24 +358,5 @@ impl Services {
         let around = self.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
         let scope = authorize::authorize(caller, operation, &around)?;
         Ok((scope, around, placed))
-    }
-
-    /// The resource scope of a workload. A workspace never moves, so its namespace is cached.
-    pub(crate) async fn scope_of_workload(
-        &self,
-        caller: &Caller,
-        workspace: WorkspaceId,
-        workload: WorkloadId,
-    ) -> Result<ResourceScope, Failure> {
-        if let Some(namespace) = self.namespaces.get(&workspace) {
-            return Ok(ResourceScope::workspace(caller.tenant, namespace, workspace).for_workload(workload));
-        }
-        let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-        let place = place.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
-        if let Some(namespace) = place.namespace {
-            self.namespaces.insert(workspace, namespace);
-        }
-        Ok(place.for_workload(workload))
     }
 }

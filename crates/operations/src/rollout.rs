@@ -11,7 +11,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     audit::Stamp,
-    id::{ReleaseId, WorkloadId},
+    id::ReleaseId,
     idempotency::{KeyedOutcome, RequestKey},
     release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::ReleaseWithDeployment},
     rollout::{LaneMetrics, Rollout, SoakStatus},
@@ -169,11 +169,6 @@ impl Services {
         let rule = self.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&standing, rule);
         Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), (gates, workload.status), &config)))
-    }
-
-    pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
-        let workload = self.stores.workloads.find(scope, workload).await?;
-        workload.ok_or(Failure::Inconsistent("the workload of a release is missing"))
     }
 }
 

@@ -257,4 +257,9 @@ impl Services {
         let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
         Ok((scope, workload))
     }
+
+    pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
+        let workload = self.stores.workloads.find(scope, workload).await?;
+        workload.ok_or(Failure::Inconsistent("the workload of a release is missing"))
+    }
 }

@@ -4,7 +4,7 @@ use super::{Operation, Requirement};
 use crate::{Failure, Services};
 use fairway_domain::{
     access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
-    id::WorkspaceId,
+    id::{NamespaceId, WorkloadId, WorkspaceId},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
 
@@ -117,5 +117,70 @@ impl Services {
         let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
         let place = self.workspace_scope(caller, workspace).await?;
         if caller.rights.allow(needs, &place) { Ok(place) } else { Err(missing_permission(caller, needs)) }
+    }
+
+    /// The resource scope of a workload. A workspace never moves, so its namespace is cached.
+    pub(crate) async fn scope_of_workload(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        workload: WorkloadId,
+    ) -> Result<ResourceScope, Failure> {
+        if let Some(namespace) = self.namespaces.get(&workspace) {
+            return Ok(ResourceScope::workspace(caller.tenant, namespace, workspace).for_workload(workload));
+        }
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let place = place.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
+        if let Some(namespace) = place.namespace {
+            self.namespaces.insert(workspace, namespace);
+        }
+        Ok(place.for_workload(workload))
+    }
+
+    pub(crate) async fn namespace_of(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+    ) -> Result<Option<NamespaceId>, Failure> {
+        if let Some(namespace) = self.namespaces.get(&workspace) {
+            return Ok(Some(namespace));
+        }
+        let scope = TenantScope::for_caller(caller);
+        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let namespace = place.and_then(|place| place.namespace);
+        if let Some(namespace) = namespace {
+            self.namespaces.insert(workspace, namespace);
+        }
+        Ok(namespace)
+    }
+
+    /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
+    /// reveal whether it exists.
+    pub(crate) async fn workspace_scope_unchecked(
+        &self,
+        caller: &Caller,
+        id: WorkspaceId,
+    ) -> Result<ResourceScope, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
+    }
+
+    /// Authorizes a list that may be limited to a workspace.
+    pub(crate) async fn authorize_list_of(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, ListScope), Failure> {
+        let entered = authorize_list(caller, operation)?;
+        match workspace {
+            None => Ok(entered),
+            Some(id) => {
+                let place = self.workspace_scope(caller, id).await?;
+                // A caller authorized in the workspace sees everything that is visible from it.
+                authorize(caller, operation, &place).map(|scope| (scope, None))
+            }
+        }
     }
 }

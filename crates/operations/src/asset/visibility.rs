@@ -10,7 +10,7 @@ use crate::{
     access::{Operation, authorize},
 };
 use fairway_domain::{
-    access::{Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
+    access::{Caller, Permission, ResourceScope, rights::VisibleScopes},
     asset::{
         Asset, OwnershipTier,
         ports::{AssetFilter, AssetVisibility},
@@ -257,25 +257,5 @@ impl Services {
             }
         }
         Ok(false)
-    }
-
-    async fn namespace_of(&self, caller: &Caller, workspace: WorkspaceId) -> Result<Option<NamespaceId>, Failure> {
-        if let Some(namespace) = self.namespaces.get(&workspace) {
-            return Ok(Some(namespace));
-        }
-        let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-        let namespace = place.and_then(|place| place.namespace);
-        if let Some(namespace) = namespace {
-            self.namespaces.insert(workspace, namespace);
-        }
-        Ok(namespace)
-    }
-
-    /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
-    /// reveal whether it exists.
-    async fn workspace_scope_unchecked(&self, caller: &Caller, id: WorkspaceId) -> Result<ResourceScope, Failure> {
-        let scope = TenantScope::for_caller(caller);
-        self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 }

@@ -9,14 +9,13 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     asset::{
-        AssetVersion, VersionLabel,
-        content::{self, CheckedContent, mcp_server::McpServer, tool::ToolBinding},
+        AssetVersion,
+        content::{self, CheckedContent, tool::ToolBinding},
         kind::AssetKind,
-        reference::find_references,
     },
     evidence::{GovernanceChain, Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, BoundServer, BoundTool, RunPlan, SourceVersion},
+        plan::{BoundAsset, BoundTool, RunPlan, SourceVersion},
         ports::WorkloadWithDeployment,
         retrieval::BoundKnowledgeBase,
         routing::Routing,
@@ -24,11 +23,11 @@ use fairway_domain::{
     },
     flow::Flow,
     guardrail::Guardrails,
-    hook::{Hook, Hooks},
+    hook::Hooks,
     id::{ReleaseId, TenantId, WorkloadId},
     knowledge::KnowledgeBase,
     memory::{BoundMemory, MemoryConfig},
-    release::{Binding, Release, reference::resolve},
+    release::{Binding, Release},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
@@ -284,61 +283,6 @@ impl Services {
             bytes: plan_bytes(text, compiled),
         })
     }
-
-    /// The MCP server of a bound tool, as its reference was resolved for the release.
-    pub(crate) async fn resolve_server(
-        &self,
-        scope: TenantScope,
-        (release, binding): (&Release, &Binding),
-        content: &Value,
-    ) -> Result<Option<BoundServer>, Failure> {
-        let named = find_references(AssetKind::ToolDefinition, content);
-        let Some(reference) = named.first() else { return Ok(None) };
-        let label = reference.version.as_ref().map(VersionLabel::as_str);
-        // A release that was activated before references were resolved has none.
-        let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
-        let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
-        if asset.kind != AssetKind::McpServer {
-            return Ok(None);
-        }
-        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let server =
-            McpServer::parse(&content).map_err(|_| Failure::Inconsistent("a stored MCP server cannot be parsed"))?;
-        let reference = format!("{}@{}", asset.slug, version.version_label);
-        Ok(Some(BoundServer { asset: asset.asset_id, reference, server }))
-    }
-
-    /// A bound hook with the policy bundle of its handler, and the bundle's size in bytes.
-    pub(crate) async fn resolve_hook(
-        &self,
-        scope: TenantScope,
-        (release, binding): (&Release, &Binding),
-        content: &Value,
-    ) -> Result<(Hook, usize), Failure> {
-        let named = find_references(AssetKind::HookDefinition, content);
-        let mut policy = (None, 0);
-        if let Some(reference) = named.first() {
-            let label = reference.version.as_ref().map(VersionLabel::as_str);
-            let frozen = resolve(&release.references, binding, &reference.slug, label);
-            let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) =
-                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
-            let content =
-                version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
-            // This server cannot evaluate other kinds of handler.
-            if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) =
-                    run_blocking((scope, WorkDeadline::Request), read).await?
-            {
-                policy = (Some(read), version.canonical.len());
-            }
-        }
-        let hook = Hook::parse(binding.asset_slug.as_str(), content, policy.0);
-        Ok((hook.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?, policy.1))
-    }
 }
 
 /// Whether runs read the content of this kind of binding.
@@ -401,7 +345,13 @@ pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::asset::{canonical::Checksum, content::tool::Tool};
+    use fairway_domain::{
+        asset::{
+            canonical::Checksum,
+            content::{mcp_server::McpServer, tool::Tool},
+        },
+        execution::plan::BoundServer,
+    };
     use serde_json::{Map, json};
     use uuid::Uuid;
 

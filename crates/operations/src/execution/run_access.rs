@@ -10,7 +10,6 @@ use fairway_domain::{
     access::{ActorKind, Caller, Permission},
     execution::{DelegatedAccess, Execution},
     id::ExecutionId,
-    rate_limit::{ClientAddress, RateLimitKey},
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal, is_guest},
     tenant::TenantScope,
@@ -88,25 +87,6 @@ pub(crate) fn guest_of(
 }
 
 impl Services {
-    /// Counts a request to a public workload.
-    ///
-    /// # Errors
-    /// When the client exceeds its rate limit.
-    pub(crate) async fn count_workload_request(
-        &self,
-        scope: TenantScope,
-        workload: &Workload,
-        address: Option<ClientAddress>,
-    ) -> Result<(), Failure> {
-        let (AccessMode::Public, Some(address)) = (workload.effective_access_mode(), address) else { return Ok(()) };
-        self.count_request(
-            scope,
-            RateLimitKey::PublicWorkload(workload.workload_id, address),
-            self.settings.public_rate,
-        )
-        .await
-    }
-
     /// The refusal of a share link that closed after its request arrived.
     pub(crate) async fn closed_link_refusal(
         &self,

@@ -3,7 +3,6 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
-        AssetVersion,
         content::{self, BindingPath, CheckedContent, Tool, tool::ToolBinding},
         kind::AssetKind,
     },
@@ -247,12 +246,6 @@ impl Services {
         Ok(*rule)
     }
 
-    /// The version of a binding.
-    pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
-        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-        found.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))
-    }
-
     /// The content summary of a bound version, cached because a version never changes.
     async fn content_summary(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<ContentSummary>, Failure> {
         let key = (scope.tenant(), binding.asset_version_id);
@@ -265,6 +258,15 @@ impl Services {
         let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
         self.summaries.insert(key, Arc::clone(&summary));
         Ok(summary)
+    }
+
+    /// The approval rule of a release: the stricter of its environment's and its workload profile's.
+    pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
+        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
+        let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
+            return Ok(rule);
+        };
+        Ok(rule.combine(self.profile_rule(scope, profile).await?))
     }
 }
 
