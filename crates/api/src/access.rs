@@ -93,7 +93,7 @@ pub(crate) struct RoleBindingQuery {
 )]
 #[get("/v1/roles")]
 pub(crate) async fn list_roles(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
-    let roles = api.services.list_roles(&caller)?;
+    let roles = api.services.role_bindings.list_roles(&caller)?;
     let views: Vec<RoleView> = roles
         .into_iter()
         .map(|role| RoleView {
@@ -118,7 +118,7 @@ pub(crate) async fn list_role_bindings(
     list: ListRequest<RoleBindingQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);
-    let bindings = api.services.list_role_bindings(&caller, workspace, list.paging()).await?;
+    let bindings = api.services.role_bindings.list_role_bindings(&caller, workspace, list.paging()).await?;
     Ok(list.respond(&bindings.map(|binding| RoleBindingView::of(&binding))))
 }
 
@@ -168,7 +168,7 @@ pub(crate) async fn create_role_binding(
     let role = fields.check(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
     let scope = parse_scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
     let grant = fields.finish(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
-    let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
+    let done = api.services.role_bindings.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())
@@ -187,6 +187,6 @@ pub(crate) async fn delete_role_binding(
     caller: IdentifiedCaller,
     binding: PathId<RoleBindingId>,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.delete_role_binding(&caller, *binding).await?;
+    api.services.role_bindings.delete_role_binding(&caller, *binding).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -308,7 +308,7 @@ pub(crate) async fn create_asset(
     let kind = AssetKind::parse(&new.asset_kind)
         .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
     let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
-    let done = api.services.create_asset(&caller, draft, key.as_ref()).await?;
+    let done = api.services.assets.create_asset(&caller, draft, key.as_ref()).await?;
     let view = AssetView::of(&done.value);
     let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
     Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
@@ -336,7 +336,7 @@ pub(crate) async fn list_assets(
     let (kind, state) = (fields.check(kind), fields.check(state));
     let (kind, lifecycle) = fields.finish(|| Some((kind?, state?)))?;
     let filter = AssetQuery { workspace_id: list.filter.workspace_id.map(Into::into), kind, lifecycle };
-    let assets = api.services.list_assets(&caller, Operation::ListAssets, &filter, list.paging()).await?;
+    let assets = api.services.assets.list_assets(&caller, Operation::ListAssets, &filter, list.paging()).await?;
     Ok(list.respond(&assets.map(|asset| AssetView::of(&asset))))
 }
 
@@ -354,7 +354,7 @@ pub(crate) async fn read_asset(
     asset: PathId<AssetId>,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asset = api.services.read_asset(&caller, *asset, from.id()).await?;
+    let asset = api.services.assets.read_asset(&caller, *asset, from.id()).await?;
     Ok(ResourceResponse::ok(&AssetView::of(&asset)).with_etag(asset.revision).into_response())
 }
 
@@ -375,8 +375,12 @@ pub(crate) async fn create_asset_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize =
-        api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.query_workspace());
+    let authorize = api.services.assets.authorize_asset_write(
+        &caller,
+        Operation::CreateAssetVersion,
+        *asset,
+        query.query_workspace(),
+    );
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
@@ -389,7 +393,7 @@ pub(crate) async fn create_asset_version(
     let from = fields.check(query.with_body(new.workspace_id));
     let (draft, from) =
         fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.create_asset_version(&caller, (*asset, from), draft, key.as_ref()).await?;
+    let (asset, done) = api.services.assets.create_asset_version(&caller, (*asset, from), draft, key.as_ref()).await?;
     let (version, done) = done.into_parts();
     let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
@@ -410,7 +414,7 @@ pub(crate) async fn list_asset_versions(
     asset: PathId<AssetId>,
     list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let versions = api.services.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
+    let versions = api.services.assets.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
     Ok(list.respond(&versions.try_map(VersionView::of)?))
 }
 
@@ -433,7 +437,8 @@ pub(crate) async fn read_asset_version(
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    let (kind, version, source) =
+        api.services.assets.read_asset_version(&caller, (*asset, *version), from.id()).await?;
     let view = VersionView::with_warnings(kind, version)?.with_yaml(source);
     Ok(ResourceResponse::ok(&view).with_capacity(view.content_bytes()).into_response())
 }

@@ -50,7 +50,7 @@ impl KindView {
 )]
 #[get("/v1/asset-kinds")]
 pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
-    let kinds = api.services.list_asset_kinds(&caller)?;
+    let kinds = api.services.assets.list_asset_kinds(&caller)?;
     let views: Vec<KindView> = kinds.into_iter().map(KindView::of).collect();
     Ok(ResourceResponse::ok(&views).into_response())
 }
@@ -74,6 +74,6 @@ pub(crate) async fn read_asset_kind_schema(
     path: Path<(String,)>,
 ) -> Result<HttpResponse, ApiError> {
     let (kind,) = path.into_inner();
-    let schema = api.services.read_asset_kind_schema(&caller, &kind)?;
+    let schema = api.services.assets.read_asset_kind_schema(&caller, &kind)?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(schema))
 }

@@ -87,6 +87,6 @@ pub(crate) async fn list_audit_events(
     list: ListRequest<AuditQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);
-    let events = api.services.list_audit_events(&caller, workspace, list.paging()).await?;
+    let events = api.services.audit_log.list_audit_events(&caller, workspace, list.paging()).await?;
     Ok(list.respond(&events.map(AuditEventView::of)))
 }

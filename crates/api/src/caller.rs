@@ -81,7 +81,7 @@ impl FromRequest for UnverifiedClaims {
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
             let api = api.ok_or_else(ApiError::internal)?;
-            Ok(Self(api.services.with_tenant_of_host(claims?, host.as_deref()).await?))
+            Ok(Self(api.services.share_links.with_tenant_of_host(claims?, host.as_deref()).await?))
         })
     }
 }
@@ -105,7 +105,7 @@ impl FromRequest for IdentifiedCaller {
         Box::pin(async move {
             let claims = claims?;
             let api = api.ok_or_else(ApiError::internal)?;
-            let caller = api.services.identify(api.mode, &claims, request_id()).await?;
+            let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
             Ok(Self(caller))
         })
     }

@@ -27,7 +27,7 @@ use fairway_domain::{
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_operations::{
-    Failure, Services, Settings as RunSettings, Stores,
+    Failure, Gateways, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
     execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
@@ -77,7 +77,7 @@ impl Api {
 
     pub(crate) async fn readiness(&self) -> Readiness {
         let (partitions, artifacts) =
-            futures_util::join!(self.database.has_partitions_ahead(), self.services.artifacts_ready());
+            futures_util::join!(self.database.has_partitions_ahead(), self.services.artifacts.ready());
         Readiness {
             database: partitions.is_ok(),
             artifacts: artifacts.is_ok(),
@@ -315,13 +315,8 @@ impl Process {
             clock,
             ids,
         } = parts;
-        let services = Services::new(
-            stores(&relays, access.as_ref()),
-            artifacts,
-            (provider, outward, gateway),
-            (clock, ids),
-            runs,
-        );
+        let gateways = Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, clock, ids };
+        let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
         Ok(Self {
             url,
             access_decorator: access,
@@ -389,7 +384,7 @@ impl Process {
         let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.background_database.clone());
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
-        relays.spawn(fairway_operations::release::run_rollback_advisor(self.services.clone()));
+        relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(self.services.clone()));
         Ok(relays)

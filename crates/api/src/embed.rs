@@ -113,9 +113,9 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
 
 async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
-    let visit = api.services.verify_request(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
-    Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
+    let visit = api.services.share_links.verify_request(arrival).await?;
+    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
+    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?)
 }
 
 /// An embeddable page.

@@ -87,7 +87,7 @@ pub(crate) async fn read_environment_settings(
     path: Path<(PathId<WorkspaceId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, environment) = parse_path(path)?;
-    let asked = api.services.environment_settings(&caller, workspace, &environment).await?;
+    let asked = api.services.environments.environment_settings(&caller, workspace, &environment).await?;
     Ok(EnvironmentView::respond((workspace, &environment), &asked))
 }
 
@@ -118,6 +118,6 @@ pub(crate) async fn change_environment_settings(
         pin_documents: body.pin_documents,
     };
     let place = (workspace, &environment);
-    let asked = api.services.configure_environment(&caller, place, settings, &expected).await?;
+    let asked = api.services.environments.configure_environment(&caller, place, settings, &expected).await?;
     Ok(EnvironmentView::respond((workspace, &environment), &asked))
 }

@@ -306,7 +306,7 @@ pub(crate) async fn execute_workload(
 ) -> Result<HttpResponse, ApiError> {
     // No workload has a malformed slug.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.verify_request(arrival.clone()).await?;
+    let visit = api.services.share_links.verify_request(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let Execute {
@@ -443,8 +443,8 @@ async fn identify_runtime_caller(
     arrival: RuntimeRequest,
     run: (ExecutionId, Option<&TokenHash>),
 ) -> Result<Caller, ApiError> {
-    let visit = api.services.verify_request(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let visit = api.services.share_links.verify_request(arrival).await?;
+    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
     api.services.count_run_request(&caller, run, visit.address).await?;
     Ok(caller)
 }

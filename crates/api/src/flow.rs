@@ -157,7 +157,7 @@ pub(crate) async fn create_flow(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlow, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let body = body.read_authorized(api.services.authorize_new_flow(&caller, query.query_workspace())).await?;
+    let body = body.read_authorized(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -175,7 +175,7 @@ pub(crate) async fn create_flow(
             content_yaml: new.content_yaml,
         })
     })?;
-    let done = api.services.create_flow(&caller, draft, key.as_ref()).await?;
+    let done = api.services.flows.create_flow(&caller, draft, key.as_ref()).await?;
     let view = FlowView::of(&done.value)?;
     let asset = &done.value.asset;
     let location = format!("/v1/flows/{}?workspace_id={}", asset.asset_id, asset.workspace_id);
@@ -200,7 +200,7 @@ pub(crate) async fn list_flows(
         kind: Some(AssetKind::OrchestrationFlow),
         lifecycle: None,
     };
-    let flows = api.services.list_assets(&caller, Operation::ListFlows, &filter, list.paging()).await?;
+    let flows = api.services.assets.list_assets(&caller, Operation::ListFlows, &filter, list.paging()).await?;
     Ok(list.respond(&flows.map(|flow| AssetView::of(&flow))))
 }
 
@@ -218,7 +218,7 @@ pub(crate) async fn read_flow(
     flow: PathId<AssetId>,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let flow = api.services.read_flow(&caller, *flow, from.id()).await?;
+    let flow = api.services.flows.read_flow(&caller, *flow, from.id()).await?;
     Ok(ResourceResponse::ok(&FlowView::of(&flow)?).with_etag(flow.asset.revision).into_response())
 }
 
@@ -239,8 +239,12 @@ pub(crate) async fn create_flow_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize =
-        api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.query_workspace());
+    let authorize = api.services.assets.authorize_asset_write(
+        &caller,
+        Operation::CreateFlowVersion,
+        *flow,
+        query.query_workspace(),
+    );
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
@@ -251,7 +255,7 @@ pub(crate) async fn create_flow_version(
     let content_yaml = new.content_yaml;
     let (draft, from) =
         fields.finish(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
+    let (asset, done) = api.services.flows.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, done) = done.into_parts();
     let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);
@@ -275,9 +279,9 @@ pub(crate) async fn validate_flow(
     body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let from = query.with_body(None)?;
-    let authorize = api.services.authorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
+    let authorize = api.services.assets.authorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
     let body = body.read_authorized(authorize).await?;
-    let problems = api.services.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
+    let problems = api.services.flows.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(ResourceResponse::ok(&FlowValidation { valid: errors.is_empty(), errors }).into_response())
 }

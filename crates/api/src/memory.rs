@@ -93,7 +93,7 @@ pub(crate) async fn read_session_memory(
 ) -> Result<HttpResponse, ApiError> {
     let (workload, session) = parse_conversation(path)?;
     let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    let turns = api.services.read_memory(&caller, &visit, (workload, session.clone())).await?;
+    let turns = api.services.memories.read_memory(&caller, &visit, (workload, session.clone())).await?;
     let view = MemoryView {
         workload_id: workload.uuid(),
         session_id: session.to_string(),
@@ -129,7 +129,7 @@ pub(crate) async fn erase_session_memory(
     let owner = query.owner.as_deref().map(ActorRef::parse).transpose();
     let owner = owner.map_err(|refusal| FieldProblem::new("owner", "invalid", refusal.to_string()))?;
     let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    api.services.erase_memory(&caller, &visit, named, owner.as_ref()).await?;
+    api.services.memories.erase_memory(&caller, &visit, named, owner.as_ref()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -146,7 +146,7 @@ fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(Workl
 }
 
 async fn identify_runtime_caller(api: &Api, arrival: RuntimeRequest) -> Result<(Caller, RuntimeCaller), ApiError> {
-    let visit = api.services.verify_request(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let visit = api.services.share_links.verify_request(arrival).await?;
+    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
     Ok((caller, visit))
 }

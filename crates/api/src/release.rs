@@ -162,7 +162,7 @@ pub(crate) async fn create_release(
             policy_bundle_id: new.policy_bundle_id.map(Into::into),
         })
     })?;
-    let done = api.services.create_release(&caller, draft, key.as_ref()).await?;
+    let done = api.services.releases.create_release(&caller, draft, key.as_ref()).await?;
     let view = ReleaseDetail::of(&done.value);
     let location = format!("/v1/releases/{}", done.value.release.release_id);
     Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.release.revision).into_response())
@@ -193,7 +193,7 @@ pub(crate) async fn list_releases(
         environment,
         state,
     };
-    let releases = api.services.list_releases(&caller, filter, list.paging()).await?;
+    let releases = api.services.releases.list_releases(&caller, filter, list.paging()).await?;
     Ok(list.respond(&releases.map(|release| ReleaseView::of(&release))))
 }
 
@@ -211,7 +211,7 @@ pub(crate) async fn list_workload_releases(
     workload: PathId<WorkloadId>,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let releases = api.services.list_workload_releases(&caller, *workload, list.paging()).await?;
+    let releases = api.services.releases.list_workload_releases(&caller, *workload, list.paging()).await?;
     Ok(list.respond(&releases.map(|release| ReleaseView::of(&release))))
 }
 
@@ -235,6 +235,7 @@ pub(crate) async fn read_active_release(
     let (environment, lane) = fields.finish(|| Some((environment?, lane?)))?;
     let body = api
         .services
+        .releases
         .active_release((api.mode, &claimed.0, request_id()), (*workload, &environment, lane), |active| {
             serde_json::to_string(&ReleaseDetail::of(&active.release))
                 .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))
@@ -256,7 +257,7 @@ pub(crate) async fn read_release(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let placed = api.services.read_release(&caller, *release).await?;
+    let placed = api.services.releases.read_release(&caller, *release).await?;
     Ok(ResourceResponse::ok(&ReleaseDetail::of(&placed)).with_etag(placed.release.revision).into_response())
 }
 
@@ -273,7 +274,7 @@ pub(crate) async fn read_release_gates(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let gates = api.services.release_gates(&caller, *release).await?;
+    let gates = api.services.releases.release_gates(&caller, *release).await?;
     Ok(ResourceResponse::ok(&gates.iter().map(GateView::of).collect::<Vec<_>>()).into_response())
 }
 
@@ -297,7 +298,7 @@ pub(crate) async fn bind_version(
     let new = body.into_inner();
     let role = AssetKind::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?;
     let asked = (new.asset_version_id.into(), role);
-    let done = api.services.bind_version(&caller, *release, asked, key.as_ref()).await?;
+    let done = api.services.releases.bind_version(&caller, *release, asked, key.as_ref()).await?;
     let (release, binding) = &done.value;
     let view = BindingView::of(release.release_id, binding);
     let location = format!("/v1/releases/{}", release.release_id);
@@ -321,7 +322,7 @@ pub(crate) async fn unbind_version(
     path: Path<(PathId<ReleaseId>, PathId<BindingId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (release, binding) = path.into_inner();
-    api.services.unbind_version(&caller, *release, *binding).await?;
+    api.services.releases.unbind_version(&caller, *release, *binding).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -340,7 +341,7 @@ pub(crate) async fn list_lanes(
     query: Query<LanesQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let environment = parse_environment(&query.environment)?;
-    let lanes = api.services.list_lanes(&caller, *workload, &environment).await?;
+    let lanes = api.services.releases.list_lanes(&caller, *workload, &environment).await?;
     Ok(ResourceResponse::ok(&lanes.iter().map(LaneView::of).collect::<Vec<_>>()).into_response())
 }
 
@@ -372,7 +373,7 @@ pub(crate) async fn transition_release(
     }
     let taking = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
     let wanted = fields.finish(|| Some(Transition { to: to?, lanes: taking? }))?;
-    let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
+    let done = api.services.releases.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
     let revision = done.value.release.release.revision;
     Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(revision).into_response())
@@ -410,7 +411,8 @@ pub(crate) async fn review_release(
         fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.finish(|| verdict)?;
-    let done = api.services.review_release(&caller, *release, (verdict, new.note), &expected, key.as_ref()).await?;
+    let done =
+        api.services.releases.review_release(&caller, *release, (verdict, new.note), &expected, key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);
@@ -431,6 +433,6 @@ pub(crate) async fn list_approvals(
     release: PathId<ReleaseId>,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let approvals = api.services.list_approvals(&caller, *release, list.paging()).await?;
+    let approvals = api.services.releases.list_approvals(&caller, *release, list.paging()).await?;
     Ok(list.respond(&approvals.map(|approval| ApprovalView::of(*release, &approval))))
 }

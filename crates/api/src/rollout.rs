@@ -187,7 +187,7 @@ pub(crate) async fn advance_rollout(
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
+    let done = api.services.rollouts.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&done, &AdvanceView::of(&done.value), StatusCode::OK)?
         .with_etag(done.value.revision)
         .into_response())
@@ -206,7 +206,7 @@ pub(crate) async fn read_rollout(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let report = api.services.read_rollout(&caller, *release).await?;
+    let report = api.services.rollouts.read_rollout(&caller, *release).await?;
     Ok(ResourceResponse::ok(&RolloutDetail::of(&report)).into_response())
 }
 

@@ -100,7 +100,7 @@ async fn seed_database(settings: &Settings, database: &DatabaseAddress) -> anyho
     let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
     let (demo, file) = parse_demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
-    let seeded = services.seed_demo((&callers.0, &callers.1), &demo).await;
+    let seeded = services.demo.seed_demo((&callers.0, &callers.1), &demo).await;
     Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
         SeedOutcome::Activated(release) => format!(
             "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
@@ -117,7 +117,7 @@ async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow
     };
     let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system::SystemIds.new_id().into();
-    services.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
+    services.identities.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
 }
 
 /// Parses the demo, and the file of its release.

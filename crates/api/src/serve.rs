@@ -352,7 +352,7 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verificatio
     let database = DatabaseAddress::open_existing(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        anyhow::Ok(process.services().verify_artifacts().await?)
+        anyhow::Ok(process.services().artifacts.verify_artifacts().await?)
     };
     let verified = verified.await;
     database.close().await?;
@@ -383,7 +383,9 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if rollout::run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Shutdown {
+        if rollout::run_rollout_controller(&process.services().rollouts, shutdown.as_mut()).await
+            == StopReason::Shutdown
+        {
             tracing::info!("rollout controller stopped");
             return Ok(());
         }

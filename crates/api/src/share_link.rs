@@ -105,7 +105,7 @@ pub(crate) async fn list_share_links(
     workload: PathId<WorkloadId>,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let links = api.services.list_share_links(&caller, *workload, list.paging()).await?;
+    let links = api.services.share_links.list_share_links(&caller, *workload, list.paging()).await?;
     Ok(list.respond(&links.map(|link| ShareLinkView::of(&link))))
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn read_share_link(
     path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, link) = path.into_inner();
-    let link = api.services.read_share_link(&caller, *workload, *link).await?;
+    let link = api.services.share_links.read_share_link(&caller, *workload, *link).await?;
     Ok(ResourceResponse::ok(&ShareLinkView::of(&link)).into_response())
 }
 
@@ -159,7 +159,8 @@ pub(crate) async fn create_share_link(
         terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())),
     );
     let terms = fields.finish(|| Some(terms))?;
-    let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
+    let (made, done) =
+        api.services.share_links.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
     let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);
     let token = made.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
     let view = MadeShareLinkView { link: ShareLinkView::of(&made.link), token };
@@ -183,6 +184,6 @@ pub(crate) async fn revoke_share_link(
     path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, link) = path.into_inner();
-    api.services.revoke_share_link(&caller, *workload, *link).await?;
+    api.services.share_links.revoke_share_link(&caller, *workload, *link).await?;
     Ok(HttpResponse::NoContent().finish())
 }

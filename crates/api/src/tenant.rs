@@ -157,7 +157,7 @@ pub(crate) async fn list_tenants(
     caller: IdentifiedCaller,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let tenants = api.services.list_tenants(&caller, list.paging()).await?;
+    let tenants = api.services.tenants.list_tenants(&caller, list.paging()).await?;
     Ok(list.respond(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn create_tenant(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     check(tenant_refusals(&new.slug, &new.name))?;
-    let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
+    let done = api.services.tenants.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())
@@ -198,7 +198,7 @@ pub(crate) async fn read_tenant_settings(
     caller: IdentifiedCaller,
     tenant: PathId<TenantId>,
 ) -> Result<HttpResponse, ApiError> {
-    let tenant = api.services.tenant_settings(&caller, *tenant).await?;
+    let tenant = api.services.tenants.tenant_settings(&caller, *tenant).await?;
     Ok(ResourceResponse::ok(&SettingsView::of(&tenant)).with_etag(tenant.revision).into_response())
 }
 
@@ -224,7 +224,7 @@ pub(crate) async fn change_tenant_settings(
         advanced_notifications_enabled: change.advanced_notifications_enabled,
         public_hosts: change.public_hosts,
     };
-    let tenant = api.services.change_tenant_settings(&caller, *tenant, patch, &expected).await?;
+    let tenant = api.services.tenants.change_tenant_settings(&caller, *tenant, patch, &expected).await?;
     Ok(ResourceResponse::ok(&SettingsView::of(&tenant)).with_etag(tenant.revision).into_response())
 }
 
@@ -241,7 +241,7 @@ pub(crate) async fn list_workspaces(
     caller: IdentifiedCaller,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspaces = api.services.list_workspaces(&caller, list.paging()).await?;
+    let workspaces = api.services.tenants.list_workspaces(&caller, list.paging()).await?;
     Ok(list.respond(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
@@ -264,7 +264,7 @@ pub(crate) async fn create_workspace(
     let new = body.into_inner();
     check(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
     let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
-    let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
+    let done = api.services.tenants.create_workspace(&caller, asked, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())
@@ -283,6 +283,6 @@ pub(crate) async fn read_workspace(
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = api.services.read_workspace(&caller, *workspace).await?;
+    let workspace = api.services.tenants.read_workspace(&caller, *workspace).await?;
     Ok(ResourceResponse::ok(&WorkspaceView::of(&workspace)).into_response())
 }

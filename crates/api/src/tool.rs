@@ -164,13 +164,13 @@ impl ToolCallContext<'_> {
                 finish_run(self.run(workload, environment, RunPayload::Inputs(inputs)).await, &inputs_at)
             }
             ToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
-                let caller = api.services.identify(api.mode, claims, request_id).await?;
+                let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
                 let asked = KnowledgeQuery { base, query, top_k, workspace };
-                let found = api.services.query_knowledge(&caller, &asked).await?;
+                let found = api.services.knowledge_bases.query_knowledge(&caller, &asked).await?;
                 Ok((ToolResult::new("success", &KnowledgeResult::of(found))?, Effect::Fresh))
             }
             ToolCall::InspectEvidence { execution, format: form } => {
-                let caller = api.services.identify(api.mode, claims, request_id).await?;
+                let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
                 let record = api.services.inspect_evidence(&caller, execution).await?;
                 Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, Effect::Fresh))
             }

@@ -211,7 +211,7 @@ pub(crate) async fn create_workload(
             description: new.description,
         })
     })?;
-    let done = api.services.create_workload(&caller, draft, key.as_ref()).await?;
+    let done = api.services.workloads.create_workload(&caller, draft, key.as_ref()).await?;
     let view = WorkloadView::of(&done.value);
     let location = format!("/v1/workloads/{}", view.workload_id);
     Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
@@ -232,7 +232,7 @@ pub(crate) async fn list_workloads(
 ) -> Result<HttpResponse, ApiError> {
     let wanted = list.filter.status.as_deref().map(parse_status).transpose()?;
     let workspace = list.filter.workspace_id.map(Into::into);
-    let workloads = api.services.list_workloads(&caller, workspace, wanted, list.paging()).await?;
+    let workloads = api.services.workloads.list_workloads(&caller, workspace, wanted, list.paging()).await?;
     Ok(list.respond(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
@@ -249,7 +249,7 @@ pub(crate) async fn read_workload(
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
 ) -> Result<HttpResponse, ApiError> {
-    let workload = api.services.read_workload(&caller, *workload).await?;
+    let workload = api.services.workloads.read_workload(&caller, *workload).await?;
     Ok(ResourceResponse::ok(&WorkloadView::of(&workload)).with_etag(workload.revision).into_response())
 }
 
@@ -270,6 +270,6 @@ pub(crate) async fn change_workload(
     body: Body<WorkloadChange>,
 ) -> Result<HttpResponse, ApiError> {
     let patch = body.into_inner().parse()?;
-    let workload = api.services.change_workload(&caller, *workload, &patch, &expected).await?;
+    let workload = api.services.workloads.change_workload(&caller, *workload, &patch, &expected).await?;
     Ok(ResourceResponse::ok(&WorkloadView::of(&workload)).with_etag(workload.revision).into_response())
 }

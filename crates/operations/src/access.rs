@@ -6,8 +6,8 @@ mod principal_binding;
 mod role_bindings;
 mod table;
 
-pub use authorize::ListScope;
-pub use identity::{Claims, IdentityMode};
-pub use principal_binding::RequestedBinding;
-pub use role_bindings::RoleBindingDraft;
+pub use authorize::{Authorizer, ListScope};
+pub use identity::{Claims, Identities, IdentityMode};
+pub use principal_binding::{PrincipalBindings, RequestedBinding};
+pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub use table::{Operation, Requirement};

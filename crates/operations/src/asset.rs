@@ -9,17 +9,22 @@ mod validate;
 mod visibility;
 
 pub(crate) use artifact_maintenance::RecordedMismatches;
-pub use artifact_maintenance::{CollectionReport, Discrepancy, VerificationReport};
+pub use artifact_maintenance::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
-    Failure, Idempotent, Services,
-    access::{Operation, authorize},
-    idempotency::keyed_outcome,
+    Failure, Idempotent, Stores,
+    access::{Authorizer, Operation, authorize},
+    context::OperationContext,
+    idempotency::{Idempotency, keyed_outcome},
+    services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, ResourceScope},
-    asset::{Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind},
+    access::{AccessStore, Caller, OwnerRef, ResourceScope},
+    asset::{
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, grant::AssetGrantStore,
+        impact::ImpactStore, kind::AssetKind, ports::AssetStore,
+    },
     generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
@@ -27,6 +32,7 @@ use fairway_domain::{
     store::{Page, PageRequest},
 };
 use serde_json::Value;
+use std::sync::Arc;
 use validate::ValidContent;
 pub(crate) use validate::validate;
 
@@ -78,7 +84,35 @@ pub(crate) fn home_of(place: &ResourceScope) -> Result<(WorkspaceId, NamespaceId
     place.workspace.zip(place.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
 
-impl Services {
+/// Operations on assets, their versions, grants and references.
+#[derive(Clone)]
+pub struct Assets {
+    pub(crate) context: OperationContext,
+    pub(crate) access_store: Arc<dyn AccessStore>,
+    pub(crate) asset_grant_store: Arc<dyn AssetGrantStore>,
+    pub(crate) asset_store: Arc<dyn AssetStore>,
+    pub(crate) impact_store: Arc<dyn ImpactStore>,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) artifacts: Arc<Artifacts>,
+}
+
+impl Assets {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            access_store: Arc::clone(&stores.access),
+            asset_grant_store: Arc::clone(&stores.asset_grants),
+            asset_store: Arc::clone(&stores.assets),
+            impact_store: Arc::clone(&stores.impact),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            artifacts: Arc::clone(&common.artifacts),
+        }
+    }
+}
+
+impl Assets {
     /// Creates an asset; it is active at once.
     ///
     /// # Errors
@@ -89,26 +123,29 @@ impl Services {
         draft: AssetDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        let place = self.scope_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let asset_id: AssetId = self.new_id();
-                let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
-                check_not_reserved(&slug)?;
-                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let change = Asset::create(new, &self.stamp(caller));
-                let asset = change.next.clone();
-                let outcome = keyed_outcome(key, 201, asset_id.uuid());
-                self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
-                Ok(asset)
-            },
-            async |id| self.asset_from_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let asset_id: AssetId = self.context.new_id();
+                    let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
+                    check_not_reserved(&slug)?;
+                    let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                    let change = Asset::create(new, &self.context.stamp(caller));
+                    let asset = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, asset_id.uuid());
+                    self.asset_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(asset)
+                },
+                async |id| {
+                    self.asset_from_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset)
+                },
+            )
+            .await
     }
 
     /// An asset as seen from a workspace.
@@ -133,7 +170,7 @@ impl Services {
     ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || {
@@ -141,12 +178,12 @@ impl Services {
                 if let Some(prompt) = prompt {
                     self.check_includes(caller, &asset, &prompt).await?;
                 }
-                let id: AssetVersionId = self.new_id();
+                let id: AssetVersionId = self.context.new_id();
                 let version_content = VersionContent { canonical, source_text: None, change_note, references };
-                let change = asset.add_version(id, label, version_content, &self.stamp(caller))?;
-                self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
+                let change = asset.add_version(id, label, version_content, &self.context.stamp(caller))?;
+                self.artifacts.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed_outcome(key, 201, id.uuid());
-                Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
+                Ok(self.asset_store.commit_version(scope, change, outcome.as_ref()).await?)
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
         );
@@ -166,7 +203,7 @@ impl Services {
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
-        Ok(self.stores.assets.list_versions(scope, id, page).await?)
+        Ok(self.asset_store.list_versions(scope, id, page).await?)
     }
 
     /// One version with its asset's kind, as seen from a workspace, and its source text if one is stored.
@@ -180,11 +217,11 @@ impl Services {
         from: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
-        let found = self.stores.assets.find_version(scope, version).await?;
+        let found = self.asset_store.find_version(scope, version).await?;
         let found = found.filter(|(parent, _)| parent.asset_id == asset);
         let (parent, version) = found.ok_or(Failure::NotFound)?;
         let source = if parent.kind == AssetKind::OrchestrationFlow {
-            self.stores.assets.source_text(scope, version.asset_version_id).await?
+            self.asset_store.source_text(scope, version.asset_version_id).await?
         } else {
             None
         };
@@ -198,7 +235,7 @@ impl Services {
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
-        let found = self.stores.assets.find_version(scope, id).await?;
+        let found = self.asset_store.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }

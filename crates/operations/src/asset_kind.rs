@@ -1,15 +1,16 @@
 //! Asset kinds and their schemas: the same for every tenant, visible to every member of one.
 
 use crate::{
-    Failure, Services,
+    Failure,
     access::{Operation, authorize},
+    asset::Assets,
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
     asset::{content, kind::AssetKind},
 };
 
-impl Services {
+impl Assets {
     /// Every kind, in documented order.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! The audit log: listing events, and the sequencer task that assigns facts their index.
 
 use crate::{
-    Failure, SequencerWakeup, Services,
-    access::{Operation, authorize},
+    Failure, SequencerWakeup, Stores,
+    access::{Authorizer, Operation, authorize},
+    services::CommonOperations,
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    audit::{AuditEvent, FactSequencer},
+    audit::{AuditEvent, AuditStore, FactSequencer},
     id::WorkspaceId,
     store::{Page, PageRequest},
 };
@@ -19,7 +20,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-impl Services {
+/// Reads the audit log.
+#[derive(Clone)]
+pub struct AuditLog {
+    audit_store: Arc<dyn AuditStore>,
+    authorizer: Arc<Authorizer>,
+}
+
+impl AuditLog {
+    pub(crate) fn new(stores: &Stores, common: &CommonOperations) -> Self {
+        Self { audit_store: Arc::clone(&stores.audit), authorizer: Arc::clone(&common.authorizer) }
+    }
+}
+
+impl AuditLog {
     /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, workspace
     /// or workload reads the events of that scope.
     ///
@@ -33,7 +47,9 @@ impl Services {
     ) -> Result<Page<AuditEvent>, Failure> {
         let operation = Operation::ListAuditEvents;
         let is_allowed = match workspace {
-            Some(id) => authorize::authorize(caller, operation, &self.workspace_scope(caller, id).await?).is_ok(),
+            Some(id) => {
+                authorize::authorize(caller, operation, &self.authorizer.workspace_scope(caller, id).await?).is_ok()
+            }
             None => false,
         };
         let (scope, visible_scopes) = authorize::authorize_list(caller, operation)?;
@@ -45,7 +61,7 @@ impl Services {
         {
             return Err(authorize::missing_permission(caller, Permission::AuditView));
         }
-        Ok(self.stores.audit.list(scope, workspace, visible_scopes.as_ref(), page).await?)
+        Ok(self.audit_store.list(scope, workspace, visible_scopes.as_ref(), page).await?)
     }
 }
 

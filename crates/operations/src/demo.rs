@@ -2,25 +2,32 @@
 //! left unchanged, and a partial one is completed.
 
 use crate::{
-    Failure, Precondition, Services,
-    asset::{AssetDraft, VersionDraft},
-    flow::{FlowDraft, FlowVersionDraft},
-    release::{ReleaseDraft, Transition},
-    workload::WorkloadDraft,
+    Failure, Precondition, Stores,
+    asset::{AssetDraft, Assets, VersionDraft},
+    flow::{FlowDraft, FlowVersionDraft, Flows},
+    release::{ReleaseDraft, Releases, Transition},
+    workload::{WorkloadDraft, Workloads},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
-    asset::{Asset, AssetVersion, canonical::Canonical, kind::AssetKind},
+    asset::{Asset, AssetVersion, canonical::Canonical, kind::AssetKind, ports::AssetStore},
     flow,
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
-    release::{StateName, activate::LaneSelection, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    release::{
+        StateName,
+        activate::LaneSelection,
+        lane::TargetLane,
+        ports::{ReleaseFilter, ReleaseStore},
+        review::Verdict,
+    },
     slug::Slug,
     store::{Conflict, PageRequest},
     tenant::TenantScope,
-    workload::{InvocationMode, WorkloadPatch, interface::InterfaceConfig},
+    workload::{InvocationMode, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Page size of releases.
 const PAGE: u32 = 200;
@@ -77,7 +84,39 @@ pub enum SeedOutcome {
     Unchanged(ReleaseId),
 }
 
-impl Services {
+/// Seeds the demo.
+#[derive(Clone)]
+pub struct DemoSeeder {
+    asset_store: Arc<dyn AssetStore>,
+    release_store: Arc<dyn ReleaseStore>,
+    workload_store: Arc<dyn WorkloadStore>,
+    workloads: Arc<Workloads>,
+    assets: Arc<Assets>,
+    flows: Arc<Flows>,
+    releases: Arc<Releases>,
+}
+
+impl DemoSeeder {
+    pub(crate) fn new(
+        stores: &Stores,
+        workloads: &Arc<Workloads>,
+        assets: &Arc<Assets>,
+        flows: &Arc<Flows>,
+        releases: &Arc<Releases>,
+    ) -> Self {
+        Self {
+            asset_store: Arc::clone(&stores.assets),
+            release_store: Arc::clone(&stores.releases),
+            workload_store: Arc::clone(&stores.workloads),
+            workloads: Arc::clone(workloads),
+            assets: Arc::clone(assets),
+            flows: Arc::clone(flows),
+            releases: Arc::clone(releases),
+        }
+    }
+}
+
+impl DemoSeeder {
     /// Seeds the demo: the author creates and submits the release, the approver approves and activates it. If a
     /// release of the workload serves in the environment, nothing changes.
     ///
@@ -87,7 +126,7 @@ impl Services {
     pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
-        let deployment = self.stores.releases.deployment(scope, workload_id, &demo.environment).await?;
+        let deployment = self.release_store.deployment(scope, workload_id, &demo.environment).await?;
         if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative_release()) {
             return Ok(SeedOutcome::Unchanged(serving));
         }
@@ -106,10 +145,10 @@ impl Services {
         let versions: Vec<String> = bound.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
         let before = self.releases_that_served(scope, workload_id).await?;
         let key = step_key(author, &format!("draft {before} {}", versions.join(" ")));
-        let release = self.create_release(author, draft, Some(&key)).await?.value.release;
+        let release = self.releases.create_release(author, draft, Some(&key)).await?.value.release;
         for (_, version, kind) in &bound {
             let key = step_key(author, &format!("bind {} {kind}", release.release_id));
-            self.bind_version(author, release.release_id, (*version, *kind), Some(&key)).await?;
+            self.releases.bind_version(author, release.release_id, (*version, *kind), Some(&key)).await?;
         }
         self.activate_demo((author, approver), release.release_id).await?;
         Ok(SeedOutcome::Activated(release.release_id))
@@ -118,7 +157,7 @@ impl Services {
     /// The number of a workload's releases that have served, up to a page.
     async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
-        let releases = self.stores.releases.list(scope, &filter, PageRequest::first(PAGE)).await?;
+        let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;
         let has_served = |state: StateName| match state {
             StateName::Active | StateName::Superseded | StateName::Retired => true,
             StateName::Draft | StateName::ReviewReady | StateName::Approved => false,
@@ -128,7 +167,7 @@ impl Services {
 
     async fn demo_workload(&self, author: &Caller, demo: &Demo) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::for_caller(author);
-        let found = self.stores.workloads.find_by_slug(scope, &demo.slug).await?;
+        let found = self.workload_store.find_by_slug(scope, &demo.slug).await?;
         let workload = match found {
             Some(workload) => workload,
             None => {
@@ -140,7 +179,7 @@ impl Services {
                     invocation_mode: demo.invocation_mode,
                     workspace_id: None,
                 };
-                self.create_workload(author, draft, Some(&step_key(author, "workload"))).await?.value
+                self.workloads.create_workload(author, draft, Some(&step_key(author, "workload"))).await?.value
             }
         };
         // An interrupted attempt leaves a workload without an interface and without changes.
@@ -148,7 +187,7 @@ impl Services {
         if is_half_made && demo.interface_config.is_some() {
             let patch =
                 WorkloadPatch { interface_config: Some(demo.interface_config.clone()), ..WorkloadPatch::default() };
-            self.change_workload(author, workload.workload_id, &patch, &Precondition::Any).await?;
+            self.workloads.change_workload(author, workload.workload_id, &patch, &Precondition::Any).await?;
         }
         Ok(workload.workload_id)
     }
@@ -167,7 +206,7 @@ impl Services {
                 (AssetKind::OrchestrationFlow, Canonical::of(&content)?)
             }
         };
-        let mut found = self.stores.assets.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
+        let mut found = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
         if found.is_none() {
             found = self.create_demo_asset(author, (slug, owner_ref), content).await?;
         }
@@ -193,7 +232,7 @@ impl Services {
             DemoContent::Document(kind, _) => {
                 let draft =
                     AssetDraft { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
-                let asset = self.create_asset(author, draft, Some(&key)).await?.value;
+                let asset = self.assets.create_asset(author, draft, Some(&key)).await?.value;
                 Ok(Some((asset, None)))
             }
             DemoContent::Flow(yaml) => {
@@ -205,7 +244,7 @@ impl Services {
                     content_yaml: yaml.clone(),
                     workspace_id: None,
                 };
-                let flow = self.create_flow(author, draft, Some(&key)).await?.value;
+                let flow = self.flows.create_flow(author, draft, Some(&key)).await?.value;
                 Ok(Some((flow.asset, flow.newest.map(|newest| newest.version))))
             }
         }
@@ -220,11 +259,11 @@ impl Services {
         match content {
             DemoContent::Document(_, content) => {
                 let draft = VersionDraft { content: content.clone(), label: None, change_note: None };
-                Ok(self.create_asset_version(author, (asset, None), draft, None).await?.1.value)
+                Ok(self.assets.create_asset_version(author, (asset, None), draft, None).await?.1.value)
             }
             DemoContent::Flow(yaml) => {
                 let draft = FlowVersionDraft { content_yaml: yaml.clone(), label: None, change_note: None };
-                Ok(self.create_flow_version(author, (asset, None), draft, None).await?.1.value.version)
+                Ok(self.flows.create_flow_version(author, (asset, None), draft, None).await?.1.value.version)
             }
         }
     }
@@ -232,13 +271,13 @@ impl Services {
     /// Takes the remaining steps until the release serves.
     async fn activate_demo(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
         loop {
-            let release = self.read_release(author, id).await?.release;
+            let release = self.releases.read_release(author, id).await?.release;
             let (by, to) = match release.state.name() {
                 StateName::Draft => (author, StateName::ReviewReady),
                 StateName::ReviewReady => {
                     let verdict = (Verdict::Approved, Some(NOTE.to_owned()));
                     let key = step_key(approver, &format!("approve {id}"));
-                    self.review_release(approver, id, verdict, &Precondition::Any, Some(&key)).await?;
+                    self.releases.review_release(approver, id, verdict, &Precondition::Any, Some(&key)).await?;
                     (approver, StateName::Approved)
                 }
                 StateName::Approved => (approver, StateName::Active),
@@ -248,7 +287,7 @@ impl Services {
             };
             let wanted = Transition { to, lanes: LaneSelection::All };
             let key = step_key(by, &format!("{} {id}", to.as_str()));
-            self.transition_release(by, id, wanted, &Precondition::Any, Some(&key)).await?;
+            self.releases.transition_release(by, id, wanted, &Precondition::Any, Some(&key)).await?;
         }
     }
 }

@@ -1,19 +1,22 @@
 //! Environments: the requirements that they place on their releases.
 
 use crate::{
-    Failure, Precondition, Services,
-    access::{Operation, authorize},
+    Failure, Precondition, Stores,
+    access::{Authorizer, Operation, authorize},
+    context::OperationContext,
     idempotency::MAX_ATTEMPTS,
+    services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
     access::Caller,
-    environment::{Environment, EnvironmentSettings},
+    environment::{Environment, EnvironmentSettings, EnvironmentStore},
     id::WorkspaceId,
     release::review::SelfApproval,
     slug::Slug,
     store::{CommitError, Revision},
     tenant::TenantScope,
 };
+use std::sync::Arc;
 
 /// The self-approval rule of a local server without settings: one approval, also by the author.
 const LOCAL_SELF_APPROVAL: SelfApproval = SelfApproval::Allowed;
@@ -31,7 +34,25 @@ pub struct EffectiveSettings {
     pub revision: Option<Revision>,
 }
 
-impl Services {
+/// Operations on the settings of environments.
+#[derive(Clone)]
+pub struct Environments {
+    context: OperationContext,
+    environment_store: Arc<dyn EnvironmentStore>,
+    authorizer: Arc<Authorizer>,
+}
+
+impl Environments {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            environment_store: Arc::clone(&stores.environments),
+            authorizer: Arc::clone(&common.authorizer),
+        }
+    }
+}
+
+impl Environments {
     /// The settings of an environment, or its defaults before it is configured.
     ///
     /// # Errors
@@ -42,9 +63,9 @@ impl Services {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.workspace_scope(caller, workspace).await?;
+        let place = self.authorizer.workspace_scope(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &place)?;
-        let stored = self.stores.environments.find(scope, workspace, environment).await?;
+        let stored = self.environment_store.find(scope, workspace, environment).await?;
         Ok(EffectiveSettings {
             settings: stored.as_ref().map_or_else(|| default_settings(environment), |stored| stored.settings),
             revision: stored.map(|stored| stored.revision),
@@ -62,10 +83,10 @@ impl Services {
         settings: EnvironmentSettings,
         expected: &Precondition,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.workspace_scope(caller, workspace).await?;
+        let place = self.authorizer.workspace_scope(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &place)?;
         for _ in 0..MAX_ATTEMPTS {
-            let stored = self.stores.environments.find(scope, workspace, environment).await?;
+            let stored = self.environment_store.find(scope, workspace, environment).await?;
             match &stored {
                 Some(stored) => expected.check(stored.revision)?,
                 None => expected.check_absent()?,
@@ -74,16 +95,16 @@ impl Services {
                 return Ok(EffectiveSettings { settings, revision: Some(stored.revision) });
             }
             let place = (workspace, environment.clone());
-            let change = Environment::configure(place, stored.as_ref(), settings, &self.stamp(caller))?;
+            let change = Environment::configure(place, stored.as_ref(), settings, &self.context.stamp(caller))?;
             let revision = change.next.revision;
-            match self.stores.environments.commit_settings(scope, change).await {
+            match self.environment_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             return Ok(EffectiveSettings { settings, revision: Some(revision) });
         }
         Err(Failure::Contended)
@@ -96,7 +117,7 @@ impl Services {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EnvironmentSettings, Failure> {
-        let stored = self.stores.environments.find(scope, workspace, environment).await?;
+        let stored = self.environment_store.find(scope, workspace, environment).await?;
         Ok(stored.map_or_else(|| default_settings(environment), |stored| stored.settings))
     }
 }

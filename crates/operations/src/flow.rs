@@ -1,16 +1,19 @@
 //! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
 
 use crate::{
-    Failure, Idempotent, Services,
-    access::{Operation, authorize},
-    asset::{check_not_reserved, home_of},
+    Failure, Idempotent, Stores,
+    access::{Authorizer, Operation, authorize},
+    asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
-    idempotency::keyed_outcome,
+    context::OperationContext,
+    idempotency::{Idempotency, keyed_outcome},
+    services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
     asset::{
         Asset, AssetVersion, ChangeNote, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
+        ports::AssetStore,
     },
     flow::{self, FlowProblem},
     id::{AssetId, AssetVersionId, WorkspaceId},
@@ -19,6 +22,7 @@ use fairway_domain::{
     store::PageRequest,
     tenant::TenantScope,
 };
+use std::sync::Arc;
 
 /// The parameters of a new flow.
 #[derive(Clone, Debug)]
@@ -76,7 +80,31 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
     read.await?
 }
 
-impl Services {
+/// Operations on flows.
+#[derive(Clone)]
+pub struct Flows {
+    context: OperationContext,
+    asset_store: Arc<dyn AssetStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+    artifacts: Arc<Artifacts>,
+    assets: Arc<Assets>,
+}
+
+impl Flows {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations, assets: &Arc<Assets>) -> Self {
+        Self {
+            context: shared.context.clone(),
+            asset_store: Arc::clone(&stores.assets),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            artifacts: Arc::clone(&common.artifacts),
+            assets: Arc::clone(assets),
+        }
+    }
+}
+
+impl Flows {
     /// Authorizes the creation of a flow before its body is read. Without a workspace in the query, the body may
     /// name one, so the caller needs the permission in any workspace.
     ///
@@ -84,7 +112,9 @@ impl Services {
     /// When the caller may not create flows there, or anywhere.
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
-            Some(workspace) => self.scope_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
+            Some(workspace) => {
+                self.authorizer.scope_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
+            }
             None => authorize::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
     }
@@ -99,33 +129,37 @@ impl Services {
         draft: FlowDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<FlowView>, Failure> {
-        let place = self.scope_for_new(caller, Operation::CreateFlow, draft.workspace_id).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::CreateFlow, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } = draft;
-                check_not_reserved(&slug)?;
-                let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
-                let (asset_id, id) = (self.new_id::<AssetId>(), self.new_id::<AssetVersionId>());
-                let kind = AssetKind::OrchestrationFlow;
-                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
-                let change = Asset::create_flow(new, id, version_label, version_content, &self.stamp(caller));
-                let asset = change.next.0.clone();
-                self.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
-                let outcome = keyed_outcome(key, 201, asset_id.uuid());
-                let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
-                Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
-            },
-            async |id| {
-                let (scope, asset) = self.asset_from_anywhere(caller, Operation::ReadFlow, id.into()).await?;
-                self.flow_view(scope, asset).await
-            },
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } =
+                        draft;
+                    check_not_reserved(&slug)?;
+                    let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
+                    let (asset_id, id) = (self.context.new_id::<AssetId>(), self.context.new_id::<AssetVersionId>());
+                    let kind = AssetKind::OrchestrationFlow;
+                    let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                    let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
+                    let change =
+                        Asset::create_flow(new, id, version_label, version_content, &self.context.stamp(caller));
+                    let asset = change.next.0.clone();
+                    self.artifacts.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
+                    let outcome = keyed_outcome(key, 201, asset_id.uuid());
+                    let version = self.asset_store.commit_flow(scope, change, outcome.as_ref()).await?;
+                    Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
+                },
+                async |id| {
+                    let (scope, asset) =
+                        self.assets.asset_from_anywhere(caller, Operation::ReadFlow, id.into()).await?;
+                    self.flow_view(scope, asset).await
+                },
+            )
+            .await
     }
 
     /// Adds a version to a flow as seen from the workspace `from`, or from any that the caller sees it from. Returns
@@ -142,22 +176,22 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
                 let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
-                let version_id: AssetVersionId = self.new_id();
+                let version_id: AssetVersionId = self.context.new_id();
                 let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
-                let change = asset.add_version(version_id, label, version_content, &self.stamp(caller))?;
-                self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
+                let change = asset.add_version(version_id, label, version_content, &self.context.stamp(caller))?;
+                self.artifacts.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed_outcome(key, 201, version_id.uuid());
-                let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;
+                let version = self.asset_store.commit_version(scope, change, outcome.as_ref()).await?;
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
             },
             async |version| {
-                let version = self.own_version(caller, id, version.into()).await?;
+                let version = self.assets.own_version(caller, id, version.into()).await?;
                 self.flow_version(scope, version).await
             },
         );
@@ -198,7 +232,7 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_from(caller, operation, id, from).await.and_then(ensure_flow)
+        self.assets.asset_from(caller, operation, id, from).await.and_then(ensure_flow)
     }
 
     async fn flow_from_optional(
@@ -208,11 +242,11 @@ impl Services {
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_from_optional(caller, operation, id, from).await.and_then(ensure_flow)
+        self.assets.asset_from_optional(caller, operation, id, from).await.and_then(ensure_flow)
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let mut newest = self.stores.assets.list_versions(scope, asset.asset_id, PageRequest::first(1)).await?;
+        let mut newest = self.asset_store.list_versions(scope, asset.asset_id, PageRequest::first(1)).await?;
         let newest = match newest.rows.pop() {
             Some(version) => Some(self.flow_version(scope, version).await?),
             None => None,
@@ -221,7 +255,7 @@ impl Services {
     }
 
     async fn flow_version(&self, scope: TenantScope, version: AssetVersion) -> Result<FlowVersion, Failure> {
-        let content_yaml = self.stores.assets.source_text(scope, version.asset_version_id).await?;
+        let content_yaml = self.asset_store.source_text(scope, version.asset_version_id).await?;
         Ok(FlowVersion { version, content_yaml })
     }
 }

@@ -111,7 +111,7 @@ impl Services {
         description: &Description,
         key: Option<&RequestKey>,
     ) -> Result<GeneratedDraft, Failure> {
-        let place = self.scope_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
         if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());

@@ -1,12 +1,13 @@
 //! Idempotency keys and preconditions: replay of repeated requests, and retries of decisions on changed resources.
 
-use crate::{Failure, RunRefusal, Services};
+use crate::{Failure, RunRefusal, Settings, Stores, context::OperationContext, services::SharedState};
 use fairway_domain::{
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
-    idempotency::{KeyState, KeyedOutcome, RequestKey, StoredOutcome},
+    idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
     store::{Revision, StoreError, StoreFault},
     tenant::TenantScope,
 };
+use std::sync::Arc;
 use uuid::Uuid;
 
 mod reservation;
@@ -80,7 +81,33 @@ pub(crate) fn keyed_outcome(key: Option<&RequestKey>, status: u16, resource: Uui
     key.map(|key| KeyedOutcome { key: key.clone(), outcome: StoredOutcome { status, resource } })
 }
 
-impl Services {
+/// Executes each keyed request once and replays its outcome.
+#[derive(Clone)]
+pub struct Idempotency {
+    pub(crate) context: OperationContext,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) key_store: Arc<dyn IdempotencyStore>,
+}
+
+impl Idempotency {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            key_store: Arc::clone(&stores.idempotency),
+        }
+    }
+}
+
+impl Idempotency {
+    /// Deletes expired idempotency keys; returns their number.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn delete_expired_keys(&self) -> Result<u64, Failure> {
+        Ok(self.key_store.delete_expired().await?)
+    }
+
     /// Runs an effect once per key. A replay reads the earlier outcome under the caller's current rights.
     pub(crate) async fn idempotent<T>(
         &self,
@@ -100,7 +127,7 @@ impl Services {
             }
             Err(failure) => self.replay_after_failure(scope, key, failure, replay).await,
             Ok(value) => {
-                self.sequencer_wakeup.notify_facts();
+                self.context.notify_facts();
                 Ok(Idempotent::first(value))
             }
         }
@@ -146,7 +173,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Option<StoredOutcome>, Failure> {
         let Some(key) = key else { return Ok(None) };
-        match self.stores.idempotency.key_state(scope, key).await? {
+        match self.key_store.key_state(scope, key).await? {
             KeyState::Unknown => Ok(None),
             KeyState::DifferentBody => Err(Failure::KeyReused),
             KeyState::Reserved => Err(Failure::KeyInProgress),

@@ -14,11 +14,21 @@ pub use query::KnowledgeQuery;
 pub use reembed::ReembeddingReport;
 pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
-use crate::{Failure, Services};
+use crate::{
+    Failure, Settings, Stores,
+    access::Authorizer,
+    asset::{Artifacts, Assets},
+    context::OperationContext,
+    environment::Environments,
+    idempotency::Idempotency,
+    services::{CommonOperations, SharedState},
+};
 use fairway_domain::{
-    execution::provider::{EmbeddingCall, ProviderError, RouteTarget},
+    asset::ports::AssetStore,
+    audit::AuditStore,
+    execution::provider::{EmbeddingCall, Provider, ProviderError, RouteTarget},
     knowledge::{
-        ports::{Chunker, DocumentFetcher},
+        ports::{Chunker, DocumentFetcher, KnowledgeStore},
         retrieval::{EmbeddingModel, normalize},
     },
 };
@@ -47,7 +57,47 @@ struct EmbeddedTexts {
     cost_micros: Option<u64>,
 }
 
-impl Services {
+/// Operations on knowledge bases: ingest, retrieval, re-embedding, revocation.
+#[derive(Clone)]
+pub struct KnowledgeBases {
+    context: OperationContext,
+    provider: Arc<dyn Provider>,
+    settings: Arc<Settings>,
+    asset_store: Arc<dyn AssetStore>,
+    audit_store: Arc<dyn AuditStore>,
+    knowledge_store: Arc<dyn KnowledgeStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+    artifacts: Arc<Artifacts>,
+    environments: Arc<Environments>,
+    assets: Arc<Assets>,
+}
+
+impl KnowledgeBases {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        environments: &Arc<Environments>,
+        assets: &Arc<Assets>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            provider: Arc::clone(&shared.provider),
+            settings: Arc::clone(&shared.settings),
+            asset_store: Arc::clone(&stores.assets),
+            audit_store: Arc::clone(&stores.audit),
+            knowledge_store: Arc::clone(&stores.knowledge),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            artifacts: Arc::clone(&common.artifacts),
+            environments: Arc::clone(environments),
+            assets: Arc::clone(assets),
+        }
+    }
+}
+
+impl KnowledgeBases {
     /// The route of an embedding model, for documents and queries.
     fn embedding_route(model: &EmbeddingModel) -> RouteTarget {
         let EmbeddingModel { account, model } = model.clone();

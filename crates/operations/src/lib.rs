@@ -7,6 +7,7 @@ mod asset_kind;
 pub mod audit;
 mod blocking;
 mod cache;
+mod context;
 pub mod demo;
 pub mod environment;
 pub mod execution;
@@ -29,6 +30,7 @@ pub mod tool;
 mod wakeups;
 pub mod workload;
 
+pub use context::SequencerWakeup;
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
 pub use idempotency::{Idempotent, Precondition};
-pub use services::{SequencerWakeup, Services, Settings, Stores};
+pub use services::{Gateways, Services, Settings, Stores};

@@ -1,23 +1,47 @@
 //! Conversation memory for its owners: reading and erasing it.
 
 use crate::{
-    Failure, Services,
+    Failure, Stores,
     access::{Operation, authorize},
+    context::OperationContext,
     execution::run_access,
     idempotency::MAX_ATTEMPTS,
+    rate_limit::RateLimits,
+    services::{CommonOperations, SharedState},
     share_link::RuntimeCaller,
     workload::scope_of,
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{ConversationKey, Erasure, SessionId, StoredTurn},
+    memory::{ConversationKey, Erasure, SessionId, StoredTurn, ports::MemoryStore},
     store::CommitError,
     tenant::TenantScope,
-    workload::Workload,
+    workload::{Workload, ports::WorkloadStore},
 };
+use std::sync::Arc;
 
-impl Services {
+/// Operations on the memory of conversations.
+#[derive(Clone)]
+pub struct Memories {
+    context: OperationContext,
+    memory_store: Arc<dyn MemoryStore>,
+    workload_store: Arc<dyn WorkloadStore>,
+    rate_limits: Arc<RateLimits>,
+}
+
+impl Memories {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            memory_store: Arc::clone(&stores.memory),
+            workload_store: Arc::clone(&stores.workloads),
+            rate_limits: Arc::clone(&common.rate_limits),
+        }
+    }
+}
+
+impl Memories {
     /// The stored turns of the caller's own conversation, oldest first.
     ///
     /// # Errors
@@ -32,7 +56,7 @@ impl Services {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
         let place =
             ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
-        Ok(self.stores.memory.list_turns(scope, &place).await?)
+        Ok(self.memory_store.list_turns(scope, &place).await?)
     }
 
     /// Erases the memory of a conversation: the caller's own, or that of `owner` if the caller may cancel runs of
@@ -57,14 +81,14 @@ impl Services {
         };
         let place = ConversationKey::for_caller(workload.workload_id, owner, session).ok_or(Failure::NotFound)?;
         for _ in 0..MAX_ATTEMPTS {
-            let turns = self.stores.memory.list_turns(scope, &place).await?.len();
+            let turns = self.memory_store.list_turns(scope, &place).await?.len();
             let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-            let erasure = Erasure::create(place.clone(), turns, &workload, &self.stamp(caller));
-            match self.stores.memory.commit_erasure(scope, &erasure).await {
+            let erasure = Erasure::create(place.clone(), turns, &workload, &self.context.stamp(caller));
+            match self.memory_store.commit_erasure(scope, &erasure).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)
@@ -78,10 +102,10 @@ impl Services {
         workload: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
         let pass = visit.link.as_ref();
-        let found = self.stores.workloads.find(TenantScope::for_caller(caller), workload).await?;
+        let found = self.workload_store.find(TenantScope::for_caller(caller), workload).await?;
         let workload = found.ok_or(Failure::NotFound)?;
         let scope = run_access::authorize_view(caller, pass, &workload, operation)?;
-        self.count_workload_request(scope, &workload, Some(visit.address)).await?;
+        self.rate_limits.count_workload_request(scope, &workload, Some(visit.address)).await?;
         run_access::check_link(pass, workload.effective_access_mode())?;
         Ok((scope, workload))
     }
@@ -91,6 +115,6 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn delete_expired_turns(&self) -> Result<u64, Failure> {
-        Ok(self.stores.memory.delete_expired().await?)
+        Ok(self.memory_store.delete_expired().await?)
     }
 }

@@ -1,6 +1,6 @@
 //! Included assets of prompts: checked when a version is created, and composed for runs.
 
-use crate::{Failure, Services, execution::source, reference::Unresolved};
+use crate::{Failure, asset::Assets, execution::source, reference::Unresolved};
 use fairway_domain::{
     access::{Caller, ResourceScope},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 use std::collections::BTreeMap;
 
-impl Services {
+impl Assets {
     /// Checks that every included asset of a new prompt version exists, can be included and includes nothing itself.
     /// Bodies are read one at a time, so that they never lie in memory together.
     pub(crate) async fn check_includes(
@@ -76,7 +76,7 @@ impl Services {
         for (reference, _) in prompt.distinct_references() {
             let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
+            let found = self.asset_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;

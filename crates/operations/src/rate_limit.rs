@@ -2,17 +2,21 @@
 //! expire, so that a refused client costs the store nothing.
 
 use crate::{
-    Failure, Services,
+    Failure, Settings, Stores,
     cache::{MAX_BYTES, weighted_cache},
+    services::SharedState,
 };
 use fairway_domain::{
     id::WorkloadId,
-    rate_limit::{ClientAddress, Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal},
+    rate_limit::{ClientAddress, Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
     tenant::TenantScope,
     workload::{Workload, interface::AccessMode},
 };
 use moka::sync::Cache;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Maximum lifetime of a cached refusal: longer than the wait of a quota of one request per minute.
 const MAX_REFUSAL: Duration = Duration::from_secs(61);
@@ -58,7 +62,30 @@ impl RateLimitCache {
     }
 }
 
-impl Services {
+/// Counts the requests of anonymous clients and share links.
+#[derive(Clone)]
+pub struct RateLimits {
+    refusals: RateLimitCache,
+    settings: Arc<Settings>,
+    rate_limit_store: Arc<dyn RateLimitStore>,
+}
+
+impl RateLimits {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            refusals: shared.refusals.clone(),
+            settings: Arc::clone(&shared.settings),
+            rate_limit_store: Arc::clone(&stores.rate_limits),
+        }
+    }
+}
+
+impl RateLimits {
+    /// Whether the access mode of a workload is due to be read again while its clients are refused.
+    pub(crate) fn is_access_check_due(&self, workload: WorkloadId) -> bool {
+        self.refusals.is_access_check_due(workload)
+    }
+
     /// Counts a request against its quota.
     ///
     /// # Errors
@@ -70,10 +97,10 @@ impl Services {
         quota: Quota,
     ) -> Result<(), Failure> {
         self.check_cached_refusal(&counted)?;
-        match self.stores.rate_limits.try_acquire(scope, &counted, quota).await? {
+        match self.rate_limit_store.try_acquire(scope, &counted, quota).await? {
             RateLimitDecision::Allowed => Ok(()),
             RateLimitDecision::Refused(throttled) => {
-                self.rate_limits.insert(counted, throttled);
+                self.refusals.insert(counted, throttled);
                 Err(Failure::Throttled(throttled))
             }
         }
@@ -84,7 +111,7 @@ impl Services {
     /// # Errors
     /// When a cached refusal applies.
     pub(crate) fn check_cached_refusal(&self, counted: &RateLimitKey) -> Result<(), Failure> {
-        self.rate_limits.check(counted).map_err(Failure::Throttled)
+        self.refusals.check(counted).map_err(Failure::Throttled)
     }
 
     /// Deletes expired counters of clients; returns their number.
@@ -92,7 +119,7 @@ impl Services {
     /// # Errors
     /// When the store does not answer.
     pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
-        Ok(self.stores.rate_limits.delete_idle().await?)
+        Ok(self.rate_limit_store.delete_idle().await?)
     }
 
     /// Counts a request to a public workload.

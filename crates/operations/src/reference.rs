@@ -1,6 +1,6 @@
 //! Resolution of references from content to other assets, by slug and from a resource scope.
 
-use crate::{Failure, Services};
+use crate::{Failure, asset::Assets};
 use fairway_domain::{
     access::{Caller, ResourceScope},
     asset::{Asset, AssetVersion, VersionLabel},
@@ -17,7 +17,7 @@ pub(crate) enum Unresolved {
     OtherWorkspace,
 }
 
-impl Services {
+impl Assets {
     /// Resolves a reference to the labelled version, else the newest, as seen from the workspace `from`. Slugs are
     /// unique in the tenant, so an asset invisible from there may exist. Only a caller that sees it elsewhere learns
     /// so.
@@ -27,7 +27,7 @@ impl Services {
         from: &ResourceScope,
         (slug, label): (&Slug, Option<&VersionLabel>),
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
-        let found = self.stores.assets.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
+        let found = self.asset_store.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
         let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };
         if !self.is_visible_in(caller, &asset, from).await? {
             let known = self.sees_asset(caller, &asset, None).await?;

@@ -21,20 +21,28 @@ pub(crate) use transition::MAX_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
-    access::{Operation, authorize},
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
-    workload::scope_of,
+    Failure, Idempotent, Precondition, Stores,
+    access::{Authorizer, Identities, Operation, authorize},
+    asset::{Artifacts, Assets},
+    context::OperationContext,
+    environment::Environments,
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    knowledge::KnowledgeBases,
+    services::{CommonOperations, SharedState},
+    workload::{Workloads, scope_of},
 };
 use fairway_domain::{
     access::{Caller, Permission, ResourceScope},
-    asset::kind::AssetKind,
-    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    asset::{kind::AssetKind, ports::AssetStore},
+    audit::AuditStore,
+    execution::provider::Provider,
+    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
+    knowledge::ports::KnowledgeStore,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
-        ports::{ReleaseFilter, ReleaseWithDeployment},
+        ports::{ReleaseFilter, ReleaseStore, ReleaseWithDeployment},
         review::{Approval, Verdict},
     },
     slug::Slug,
@@ -42,6 +50,8 @@ use fairway_domain::{
     tenant::TenantScope,
     workload::WorkloadRefusal,
 };
+use moka::sync::Cache;
+use std::sync::Arc;
 
 /// The parameters of a new release.
 #[derive(Clone, Debug)]
@@ -69,7 +79,59 @@ pub struct ReleaseQuery {
     pub state: Option<StateName>,
 }
 
-impl Services {
+/// Operations on releases and deployments.
+#[derive(Clone)]
+pub struct Releases {
+    context: OperationContext,
+    active_releases: Arc<ActiveReleaseCache>,
+    provider: Arc<dyn Provider>,
+    summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
+    asset_store: Arc<dyn AssetStore>,
+    audit_store: Arc<dyn AuditStore>,
+    knowledge_store: Arc<dyn KnowledgeStore>,
+    release_store: Arc<dyn ReleaseStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+    artifacts: Arc<Artifacts>,
+    identities: Arc<Identities>,
+    environments: Arc<Environments>,
+    workloads: Arc<Workloads>,
+    assets: Arc<Assets>,
+    knowledge_bases: Arc<KnowledgeBases>,
+}
+
+impl Releases {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        environments: &Arc<Environments>,
+        workloads: &Arc<Workloads>,
+        assets: &Arc<Assets>,
+        knowledge_bases: &Arc<KnowledgeBases>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            active_releases: Arc::clone(&shared.active_releases),
+            provider: Arc::clone(&shared.provider),
+            summaries: shared.summaries.clone(),
+            asset_store: Arc::clone(&stores.assets),
+            audit_store: Arc::clone(&stores.audit),
+            knowledge_store: Arc::clone(&stores.knowledge),
+            release_store: Arc::clone(&stores.releases),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            artifacts: Arc::clone(&common.artifacts),
+            identities: Arc::clone(&common.identities),
+            environments: Arc::clone(environments),
+            workloads: Arc::clone(workloads),
+            assets: Arc::clone(assets),
+            knowledge_bases: Arc::clone(knowledge_bases),
+        }
+    }
+}
+
+impl Releases {
     /// Creates a release as a draft.
     ///
     /// # Errors
@@ -81,54 +143,56 @@ impl Services {
         draft: ReleaseDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ReleaseWithDeployment>, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
+        let (scope, workload) =
+            self.workloads.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
         let place = scope_of(caller, &workload);
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                workload.check_accepts_new()?;
-                if let Some(bundle) = draft.policy_bundle_id {
-                    let Some(asset) = self.stores.assets.find(scope, bundle).await? else {
-                        return Err(self.refuse_unknown_asset(caller, bundle).await);
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    workload.check_accepts_new()?;
+                    if let Some(bundle) = draft.policy_bundle_id {
+                        let Some(asset) = self.asset_store.find(scope, bundle).await? else {
+                            return Err(self.assets.refuse_unknown_asset(caller, bundle).await);
+                        };
+                        if !self.assets.sees_asset(caller, &asset, Some(&place)).await? {
+                            return Err(Failure::NotFound);
+                        }
+                        if asset.kind != AssetKind::PolicyBundle {
+                            return Err(Failure::invalid_field(
+                                "policy_bundle_id",
+                                "role_kind_mismatch",
+                                "this asset is not a policy bundle",
+                            ));
+                        }
+                    }
+                    let release_id: ReleaseId = self.context.new_id();
+                    let new = NewRelease {
+                        release_id,
+                        workload_id: workload.workload_id,
+                        workspace_id: workload.workspace_id,
+                        environment: draft.environment,
+                        target_lane: draft.target_lane,
+                        policy_bundle_id: draft.policy_bundle_id,
                     };
-                    if !self.sees_asset(caller, &asset, Some(&place)).await? {
-                        return Err(Failure::NotFound);
+                    let change = Release::draft(new, &self.context.stamp(caller));
+                    let release = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, release_id.uuid());
+                    // Read before the commit, because no step after it may fail.
+                    let (workload_id, environment) = (release.workload_id, release.environment.clone());
+                    let lanes = self.release_store.deployment(scope, workload_id, &environment).await?;
+                    let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
+                    match self.release_store.commit_draft(scope, change, outcome.as_ref()).await {
+                        // The statement writes nothing if the workload was retired since it was read.
+                        Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
+                        committed => committed?,
                     }
-                    if asset.kind != AssetKind::PolicyBundle {
-                        return Err(Failure::invalid_field(
-                            "policy_bundle_id",
-                            "role_kind_mismatch",
-                            "this asset is not a policy bundle",
-                        ));
-                    }
-                }
-                let release_id: ReleaseId = self.new_id();
-                let new = NewRelease {
-                    release_id,
-                    workload_id: workload.workload_id,
-                    workspace_id: workload.workspace_id,
-                    environment: draft.environment,
-                    target_lane: draft.target_lane,
-                    policy_bundle_id: draft.policy_bundle_id,
-                };
-                let change = Release::draft(new, &self.stamp(caller));
-                let release = change.next.clone();
-                let outcome = keyed_outcome(key, 201, release_id.uuid());
-                // Read before the commit, because no step after it may fail.
-                let (workload_id, environment) = (release.workload_id, release.environment.clone());
-                let lanes = self.stores.releases.deployment(scope, workload_id, &environment).await?;
-                let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
-                match self.stores.releases.commit_draft(scope, change, outcome.as_ref()).await {
-                    // The statement writes nothing if the workload was retired since it was read.
-                    Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
-                    committed => committed?,
-                }
-                Ok(ReleaseWithDeployment { release, deployment })
-            },
-            async |id| self.read_release(caller, id.into()).await,
-        )
-        .await
+                    Ok(ReleaseWithDeployment { release, deployment })
+                },
+                async |id| self.read_release(caller, id.into()).await,
+            )
+            .await
     }
 
     /// Releases without their bindings, newest first.
@@ -142,10 +206,10 @@ impl Services {
         page: PageRequest,
     ) -> Result<Page<Release>, Failure> {
         let (scope, visible_scopes) =
-            self.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+            self.authorizer.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
         let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
         let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
-        Ok(self.stores.releases.list(scope, &filter, page).await?)
+        Ok(self.release_store.list(scope, &filter, page).await?)
     }
 
     /// A workload's releases without their bindings, newest first.
@@ -158,9 +222,9 @@ impl Services {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<Release>, Failure> {
-        let (scope, _) = self.authorize_workload(caller, Operation::ListWorkloadReleases, workload).await?;
+        let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListWorkloadReleases, workload).await?;
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
-        Ok(self.stores.releases.list(scope, &filter, page).await?)
+        Ok(self.release_store.list(scope, &filter, page).await?)
     }
 
     /// One release, with bindings, verdicts and the holders of the lanes.
@@ -183,36 +247,37 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                for _ in 0..MAX_ATTEMPTS {
-                    // Read in each attempt: the asset may have been retired or archived.
-                    let bindable = self.bindable_version(caller, &place, version).await?;
-                    let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-                    let binding_id: BindingId = self.new_id();
-                    let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;
-                    let release = change.next.clone();
-                    let binding = release.bindings.last().cloned();
-                    let outcome = keyed_outcome(key, 201, binding_id.uuid());
-                    match self.stores.releases.commit_binding(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => {}
-                        committed => {
-                            committed?;
-                            return binding.map(|binding| (release, binding)).ok_or(Failure::NotFound);
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    for _ in 0..MAX_ATTEMPTS {
+                        // Read in each attempt: the asset may have been retired or archived.
+                        let bindable = self.bindable_version(caller, &place, version).await?;
+                        let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
+                        let binding_id: BindingId = self.context.new_id();
+                        let change = placed.release.bind(binding_id, role, &bindable, &self.context.stamp(caller))?;
+                        let release = change.next.clone();
+                        let binding = release.bindings.last().cloned();
+                        let outcome = keyed_outcome(key, 201, binding_id.uuid());
+                        match self.release_store.commit_binding(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => {}
+                            committed => {
+                                committed?;
+                                return binding.map(|binding| (release, binding)).ok_or(Failure::NotFound);
+                            }
                         }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |binding_id| {
-                let release = self.read_release(caller, id).await?.release;
-                let kept = release.bindings.iter().find(|binding| binding.binding_id.uuid() == binding_id).cloned();
-                kept.map(|binding| (release, binding)).ok_or(Failure::NotFound)
-            },
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |binding_id| {
+                    let release = self.read_release(caller, id).await?.release;
+                    let kept = release.bindings.iter().find(|binding| binding.binding_id.uuid() == binding_id).cloned();
+                    kept.map(|binding| (release, binding)).ok_or(Failure::NotFound)
+                },
+            )
+            .await
     }
 
     /// Removes a binding from a draft.
@@ -222,12 +287,12 @@ impl Services {
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, _, placed) = self.authorize_release(caller, Operation::UnbindVersion, id).await?;
-            let change = placed.release.unbind(binding, &self.stamp(caller))?;
-            match self.stores.releases.commit_binding_removal(scope, change, binding).await {
+            let change = placed.release.unbind(binding, &self.context.stamp(caller))?;
+            match self.release_store.commit_binding_removal(scope, change, binding).await {
                 Err(CommitError::Stale) => {}
                 committed => {
                     committed?;
-                    self.sequencer_wakeup.notify_facts();
+                    self.context.notify_facts();
                     return Ok(());
                 }
             }
@@ -241,11 +306,11 @@ impl Services {
         place: &ResourceScope,
         id: AssetVersionId,
     ) -> Result<BindableVersion, Failure> {
-        let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
+        let found = self.asset_store.find_version(TenantScope::for_caller(caller), id).await?;
         let Some((asset, version)) = found else {
-            return Err(self.refuse_unknown_asset(caller, id.uuid().into()).await);
+            return Err(self.assets.refuse_unknown_asset(caller, id.uuid().into()).await);
         };
-        if !self.is_visible_in(caller, &asset, place).await? {
+        if !self.assets.is_visible_in(caller, &asset, place).await? {
             return Err(Failure::NotFound);
         }
         Ok(BindableVersion {
@@ -272,56 +337,61 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Approval)>, Failure> {
         let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let reviewed = first.release.bindings_digest();
-                let mut placed = first;
-                for _ in 0..MAX_ATTEMPTS {
-                    expected.check(placed.release.revision)?;
-                    // The verdict applies only to the bindings that the reviewer saw.
-                    if placed.release.bindings_digest() != reviewed {
-                        return Err(Failure::Contended);
-                    }
-                    let approval_id: ApprovalId = self.new_id();
-                    let rule = self.approval_rule(scope, &placed.release).await?;
-                    rule.check_roles(verdict, caller.rights.roles_at(&place))?;
-                    let change =
-                        match placed.release.review(approval_id, (verdict, note.clone()), rule, &self.stamp(caller)) {
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let reviewed = first.release.bindings_digest();
+                    let mut placed = first;
+                    for _ in 0..MAX_ATTEMPTS {
+                        expected.check(placed.release.revision)?;
+                        // The verdict applies only to the bindings that the reviewer saw.
+                        if placed.release.bindings_digest() != reviewed {
+                            return Err(Failure::Contended);
+                        }
+                        let approval_id: ApprovalId = self.context.new_id();
+                        let rule = self.approval_rule(scope, &placed.release).await?;
+                        rule.check_roles(verdict, caller.rights.roles_at(&place))?;
+                        let change = match placed.release.review(
+                            approval_id,
+                            (verdict, note.clone()),
+                            rule,
+                            &self.context.stamp(caller),
+                        ) {
                             Err(ReleaseRefusal::SelfApproval) => {
-                                let fact = placed.release.self_approval_refused_fact(&self.stamp(caller));
-                                self.stores.audit.commit_fact(scope, fact).await?;
-                                self.sequencer_wakeup.notify_facts();
+                                let fact = placed.release.self_approval_refused_fact(&self.context.stamp(caller));
+                                self.audit_store.commit_fact(scope, fact).await?;
+                                self.context.notify_facts();
                                 return Err(ReleaseRefusal::SelfApproval.into());
                             }
                             decided => decided?,
                         };
-                    let next = change.next.clone();
-                    let outcome = keyed_outcome(key, 201, approval_id.uuid());
-                    match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => match expected.stale_failure() {
-                            Some(failure) => return Err(failure),
-                            None => {
-                                let found = self.stores.releases.find(scope, id).await?;
-                                placed = found.ok_or(Failure::NotFound)?;
+                        let next = change.next.clone();
+                        let outcome = keyed_outcome(key, 201, approval_id.uuid());
+                        match self.release_store.commit_review(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => {
+                                    let found = self.release_store.find(scope, id).await?;
+                                    placed = found.ok_or(Failure::NotFound)?;
+                                }
+                            },
+                            committed => {
+                                committed?;
+                                return Ok((next.release, next.approval));
                             }
-                        },
-                        committed => {
-                            committed?;
-                            return Ok((next.release, next.approval));
                         }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |approval_id| {
-                let release = self.read_release(caller, id).await?.release;
-                let approval = self.stores.releases.approval(scope, id, approval_id.into()).await?;
-                approval.map(|approval| (release, approval)).ok_or(Failure::NotFound)
-            },
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |approval_id| {
+                    let release = self.read_release(caller, id).await?.release;
+                    let approval = self.release_store.approval(scope, id, approval_id.into()).await?;
+                    approval.map(|approval| (release, approval)).ok_or(Failure::NotFound)
+                },
+            )
+            .await
     }
 
     /// The verdicts on a release with their notes, newest first.
@@ -335,7 +405,7 @@ impl Services {
         page: PageRequest,
     ) -> Result<Page<Approval>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListApprovals, id).await?;
-        Ok(self.stores.releases.approvals(scope, id, page).await?)
+        Ok(self.release_store.approvals(scope, id, page).await?)
     }
 
     /// Authorizes an operation on a release; returns the release with the resource scope of its workload.
@@ -349,13 +419,17 @@ impl Services {
         // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
         // would reveal that the release exists.
         if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
-            let home = self.stores.releases.location(everything, id).await?;
+            let home = self.release_store.location(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
-            authorize::authorize(caller, operation, &self.scope_of_workload(caller, workspace, workload).await?)?;
+            authorize::authorize(
+                caller,
+                operation,
+                &self.authorizer.scope_of_workload(caller, workspace, workload).await?,
+            )?;
         }
-        let placed = self.stores.releases.find(everything, id).await?.ok_or(Failure::NotFound)?;
+        let placed = self.release_store.find(everything, id).await?.ok_or(Failure::NotFound)?;
         let workload = placed.release.workload_id;
-        let around = self.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
+        let around = self.authorizer.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
         let scope = authorize::authorize(caller, operation, &around)?;
         Ok((scope, around, placed))
     }

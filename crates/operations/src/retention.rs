@@ -1,6 +1,6 @@
 //! Retention: scheduled deletion of data past its lifetime.
 
-use crate::{Failure, Services, asset::CollectionReport};
+use crate::{Services, asset::CollectionReport};
 use std::time::Duration;
 
 /// Interval between retention runs.
@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Deletes expired data, forever. Any number of processes may run it concurrently.
 pub async fn run_retention(services: Services) {
     loop {
-        match services.delete_expired_keys().await {
+        match services.idempotency.delete_expired_keys().await {
             Ok(keys) => tracing::info!(keys, "deleted expired idempotency keys"),
             Err(error) => {
                 tracing::warn!(
@@ -18,7 +18,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        match services.sweep_rate_limits().await {
+        match services.rate_limits.sweep_rate_limits().await {
             Ok(clients) => tracing::info!(clients, "deleted expired rate limit counters"),
             Err(error) => {
                 tracing::warn!(
@@ -27,7 +27,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        match services.delete_expired_turns().await {
+        match services.memories.delete_expired_turns().await {
             Ok(turns) => tracing::info!(turns, "deleted expired conversation turns"),
             Err(error) => {
                 tracing::warn!(
@@ -36,7 +36,7 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
-        match services.collect_garbage_when_due().await {
+        match services.artifacts.collect_garbage_when_due().await {
             Ok(Some(swept)) => {
                 let CollectionReport { seen, removed } = swept;
                 tracing::info!(seen, removed, "deleted unreferenced artifacts");
@@ -50,15 +50,5 @@ pub async fn run_retention(services: Services) {
             }
         }
         tokio::time::sleep(INTERVAL).await;
-    }
-}
-
-impl Services {
-    /// Deletes expired idempotency keys; returns their number.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn delete_expired_keys(&self) -> Result<u64, Failure> {
-        Ok(self.stores.idempotency.delete_expired().await?)
     }
 }

@@ -3,23 +3,32 @@
 mod rollout_controller;
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
+    Failure, Idempotent, Precondition, Stores,
     access::Operation,
-    idempotency::keyed_outcome,
-    release::{CheckScope, MAX_CONFLICTS},
+    context::OperationContext,
+    idempotency::{Idempotency, keyed_outcome},
+    release::{CheckScope, MAX_CONFLICTS, Releases},
+    services::{CommonOperations, SharedState},
+    workload::Workloads,
 };
 use fairway_domain::{
     access::Caller,
     audit::Stamp,
     id::ReleaseId,
     idempotency::{KeyedOutcome, RequestKey},
-    release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::ReleaseWithDeployment},
-    rollout::{LaneMetrics, Rollout, SoakStatus},
+    release::{
+        ReleaseRefusal,
+        advance::Advance,
+        lane::Lane,
+        ports::{ReleaseStore, ReleaseWithDeployment},
+    },
+    rollout::{LaneMetrics, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
 };
 pub use rollout_controller::{RoundResult, StopReason, run_rollout_controller};
+use std::sync::Arc;
 
 /// A rollout that advanced.
 #[derive(Clone, Debug)]
@@ -51,7 +60,37 @@ impl AdvanceResult {
     }
 }
 
-impl Services {
+/// Operations on rollouts, and their controller.
+#[derive(Clone)]
+pub struct Rollouts {
+    context: OperationContext,
+    release_store: Arc<dyn ReleaseStore>,
+    rollout_store: Arc<dyn RolloutStore>,
+    idempotency: Arc<Idempotency>,
+    workloads: Arc<Workloads>,
+    releases: Arc<Releases>,
+}
+
+impl Rollouts {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        workloads: &Arc<Workloads>,
+        releases: &Arc<Releases>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            release_store: Arc::clone(&stores.releases),
+            rollout_store: Arc::clone(&stores.rollouts),
+            idempotency: Arc::clone(&common.idempotency),
+            workloads: Arc::clone(workloads),
+            releases: Arc::clone(releases),
+        }
+    }
+}
+
+impl Rollouts {
     /// Takes the next lane of a rollout, or completes it. A person may do so before the lane has soaked.
     ///
     /// # Errors
@@ -65,34 +104,35 @@ impl Services {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<AdvanceResult>, Failure> {
-        let (scope, _, first) = self.authorize_release(caller, Operation::AdvanceRollout, id).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let requested = first.release.rollout.clone();
-                let mut seen = first;
-                for _ in 0..MAX_CONFLICTS {
-                    expected.check(seen.release.revision)?;
-                    let record = self.lane_record(scope, &seen).await?;
-                    let outcome = keyed_outcome(key, 200, id.uuid());
-                    let stamp = self.stamp(caller);
-                    match self.advance(scope, &seen, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
-                        Some(advanced) => return Ok(advanced),
-                        None => match expected.stale_failure() {
-                            Some(failure) => return Err(failure),
-                            None => seen = self.reload_at_step(scope, id, requested.as_ref()).await?,
-                        },
+        let (scope, _, first) = self.releases.authorize_release(caller, Operation::AdvanceRollout, id).await?;
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let requested = first.release.rollout.clone();
+                    let mut seen = first;
+                    for _ in 0..MAX_CONFLICTS {
+                        expected.check(seen.release.revision)?;
+                        let record = self.lane_record(scope, &seen).await?;
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        let stamp = self.context.stamp(caller);
+                        match self.advance(scope, &seen, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
+                            Some(advanced) => return Ok(advanced),
+                            None => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => seen = self.reload_at_step(scope, id, requested.as_ref()).await?,
+                            },
+                        }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |_| {
-                let release = self.read_release(caller, id).await?.release;
-                AdvanceResult::of(release.rollout, release.revision)
-            },
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |_| {
+                    let release = self.releases.read_release(caller, id).await?.release;
+                    AdvanceResult::of(release.rollout, release.revision)
+                },
+            )
+            .await
     }
 
     /// The rollout of a release with its observations.
@@ -100,7 +140,7 @@ impl Services {
     /// # Errors
     /// Not found when the caller does not see the release, or it never had a rollout.
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
-        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollout, id).await?;
+        let (scope, _, placed) = self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
         let observed = if rollout.is_in_progress() { self.lane_metrics(scope, &placed).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
@@ -115,11 +155,11 @@ impl Services {
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {
-        let standing = self.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
-        let rule = self.approval_rule(scope, &seen.release).await?;
+        let standing = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
+        let rule = self.releases.approval_rule(scope, &seen.release).await?;
         let change = seen.release.advance(advance, &seen.deployment, (&standing, rule), stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
-        match self.stores.releases.commit_deployment(scope, change, key).await {
+        match self.release_store.commit_deployment(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
@@ -135,7 +175,7 @@ impl Services {
         id: ReleaseId,
         requested: Option<&Rollout>,
     ) -> Result<ReleaseWithDeployment, Failure> {
-        let placed = self.stores.releases.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        let placed = self.release_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = |rollout: &Rollout| (rollout.status, rollout.since_revision);
         let now = placed.release.rollout.as_ref();
         if now.is_some_and(Rollout::is_in_progress) && now.map(place) != requested.map(place) {
@@ -146,8 +186,8 @@ impl Services {
     }
 
     async fn lane_record(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
-        let newest = rollout_config(&self.workload_of(scope, seen.release.workload_id).await?).sample_size();
-        let record = self.stores.rollouts.soak_status(scope, seen.release.release_id, newest).await?;
+        let newest = rollout_config(&self.workloads.workload_of(scope, seen.release.workload_id).await?).sample_size();
+        let record = self.rollout_store.soak_status(scope, seen.release.release_id, newest).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
@@ -158,15 +198,15 @@ impl Services {
         seen: &ReleaseWithDeployment,
     ) -> Result<Option<LaneMetrics>, Failure> {
         let release = &seen.release;
-        let workload = self.workload_of(scope, release.workload_id).await?;
+        let workload = self.workloads.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
         let newest = config.sample_size();
-        let Some(lane) = self.stores.rollouts.soak_status(scope, release.release_id, newest).await? else {
+        let Some(lane) = self.rollout_store.soak_status(scope, release.release_id, newest).await? else {
             return Ok(None);
         };
-        let runs = self.stores.releases.ended_runs(scope, release.release_id, newest).await?;
-        let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
-        let rule = self.approval_rule(scope, release).await?;
+        let runs = self.release_store.ended_runs(scope, release.release_id, newest).await?;
+        let standing = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
+        let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&standing, rule);
         Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), (gates, workload.status), &config)))
     }

@@ -1,33 +1,48 @@
-//! The dependencies and settings of every operation.
+//! The stores, gateways and settings of the operations, and their assembly.
+
+mod shared_state;
+
+pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
-    access::IdentityMode,
-    asset::RecordedMismatches,
-    cache::{MAX_BYTES, weighted_cache},
+    SequencerWakeup,
+    access::{Authorizer, Identities, IdentityMode, PrincipalBindings, RoleBindings},
+    asset::{Artifacts, Assets},
+    audit::AuditLog,
+    context::OperationContext,
+    demo::DemoSeeder,
+    environment::Environments,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
+    flow::Flows,
     generator::Provisioning,
-    knowledge::KnowledgeSettings,
-    rate_limit::RateLimitCache,
-    release::{ActiveReleaseCache, ContentSummary},
-    wakeups::{Wakeups, run_exchange},
+    idempotency::Idempotency,
+    knowledge::{KnowledgeBases, KnowledgeSettings},
+    memory::Memories,
+    rate_limit::RateLimits,
+    release::Releases,
+    rollout::Rollouts,
+    share_link::ShareLinks,
+    tenant::Tenants,
+    wakeups::{WakeupSender, Wakeups, run_exchange},
+    workload::Workloads,
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Caller, principal_binding::PrincipalBindingStore},
+    access::{AccessStore, ActorRef, principal_binding::PrincipalBindingStore},
     asset::{
         artifact_index::ArtifactIndex,
         grant::AssetGrantStore,
         impact::ImpactStore,
         ports::{ArtifactStore, AssetStore},
     },
-    audit::{AuditStore, Stamp},
+    audit::AuditStore,
     environment::EnvironmentStore,
     execution::{
         dispatch::DispatchPolicy, http_call::HttpCaller, ports::ExecutionStore, provider::Provider,
         resolve_unknown::ResolutionStore, review::ReviewStore, script::ScriptGateway,
     },
-    id::{AssetVersionId, IdSource, NamespaceId, TenantId, WorkspaceId},
+    id::IdSource,
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
     memory::ports::MemoryStore,
@@ -38,12 +53,10 @@ use fairway_domain::{
     share_link::ShareLinkStore,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
-    wakeup::{Wakeup, WakeupBus},
+    wakeup::WakeupBus,
     workload::ports::WorkloadStore,
 };
-use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::Notify;
 
 /// The stores of one process or of one worker thread, as domain ports.
 #[derive(Clone)]
@@ -123,132 +136,147 @@ pub struct Settings {
     pub knowledge: KnowledgeSettings,
 }
 
-/// Wakes the sequencer when facts are pending. One wakeup covers any number of facts.
-#[derive(Debug, Default)]
-pub struct SequencerWakeup(Notify);
-
-impl SequencerWakeup {
-    /// Reports that facts are pending.
-    pub fn notify_facts(&self) {
-        self.0.notify_one();
-    }
-
-    /// Waits until facts are pending.
-    pub async fn wait(&self) {
-        self.0.notified().await;
-    }
+/// The ports of an operation besides its stores.
+#[derive(Clone)]
+pub struct Gateways {
+    /// Stores the bytes of artifacts.
+    pub artifacts: Arc<dyn ArtifactStore>,
+    /// Calls models.
+    pub provider: Arc<dyn Provider>,
+    /// Sends HTTP calls of tools and hooks.
+    pub http_caller: Arc<dyn HttpCaller>,
+    /// Runs scripts.
+    pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Creates identifiers.
+    pub ids: Arc<dyn IdSource>,
 }
 
-/// All operations with their dependencies. Cheap to clone; all clones share the caches.
+/// All operations, one struct per noun. Cheap to clone; all clones share the caches.
 #[derive(Clone)]
 pub struct Services {
+    /// The audit log.
+    pub audit_log: Arc<AuditLog>,
+    /// Artifacts.
+    pub artifacts: Arc<Artifacts>,
+    /// Assets, their versions, grants and references.
+    pub assets: Arc<Assets>,
+    /// The authorization of callers on workspaces and workloads.
+    pub(crate) authorizer: Arc<Authorizer>,
+    /// The demo.
+    pub demo: Arc<DemoSeeder>,
+    /// Settings of environments.
+    pub environments: Arc<Environments>,
+    /// Flows.
+    pub flows: Arc<Flows>,
+    /// Idempotency keys.
+    pub idempotency: Arc<Idempotency>,
+    /// Callers.
+    pub identities: Arc<Identities>,
+    /// Knowledge bases.
+    pub knowledge_bases: Arc<KnowledgeBases>,
+    /// The memory of conversations.
+    pub memories: Arc<Memories>,
+    /// Bindings of principals to workloads.
+    pub principal_bindings: Arc<PrincipalBindings>,
+    /// Rate limits.
+    pub rate_limits: Arc<RateLimits>,
+    /// Releases and deployments.
+    pub releases: Arc<Releases>,
+    /// Roles and role bindings.
+    pub role_bindings: Arc<RoleBindings>,
+    /// Rollouts.
+    pub rollouts: Arc<Rollouts>,
+    /// Share links.
+    pub share_links: Arc<ShareLinks>,
+    /// Tenants and workspaces.
+    pub tenants: Arc<Tenants>,
+    /// Workloads.
+    pub workloads: Arc<Workloads>,
     pub(crate) stores: Stores,
-    pub(crate) artifacts: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
-    /// Sends HTTP calls of tools and hooks.
     pub(crate) http_caller: Arc<dyn HttpCaller>,
-    /// Runs scripts.
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) ids: Arc<dyn IdSource>,
-    pub(crate) settings: Settings,
+    pub(crate) context: OperationContext,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
-    pub(crate) active_releases: Arc<ActiveReleaseCache>,
-    /// The namespace of each workspace. It never changes.
-    pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
-    /// Summaries of version content for the activation checks. A version never changes.
-    pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
-    /// Artifact mismatches that this process recorded recently.
-    pub(crate) mismatches: RecordedMismatches,
-    /// Clients that the rate limit refuses at present.
-    pub(crate) rate_limits: RateLimitCache,
-    pub(crate) sequencer_wakeup: Arc<SequencerWakeup>,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
     pub(crate) run_limit: Arc<RunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) wakeup_sender: WakeupSender,
+    pub(crate) shared: SharedState,
 }
 
 impl Services {
     /// Creates operations over these stores, with empty caches.
     #[must_use]
-    pub fn new(
-        stores: Stores,
-        artifacts: Arc<dyn ArtifactStore>,
-        (provider, http_caller, code_gateway): (Arc<dyn Provider>, Arc<dyn HttpCaller>, Arc<dyn ScriptGateway>),
-        (clock, ids): (Arc<dyn Clock>, Arc<dyn IdSource>),
-        settings: Settings,
-    ) -> Self {
-        Self {
-            stores,
-            artifacts,
-            provider,
-            http_caller,
-            code_gateway,
-            clock,
-            ids,
-            settings,
-            plans: Arc::new(PlanCache::new()),
-            active_releases: Arc::new(ActiveReleaseCache::new()),
-            namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
-            summaries: weighted_cache(MAX_BYTES.summaries, |_, said: &Arc<ContentSummary>| said.bytes()).build(),
-            mismatches: RecordedMismatches::new(),
-            rate_limits: RateLimitCache::new(),
-            sequencer_wakeup: Arc::default(),
-            active_runs: Arc::default(),
-            large_runs: Arc::default(),
-            run_limit: Arc::default(),
-            scripts: Arc::default(),
-            wakeups: Arc::default(),
-        }
+    pub fn new(stores: Stores, gateways: Gateways, settings: Settings) -> Self {
+        Self::assemble(stores, SharedState::new(gateways, settings))
     }
 
     /// Returns the same operations over other connections: caches and wakeups stay shared.
     #[must_use]
     pub fn with_stores(&self, stores: Stores) -> Self {
-        Self { stores, ..self.clone() }
+        Self::assemble(stores, self.shared.clone())
+    }
+
+    fn assemble(stores: Stores, shared: SharedState) -> Self {
+        let common = CommonOperations::new(&stores, &shared);
+        let environments = Arc::new(Environments::new(&stores, &shared, &common));
+        let workloads = Arc::new(Workloads::new(&stores, &shared, &common));
+        let assets = Arc::new(Assets::new(&stores, &shared, &common));
+        let flows = Arc::new(Flows::new(&stores, &shared, &common, &assets));
+        let knowledge_bases = Arc::new(KnowledgeBases::new(&stores, &shared, &common, &environments, &assets));
+        let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
+        let releases = Arc::new(releases);
+        Self {
+            audit_log: Arc::new(AuditLog::new(&stores, &common)),
+            demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
+            memories: Arc::new(Memories::new(&stores, &shared, &common)),
+            principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
+            role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
+            rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
+            share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),
+            tenants: Arc::new(Tenants::new(&stores, &shared, &common)),
+            environments,
+            workloads,
+            assets,
+            flows,
+            knowledge_bases,
+            releases,
+            artifacts: common.artifacts,
+            authorizer: common.authorizer,
+            idempotency: common.idempotency,
+            identities: common.identities,
+            rate_limits: common.rate_limits,
+            provider: Arc::clone(&shared.provider),
+            http_caller: Arc::clone(&shared.http_caller),
+            code_gateway: Arc::clone(&shared.code_gateway),
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            plans: Arc::clone(&shared.plans),
+            active_runs: Arc::clone(&shared.active_runs),
+            large_runs: Arc::clone(&shared.large_runs),
+            run_limit: Arc::clone(&shared.run_limit),
+            scripts: Arc::clone(&shared.scripts),
+            wakeups: shared.wakeups.subscriptions(),
+            wakeup_sender: shared.wakeups.clone(),
+            stores,
+            shared,
+        }
     }
 
     /// The wakeup of the sequencer.
     #[must_use]
     pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
-        Arc::clone(&self.sequencer_wakeup)
-    }
-
-    /// Publishes a wakeup to the subscribers in this process and in other processes.
-    pub(crate) fn publish_wakeup(&self, signal: Wakeup) {
-        self.wakeups.publish(signal, &self.active_runs);
-    }
-
-    /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
-    pub(crate) fn deliver_wakeup(&self, signal: Wakeup) {
-        self.wakeups.deliver(signal, &self.active_runs);
+        Arc::clone(&self.context.sequencer)
     }
 
     /// Exchanges wakeups with the other processes, forever.
     pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
         run_exchange(Arc::clone(&self.wakeups), Arc::clone(&self.active_runs), line).await;
-    }
-
-    /// Checks that the artifact store is available.
-    ///
-    /// # Errors
-    /// When the artifact store does not respond.
-    pub async fn artifacts_ready(&self) -> Result<(), fairway_domain::asset::ports::ArtifactError> {
-        self.artifacts.ready().await
-    }
-
-    pub(crate) fn new_id<T: From<uuid::Uuid>>(&self) -> T {
-        T::from(self.ids.new_id())
-    }
-
-    pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
-        Stamp {
-            fact_id: self.new_id(),
-            at: self.clock.now(),
-            actor: caller.actor.clone(),
-            request_id: caller.request_id,
-        }
     }
 }

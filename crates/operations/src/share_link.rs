@@ -1,20 +1,25 @@
 //! Share links: creating, listing, revoking and verifying them.
 
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent, Settings, Stores,
     access::{Claims, Operation},
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    context::OperationContext,
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    rate_limit::RateLimits,
+    services::{CommonOperations, SharedState},
+    workload::Workloads,
 };
 use fairway_domain::{
     access::{ActorKind, Caller},
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
     rate_limit::{ClientAddress, Quota, RateLimitKey},
-    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareTerms, ShareToken, TokenRefusal},
+    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, TokenRefusal},
     store::{CommitError, Page, PageRequest},
-    tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
+    tenant::{DEFAULT_TENANT, TenantScope, TenantStore, is_public_host},
     workload::{Workload, WorkloadRefusal},
 };
+use std::sync::Arc;
 
 /// A link, with its token if this request created it: the token is shown once.
 #[derive(Clone, Debug)]
@@ -86,7 +91,38 @@ impl VerifiedLink {
     }
 }
 
-impl Services {
+/// Operations on share links, and the verification of requests that present one.
+#[derive(Clone)]
+pub struct ShareLinks {
+    context: OperationContext,
+    settings: Arc<Settings>,
+    share_link_store: Arc<dyn ShareLinkStore>,
+    tenant_store: Arc<dyn TenantStore>,
+    idempotency: Arc<Idempotency>,
+    rate_limits: Arc<RateLimits>,
+    workloads: Arc<Workloads>,
+}
+
+impl ShareLinks {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        workloads: &Arc<Workloads>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            share_link_store: Arc::clone(&stores.share_links),
+            tenant_store: Arc::clone(&stores.tenants),
+            idempotency: Arc::clone(&common.idempotency),
+            rate_limits: Arc::clone(&common.rate_limits),
+            workloads: Arc::clone(workloads),
+        }
+    }
+}
+
+impl ShareLinks {
     /// Creates a link to a workload.
     ///
     /// # Errors
@@ -99,31 +135,32 @@ impl Services {
         terms: ShareTerms,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<CreatedLink>, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                workload.check_accepts_new()?;
-                let id: ShareLinkId = self.new_id();
-                let change = NewShareLink::create(id, &workload, terms, &self.stamp(caller))?;
-                let new = change.next.clone();
-                let token = ShareToken::from_secret(scope.tenant(), self.ids.secret());
-                let outcome = keyed_outcome(key, 201, id.uuid());
-                let links = &self.stores.share_links;
-                let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
-                    // The statement writes nothing if the workload was retired since it was read.
-                    Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
-                    committed => committed?,
-                };
-                Ok(CreatedLink { link: new.into_stored(expires_at), token: Some(token) })
-            },
-            async |id| {
-                let found = self.stores.share_links.find(scope, workload.workload_id, id.into()).await?;
-                Ok(CreatedLink { link: found.ok_or(Failure::NotFound)?.link, token: None })
-            },
-        )
-        .await
+        let (scope, workload) = self.workloads.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    workload.check_accepts_new()?;
+                    let id: ShareLinkId = self.context.new_id();
+                    let change = NewShareLink::create(id, &workload, terms, &self.context.stamp(caller))?;
+                    let new = change.next.clone();
+                    let token = ShareToken::from_secret(scope.tenant(), self.context.ids.secret());
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    let links = &self.share_link_store;
+                    let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
+                        // The statement writes nothing if the workload was retired since it was read.
+                        Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
+                        committed => committed?,
+                    };
+                    Ok(CreatedLink { link: new.into_stored(expires_at), token: Some(token) })
+                },
+                async |id| {
+                    let found = self.share_link_store.find(scope, workload.workload_id, id.into()).await?;
+                    Ok(CreatedLink { link: found.ok_or(Failure::NotFound)?.link, token: None })
+                },
+            )
+            .await
     }
 
     /// The links of a workload, newest first, including closed ones.
@@ -136,8 +173,8 @@ impl Services {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<ShareLink>, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::ListShareLinks, workload).await?;
-        Ok(self.stores.share_links.list(scope, workload.workload_id, page).await?)
+        let (scope, workload) = self.workloads.authorize_workload(caller, Operation::ListShareLinks, workload).await?;
+        Ok(self.share_link_store.list(scope, workload.workload_id, page).await?)
     }
 
     /// One link of a workload, open or closed.
@@ -150,8 +187,8 @@ impl Services {
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<ShareLink, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::ReadShareLink, workload).await?;
-        let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+        let (scope, workload) = self.workloads.authorize_workload(caller, Operation::ReadShareLink, workload).await?;
+        let found = self.share_link_store.find(scope, workload.workload_id, id).await?;
         Ok(found.ok_or(Failure::NotFound)?.link)
     }
 
@@ -165,16 +202,16 @@ impl Services {
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::RevokeShareLink, workload).await?;
+        let (scope, workload) = self.workloads.authorize_workload(caller, Operation::RevokeShareLink, workload).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+            let found = self.share_link_store.find(scope, workload.workload_id, id).await?;
             let link = found.map(|seen| seen.link).filter(|link| !link.is_revoked).ok_or(Failure::NotFound)?;
-            let fact = link.revocation_fact(&workload, &self.stamp(caller));
-            match self.stores.share_links.commit_revocation(scope, &link, fact).await {
+            let fact = link.revocation_fact(&workload, &self.context.stamp(caller));
+            match self.share_link_store.commit_revocation(scope, &link, fact).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)
@@ -190,7 +227,7 @@ impl Services {
         let is_tenants =
             |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
-            Some(host) => Ok(Claims { tenant: self.stores.tenants.find_by_host(host).await?, ..claims }),
+            Some(host) => Ok(Claims { tenant: self.tenant_store.find_by_host(host).await?, ..claims }),
             None => Ok(claims),
         }
     }
@@ -216,10 +253,10 @@ impl Services {
                 address,
             });
         };
-        self.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
+        self.rate_limits.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
         let PresentedToken::Token(token) = brought else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
-        let found = self.stores.share_links.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
+        let found = self.share_link_store.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
         let Some(seen) = found.filter(|seen| seen.hash == token.hash()) else {
             return Err(self.refuse_guess(address).await);
         };
@@ -242,7 +279,7 @@ impl Services {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };
         let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
-        match self.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
+        match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
             Ok(()) => Failure::ShareToken(TokenRefusal::Invalid),
             Err(refused) => refused,
         }

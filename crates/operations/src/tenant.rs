@@ -1,21 +1,23 @@
 //! Tenants and workspaces.
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
+    Failure, Idempotent, Precondition, Settings, Stores,
     access::{
         Operation, Requirement,
         authorize::{authorize, missing_permission},
     },
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    context::OperationContext,
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
 };
-
 use fairway_domain::{
     access::{Caller, ResourceScope},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
-    tenant::{Tenant, TenantScope, Workspace},
+    tenant::{Tenant, TenantScope, TenantStore, Workspace, WorkspaceStore},
 };
+use std::sync::Arc;
 
 /// Changes to a tenant's settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +30,36 @@ pub struct TenantSettingsPatch {
     pub public_hosts: Option<Vec<String>>,
 }
 
-impl Services {
+/// Operations on tenants and workspaces.
+#[derive(Clone)]
+pub struct Tenants {
+    context: OperationContext,
+    settings: Arc<Settings>,
+    tenant_store: Arc<dyn TenantStore>,
+    workspace_store: Arc<dyn WorkspaceStore>,
+    idempotency: Arc<Idempotency>,
+}
+
+impl Tenants {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            tenant_store: Arc::clone(&stores.tenants),
+            workspace_store: Arc::clone(&stores.workspaces),
+            idempotency: Arc::clone(&common.idempotency),
+        }
+    }
+}
+
+impl Tenants {
     /// All tenants, newest first.
     ///
     /// # Errors
     /// When the caller does not manage the platform.
     pub async fn list_tenants(&self, caller: &Caller, page: PageRequest) -> Result<Page<Tenant>, Failure> {
         authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM)?;
-        Ok(self.stores.tenants.list(page).await?)
+        Ok(self.tenant_store.list(page).await?)
     }
 
     /// Creates a tenant.
@@ -49,23 +73,24 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Tenant>, Failure> {
         let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::PLATFORM)?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let id: TenantId = self.new_id();
-                let change = Tenant::create(id, slug, name, &self.stamp(caller))?;
-                let tenant = change.next.clone();
-                let outcome = keyed_outcome(key, 201, id.uuid());
-                self.stores.tenants.commit_new(scope, change, outcome.as_ref()).await?;
-                Ok(tenant)
-            },
-            async |id| {
-                let theirs = TenantScope::for_background_task(id.into());
-                self.stores.tenants.find(theirs).await?.ok_or(Failure::NotFound)
-            },
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let id: TenantId = self.context.new_id();
+                    let change = Tenant::create(id, slug, name, &self.context.stamp(caller))?;
+                    let tenant = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    self.tenant_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(tenant)
+                },
+                async |id| {
+                    let theirs = TenantScope::for_background_task(id.into());
+                    self.tenant_store.find(theirs).await?.ok_or(Failure::NotFound)
+                },
+            )
+            .await
     }
 
     /// A tenant's settings.
@@ -80,7 +105,7 @@ impl Services {
             Ok(_) => TenantScope::for_background_task(id),
             Err(_) => self.authorize_tenant(caller, Operation::ReadTenantSettings, id)?,
         };
-        self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)
+        self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)
     }
 
     /// Changes a tenant's settings.
@@ -101,7 +126,7 @@ impl Services {
             self.authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..MAX_ATTEMPTS {
-            let tenant = self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)?;
+            let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
             expected.check(tenant.revision)?;
             let mut settings = tenant.settings.clone();
             settings.notifications_enabled = patch.notifications_enabled.unwrap_or(settings.notifications_enabled);
@@ -111,16 +136,16 @@ impl Services {
             if settings == tenant.settings {
                 return Ok(tenant);
             }
-            let change = tenant.configure(settings, &self.settings.operator_hosts, &self.stamp(caller))?;
+            let change = tenant.configure(settings, &self.settings.operator_hosts, &self.context.stamp(caller))?;
             let next = change.next.clone();
-            match self.stores.tenants.commit_settings(scope, change).await {
+            match self.tenant_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             return Ok(next);
         }
         Err(Failure::Contended)
@@ -149,7 +174,7 @@ impl Services {
     /// When the caller has no role in the tenant.
     pub async fn list_workspaces(&self, caller: &Caller, page: PageRequest) -> Result<Page<Workspace>, Failure> {
         let scope = authorize(caller, Operation::ListWorkspaces, &ResourceScope::tenant(caller.tenant))?;
-        Ok(self.stores.workspaces.list(scope, page).await?)
+        Ok(self.workspace_store.list(scope, page).await?)
     }
 
     /// One workspace.
@@ -158,7 +183,7 @@ impl Services {
     /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
     pub async fn read_workspace(&self, caller: &Caller, id: WorkspaceId) -> Result<Workspace, Failure> {
         let scope = authorize(caller, Operation::ReadWorkspace, &ResourceScope::tenant(caller.tenant))?;
-        self.stores.workspaces.find(scope, id).await?.ok_or(Failure::NotFound)
+        self.workspace_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
     /// Creates a workspace with its built-in assistant, and its namespace on first use.
@@ -172,17 +197,22 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workspace>, Failure> {
         let scope = authorize(caller, Operation::CreateWorkspace, &ResourceScope::tenant(caller.tenant))?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let ids = (self.new_id::<WorkspaceId>(), self.new_id::<NamespaceId>(), self.new_id::<WorkloadId>());
-                let change = Workspace::create(ids, slug, name, namespace, &self.stamp(caller))?;
-                let outcome = keyed_outcome(key, 201, ids.0.uuid());
-                Ok(self.stores.workspaces.commit_new(scope, change, outcome.as_ref()).await?)
-            },
-            async |id| self.read_workspace(caller, id.into()).await,
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let ids = (
+                        self.context.new_id::<WorkspaceId>(),
+                        self.context.new_id::<NamespaceId>(),
+                        self.context.new_id::<WorkloadId>(),
+                    );
+                    let change = Workspace::create(ids, slug, name, namespace, &self.context.stamp(caller))?;
+                    let outcome = keyed_outcome(key, 201, ids.0.uuid());
+                    Ok(self.workspace_store.commit_new(scope, change, outcome.as_ref()).await?)
+                },
+                async |id| self.read_workspace(caller, id.into()).await,
+            )
+            .await
     }
 }

@@ -76,7 +76,8 @@ impl Services {
         workspace: Option<WorkspaceId>,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, visible_scopes) = self.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
+        let (scope, visible_scopes) =
+            self.authorizer.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
         let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
         let mut found = self.stores.workloads.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
@@ -96,7 +97,7 @@ impl Services {
         operation: Operation,
         workspace: WorkspaceId,
     ) -> Result<DeploymentSettings, Failure> {
-        self.authorize_list_of(caller, operation, Some(workspace)).await?;
+        self.authorizer.authorize_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
         Ok(DeploymentSettings {
             dispatch: settings.dispatch,

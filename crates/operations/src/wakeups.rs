@@ -37,6 +37,34 @@ pub(crate) struct Wakeups {
     outgoing_ready: Notify,
 }
 
+/// Publishes wakeups to the subscribers and the active runs of this process, and to other processes.
+#[derive(Clone, Debug)]
+pub(crate) struct WakeupSender {
+    wakeups: Arc<Wakeups>,
+    active_runs: Arc<ActiveRuns>,
+}
+
+impl WakeupSender {
+    pub(crate) fn new(active_runs: Arc<ActiveRuns>) -> Self {
+        Self { wakeups: Arc::default(), active_runs }
+    }
+
+    /// The subscribers of this process.
+    pub(crate) fn subscriptions(&self) -> Arc<Wakeups> {
+        Arc::clone(&self.wakeups)
+    }
+
+    /// Publishes a wakeup to the subscribers in this process and in other processes.
+    pub(crate) fn publish(&self, signal: Wakeup) {
+        self.wakeups.publish(signal, &self.active_runs);
+    }
+
+    /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
+    pub(crate) fn deliver(&self, signal: Wakeup) {
+        self.wakeups.deliver(signal, &self.active_runs);
+    }
+}
+
 /// Progress of a run that this process knows to be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoredProgress {

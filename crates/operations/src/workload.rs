@@ -1,11 +1,15 @@
 //! Workloads.
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
-    access::{Operation, authorize},
+    Failure, Idempotent, Precondition, Stores,
+    access::{Authorizer, Operation, authorize},
+    context::OperationContext,
     execution::run_access,
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    rate_limit::RateLimits,
+    services::{CommonOperations, SharedState},
     share_link::{RuntimeCaller, VerifiedLink},
+    wakeups::WakeupSender,
 };
 use fairway_domain::{
     access::{Caller, OwnerRef, ResourceScope},
@@ -20,9 +24,10 @@ use fairway_domain::{
     workload::{
         InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
-        ports::{RuntimeFilter, WorkloadFilter},
+        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
 };
+use std::sync::Arc;
 
 /// The parameters of a new workload.
 #[derive(Clone, Debug)]
@@ -70,7 +75,31 @@ pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
     pass.map_or(Failure::NotFound, |_| Failure::ShareToken(TokenRefusal::Invalid))
 }
 
-impl Services {
+/// Operations on workloads.
+#[derive(Clone)]
+pub struct Workloads {
+    context: OperationContext,
+    wakeups: WakeupSender,
+    workload_store: Arc<dyn WorkloadStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+    rate_limits: Arc<RateLimits>,
+}
+
+impl Workloads {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            wakeups: shared.wakeups.clone(),
+            workload_store: Arc::clone(&stores.workloads),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            rate_limits: Arc::clone(&common.rate_limits),
+        }
+    }
+}
+
+impl Workloads {
     /// Creates a workload.
     ///
     /// # Errors
@@ -81,44 +110,45 @@ impl Services {
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workload>, Failure> {
-        let place = self.scope_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let workload_id: WorkloadId = self.new_id();
-                let WorkloadDraft { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
-                let new = NewWorkload {
-                    workload_id,
-                    slug,
-                    name,
-                    description,
-                    owner_ref,
-                    invocation_mode,
-                    workspace_id,
-                    namespace_id,
-                };
-                let slug = new.slug.clone();
-                let change = match Workload::create(new, &self.stamp(caller)) {
-                    // The reserved slug of an existing built-in workload is reported as taken.
-                    Err(WorkloadRefusal::ReservedSlug)
-                        if self.stores.workloads.find_by_slug(scope, &slug).await?.is_some() =>
-                    {
-                        return Err(Failure::Conflict(Conflict::DuplicateSlug));
-                    }
-                    created => created?,
-                };
-                let workload = change.next.clone();
-                let outcome = keyed_outcome(key, 201, workload_id.uuid());
-                self.stores.workloads.commit_new(scope, change, outcome.as_ref()).await?;
-                Ok(workload)
-            },
-            async |id| self.read_workload(caller, id.into()).await,
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let workload_id: WorkloadId = self.context.new_id();
+                    let WorkloadDraft { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
+                    let new = NewWorkload {
+                        workload_id,
+                        slug,
+                        name,
+                        description,
+                        owner_ref,
+                        invocation_mode,
+                        workspace_id,
+                        namespace_id,
+                    };
+                    let slug = new.slug.clone();
+                    let change = match Workload::create(new, &self.context.stamp(caller)) {
+                        // The reserved slug of an existing built-in workload is reported as taken.
+                        Err(WorkloadRefusal::ReservedSlug)
+                            if self.workload_store.find_by_slug(scope, &slug).await?.is_some() =>
+                        {
+                            return Err(Failure::Conflict(Conflict::DuplicateSlug));
+                        }
+                        created => created?,
+                    };
+                    let workload = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, workload_id.uuid());
+                    self.workload_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(workload)
+                },
+                async |id| self.read_workload(caller, id.into()).await,
+            )
+            .await
     }
 
     /// Workloads, newest first: of one workspace if named, else all that the caller sees.
@@ -132,9 +162,10 @@ impl Services {
         status: Option<Status>,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
-        let (scope, visible_scopes) = self.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
+        let (scope, visible_scopes) =
+            self.authorizer.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, visible_scopes };
-        Ok(self.stores.workloads.list(scope, &filter, page).await?)
+        Ok(self.workload_store.list(scope, &filter, page).await?)
     }
 
     /// One workload.
@@ -175,20 +206,20 @@ impl Services {
                 authorize::authorize(caller, Operation::ExposeWorkload, &place)?;
             }
             expected.check(workload.revision)?;
-            let Some(change) = workload.amend(patch.clone(), &self.stamp(caller))? else {
+            let Some(change) = workload.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(workload);
             };
             let next = change.next.clone();
-            match self.stores.workloads.commit_change(scope, change).await {
+            match self.workload_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
                     None => continue,
                 },
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             if next.status != Status::Registered {
-                self.publish_wakeup(Wakeup::RecheckAll);
+                self.wakeups.publish(Wakeup::RecheckAll);
             }
             return Ok(next);
         }
@@ -219,7 +250,7 @@ impl Services {
             return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }
         let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, visible_scopes };
-        Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
+        Ok(self.workload_store.list_runtime(scope, &filter, page).await?)
     }
 
     /// The runtime interface of a workload.
@@ -235,13 +266,13 @@ impl Services {
         slug: &Slug,
     ) -> Result<Workload, Failure> {
         let pass = visit.link.as_ref();
-        let found = self.stores.workloads.find_by_slug(TenantScope::for_caller(caller), slug).await?;
+        let found = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
         let workload = found.ok_or_else(|| unknown_slug(pass))?;
         let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
-        self.count_workload_request(scope, &workload, Some(visit.address)).await?;
+        self.rate_limits.count_workload_request(scope, &workload, Some(visit.address)).await?;
         run_access::check_link(pass, workload.effective_access_mode())?;
         Ok(workload)
     }
@@ -252,14 +283,13 @@ impl Services {
         operation: Operation,
         id: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
-        let workload =
-            self.stores.workloads.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+        let workload = self.workload_store.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
         Ok((scope, workload))
     }
 
     pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
-        let workload = self.stores.workloads.find(scope, workload).await?;
+        let workload = self.workload_store.find(scope, workload).await?;
         workload.ok_or(Failure::Inconsistent("the workload of a release is missing"))
     }
 }

@@ -81,7 +81,7 @@ pub(crate) async fn list_principal_bindings(
     workload: PathId<WorkloadId>,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let bindings = api.services.list_principal_bindings(&caller, *workload, list.paging()).await?;
+    let bindings = api.services.principal_bindings.list_principal_bindings(&caller, *workload, list.paging()).await?;
     Ok(list.respond(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn set_principal_binding(
     );
     let lane = fields.check(parse_lane(body.lane.as_deref()));
     let wanted = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
-    let done = api.services.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
+    let done = api.services.principal_bindings.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.into_response())
 }
 
@@ -132,6 +132,6 @@ pub(crate) async fn delete_principal_binding(
     let (workload, principal) = path.into_inner();
     // No binding has a malformed principal.
     let principal = ActorRef::parse(&principal).map_err(|_| ApiError::not_found())?;
-    api.services.delete_principal_binding(&caller, *workload, &principal).await?;
+    api.services.principal_bindings.delete_principal_binding(&caller, *workload, &principal).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -164,6 +164,6 @@ pub(crate) async fn read_blast_radius(
     asset: PathId<AssetId>,
     from: Query<OptionalVisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let radius = api.services.blast_radius(&caller, *asset, from.workspace_id.map(Into::into)).await?;
+    let radius = api.services.assets.blast_radius(&caller, *asset, from.workspace_id.map(Into::into)).await?;
     Ok(ResourceResponse::ok(&BlastRadiusView::of(&radius)).into_response())
 }

@@ -93,7 +93,7 @@ pub(crate) async fn run_code(
     keyed: IdempotencyHeader,
     CheckedBody(body): CheckedBody<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
-    let visit = api.services.verify_request(arrival).await?;
+    let visit = api.services.share_links.verify_request(arrival).await?;
     let claims = visit.claims;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();

@@ -273,8 +273,8 @@ impl EventStream {
     async fn poll_events(&mut self) -> Result<(EventBatch, Follower), ApiError> {
         let StreamTarget { arrival, token, id } = &self.target;
         let services = &self.api.services;
-        let visit = services.verify_request(arrival.clone()).await?;
-        let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
+        let visit = services.share_links.verify_request(arrival.clone()).await?;
+        let caller = services.identities.identify(self.api.mode, &visit.claims, self.request_id).await?;
         let told = services.read_events(&caller, (*id, token.as_ref()), &mut self.cursor).await?;
         self.has_more = told.has_more;
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))

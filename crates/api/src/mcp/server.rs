@@ -56,7 +56,7 @@ impl McpHandler {
     }
 
     async fn caller(&self) -> Result<Caller, ApiError> {
-        Ok(self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?)
+        Ok(self.api.services.identities.identify(self.api.mode, &self.claims, self.request_id).await?)
     }
 
     /// The cursor seal of the tool list, for the caller's tenant and the connection's environment.

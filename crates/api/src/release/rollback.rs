@@ -161,7 +161,7 @@ pub(crate) async fn roll_back_release(
     });
     let reason = fields.check(reason.map(|()| body.reason.as_str()));
     let asked = fields.finish(|| lane.zip(reason))?;
-    let done = api.services.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
+    let done = api.services.releases.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.into_response())
 }
 
@@ -178,7 +178,7 @@ pub(crate) async fn read_rollback_recommendation(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let advice = api.services.rollback_recommendation(&caller, *release).await?;
+    let advice = api.services.releases.rollback_recommendation(&caller, *release).await?;
     let view = RecommendationView {
         recommended: advice.is_recommended,
         error_rate: advice.error_rate,
@@ -202,7 +202,7 @@ pub(crate) async fn list_release_artifacts(
     release: PathId<ReleaseId>,
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let artifacts = api.services.list_release_artifacts(&caller, *release, list.paging()).await?;
+    let artifacts = api.services.releases.list_release_artifacts(&caller, *release, list.paging()).await?;
     Ok(list.respond(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
 }
 
@@ -223,6 +223,6 @@ pub(crate) async fn read_release_artifact(
     path: Path<(PathId<ReleaseId>, PathId<ArtifactId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (release, artifact) = path.into_inner();
-    let artifact = api.services.read_release_artifact(&caller, *release, *artifact).await?;
+    let artifact = api.services.releases.read_release_artifact(&caller, *release, *artifact).await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(artifact.content))
 }

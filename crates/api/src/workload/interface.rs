@@ -252,7 +252,7 @@ pub(crate) async fn list_runtime_workloads(
         owner: owner_ref.as_deref().map(parse_owner).transpose()?,
         text: q.clone(),
     };
-    let workloads = api.services.list_runtime_workloads(&caller, asked, list.paging()).await?;
+    let workloads = api.services.workloads.list_runtime_workloads(&caller, asked, list.paging()).await?;
     Ok(list.respond(&workloads.map(|workload| EntryView::of(&workload))))
 }
 
@@ -275,8 +275,8 @@ pub(crate) async fn read_runtime_workload(
 ) -> Result<HttpResponse, ApiError> {
     // No workload has a malformed slug.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.verify_request(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
-    let workload = api.services.read_runtime_workload(&caller, &visit, &slug).await?;
+    let visit = api.services.share_links.verify_request(arrival).await?;
+    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
+    let workload = api.services.workloads.read_runtime_workload(&caller, &visit, &slug).await?;
     Ok(ResourceResponse::ok(&DetailView::of(&workload)).into_response())
 }

@@ -31,7 +31,7 @@ async fn verification_reports_every_difference() {
     let given = app.fixtures();
     let sound = given.prompt("sound").await;
     let services = app.services();
-    let verified = services.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.discrepancies.len()), (1, 0));
     let (changed, missing, row) =
         (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
@@ -46,7 +46,7 @@ async fn verification_reports_every_difference() {
         row.asset_version_id
     );
     owner.batch_execute(&spoil).await.unwrap();
-    let verified = services.verify_artifacts().await.unwrap();
+    let verified = services.artifacts.verify_artifacts().await.unwrap();
     assert_eq!(verified.versions, 4);
     let found: Vec<(String, Vec<&str>)> = verified
         .discrepancies
@@ -78,24 +78,24 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     // A file outside the layout of artifacts stays.
     let unrelated = app.home().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();
-    let swept = services.collect_garbage().await.unwrap();
+    let swept = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!((swept.removed, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
     app.database().move_clock(DAY - 60).await.unwrap();
-    assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
+    assert_eq!(services.artifacts.collect_garbage().await.unwrap().removed, 0);
     app.database().move_clock(DAY + 60).await.unwrap();
-    let swept = services.collect_garbage().await.unwrap();
+    let swept = services.artifacts.collect_garbage().await.unwrap();
     assert_eq!(swept.removed, 2, "{swept:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(artifact_file(&app, &kept).exists() && unrelated.exists());
-    assert_eq!(services.verify_artifacts().await.unwrap().discrepancies, []);
-    assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
+    assert_eq!(services.artifacts.verify_artifacts().await.unwrap().discrepancies, []);
+    assert_eq!(services.artifacts.collect_garbage().await.unwrap().removed, 0);
 }
 
 #[tokio::test]
 async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
     let second = TestApp::builder().sharing_storage_of(&app).start().await;
-    let due = async |app: &TestApp| app.services().collect_garbage_when_due().await.unwrap().is_some();
+    let due = async |app: &TestApp| app.services().artifacts.collect_garbage_when_due().await.unwrap().is_some();
     // The servers may have swept at their start.
     due(&app).await;
     assert!(!due(&app).await && !due(&second).await);
@@ -110,14 +110,14 @@ async fn only_one_process_sweeps_when_due() {
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
     let kept = app.fixtures().prompt("kept").await;
-    app.services().collect_garbage().await.unwrap();
+    app.services().artifacts.collect_garbage().await.unwrap();
     let other = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
     let other = other.start().await;
     let owner = other.database().connect_as_owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
     other.database().move_clock(2 * DAY).await.unwrap();
-    let refused = other.services().collect_garbage().await.unwrap_err();
+    let refused = other.services().artifacts.collect_garbage().await.unwrap_err();
     assert!(refused.to_string().contains("another installation"), "{refused}");
     assert!(artifact_file(&app, &kept).exists());
 }
@@ -132,8 +132,8 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     app.post(&path, body.clone()).await.expect(201);
     app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
     app.database().move_clock(DAY + 60).await.unwrap();
-    assert_eq!(app.services().collect_garbage().await.unwrap().removed, 1);
-    assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
+    assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().removed, 1);
+    assert_eq!(app.services().artifacts.verify_artifacts().await.unwrap().versions, 1);
 }
 
 /// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
@@ -198,7 +198,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     // The same request with the same key succeeds once the store returns the right bytes.
     faults.set_fault(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).idempotency_key("once").await.expect(201);
-    let wrong = app.services().verify_artifacts().await.unwrap().discrepancies;
+    let wrong = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
     let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(wrong, [truncated.asset_version_id]);
 }
@@ -269,7 +269,7 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let before = bytes_read();
     let refused = app.post(documents.clone(), body.clone()).await;
     refused.expect_refusal(503, "integrity_mismatch");
-    let wrong = app.services().verify_artifacts().await.unwrap().discrepancies;
+    let wrong = app.services().artifacts.verify_artifacts().await.unwrap().discrepancies;
     let read = bytes_read() - before;
     assert!(read < 1 << 26, "{read} bytes were read");
     let wrong: Vec<(String, Vec<&str>)> = wrong

@@ -49,7 +49,7 @@ async fn retrieve_as(
         top_k: None,
         sovereignty: None,
     };
-    app.services().retrieve(default_scope(), &request).await
+    app.services().knowledge_bases.retrieve(default_scope(), &request).await
 }
 
 async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
@@ -116,7 +116,7 @@ async fn retrieves_added_documents() {
         top_k: Some(1),
         sovereignty: None,
     };
-    let before = app.services().retrieve(default_scope(), &request).await.unwrap();
+    let before = app.services().knowledge_bases.retrieve(default_scope(), &request).await.unwrap();
     assert_eq!((document_ids(&before), before.index_revision.get()), (vec!["leave"], 1));
     assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
 }
@@ -400,8 +400,12 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
-        let served =
-            app.services().served_revisions(default_scope(), release, (default_workspace(), &dev)).await.unwrap();
+        let served = app
+            .services()
+            .knowledge_bases
+            .served_revisions(default_scope(), release, (default_workspace(), &dev))
+            .await
+            .unwrap();
         let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
         (of(&base), of(&empty))
     };

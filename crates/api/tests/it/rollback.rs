@@ -230,13 +230,13 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
     assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
     // The rollback advisor records a recommendation once, as an incident, and records its end.
     for _ in 0..2 {
-        app.services().advise_rollbacks().await.unwrap();
+        app.services().releases.advise_rollbacks().await.unwrap();
     }
     // A rate equal to the threshold is tolerated.
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
-    app.services().advise_rollbacks().await.unwrap();
+    app.services().releases.advise_rollbacks().await.unwrap();
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
     let facts: Vec<Value> = owner

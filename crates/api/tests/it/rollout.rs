@@ -276,7 +276,7 @@ async fn controller_holds_rollouts_of_suspended_workloads() {
     start_rollout(&app, &releases[0], rollout_plan(&["standard", "guided"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
-    assert_eq!(app.services().control_rollouts().await.unwrap().held, 1);
+    assert_eq!(app.services().rollouts.control_rollouts().await.unwrap().held, 1);
     assert_eq!(read_rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
     // Recording a hold does not change the entity tag of the release.
     let read = app.get(format!("/v1/releases/{}", releases[0])).await;
@@ -323,7 +323,7 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
     start_rollout(&app, release, rollout_plan(&["standard", "guided"], 60, true)).await;
     let pilot = async || {
-        let piloted = app.services().control_rollouts().await.unwrap();
+        let piloted = app.services().rollouts.control_rollouts().await.unwrap();
         (piloted.advanced, piloted.held)
     };
     for _ in 0..3 {
@@ -375,12 +375,12 @@ async fn concurrent_controllers_advance_once_and_skip_manual_plans() {
     app.patch(format!("/v1/workloads/{}", workload.as_str().unwrap()), config).await.expect(200);
     start_rollout(&app, &releases[0], rollout_plan(&["standard", "guided", "restricted"], 0, false)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
-    app.services().control_rollouts().await.unwrap();
+    app.services().rollouts.control_rollouts().await.unwrap();
     assert_eq!(read_rollout(&app, &releases[0]).await["current_lane"], "standard");
 
     start_rollout(&app, &releases[1], rollout_plan(&["standard", "guided", "restricted"], 0, true)).await;
     assert_eq!(execute_status(&app, json!({ "ticket": "a refund" })).await, 200);
-    let pilots = join_all((0..6).map(|_| app.services().control_rollouts())).await;
+    let pilots = join_all((0..6).map(|_| app.services().rollouts.control_rollouts())).await;
     let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
     assert_eq!(advanced, 1, "the next lane has no runs");
     assert_eq!(read_rollout(&app, &releases[1]).await["current_lane"], "guided");
@@ -400,7 +400,7 @@ async fn blocked_gates_hold_a_rollout_until_it_ends() {
     let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
     assert_eq!(read_rollout(&app, release).await["hold_reason"], "gate_blocked");
-    assert_eq!(app.services().control_rollouts().await.unwrap().held, 1);
+    assert_eq!(app.services().rollouts.control_rollouts().await.unwrap().held, 1);
     app.fixtures().transition(release, "retired").await;
-    assert_eq!(app.services().control_rollouts().await.unwrap(), Default::default());
+    assert_eq!(app.services().rollouts.control_rollouts().await.unwrap(), Default::default());
 }

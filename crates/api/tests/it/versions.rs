@@ -280,7 +280,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
-    let caller = services.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
+    let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
 
     let numbers: Vec<usize> = (0..50).collect();
     let test = |index: usize| json!({ "name": format!("t{index}"), "input": { "inputs": { "list": numbers } }, "expect": { "outcome": "deny" } });
@@ -291,12 +291,12 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
     let (made, longest, took) =
-        measure_polls(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
+        measure_polls(services.assets.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 
     let text = format!("entry_step: a\nsteps:\n  - {{id: a, type: return, output: [{}]}}\n", "x, ".repeat(15_000));
-    let (found, longest, took) = measure_polls(services.validate_flow(&caller, flow.into(), None, text)).await;
+    let (found, longest, took) = measure_polls(services.flows.validate_flow(&caller, flow.into(), None, text)).await;
     assert_eq!(found.unwrap(), []);
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 }

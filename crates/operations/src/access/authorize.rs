@@ -1,12 +1,14 @@
 //! Authorization. An operation gets its tenant scope only here.
 
 use super::{Operation, Requirement};
-use crate::{Failure, Services};
+use crate::{Failure, Stores, services::SharedState};
 use fairway_domain::{
-    access::{ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
+    access::{AccessStore, ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
     id::{NamespaceId, WorkloadId, WorkspaceId},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
+use moka::sync::Cache;
+use std::sync::Arc;
 
 /// The part of a list that a caller sees: everything, or the scopes of its role bindings.
 pub type ListScope = Option<VisibleScopes>;
@@ -81,7 +83,20 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
     }
 }
 
-impl Services {
+/// Resolves the scopes of workspaces and workloads, and authorizes callers on them.
+#[derive(Clone)]
+pub struct Authorizer {
+    namespaces: Cache<WorkspaceId, NamespaceId>,
+    access_store: Arc<dyn AccessStore>,
+}
+
+impl Authorizer {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self { namespaces: shared.namespaces.clone(), access_store: Arc::clone(&stores.access) }
+    }
+}
+
+impl Authorizer {
     /// The resource scope of a workspace of the caller's tenant. A caller without a role in the tenant gets not
     /// found for every workspace.
     pub(crate) async fn workspace_scope(&self, caller: &Caller, id: WorkspaceId) -> Result<ResourceScope, Failure> {
@@ -89,7 +104,7 @@ impl Services {
             return Err(Failure::NotFound);
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?;
+        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?;
         place.ok_or(Failure::NotFound)
     }
 
@@ -130,7 +145,7 @@ impl Services {
             return Ok(ResourceScope::workspace(caller.tenant, namespace, workspace).for_workload(workload));
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
         let place = place.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
         if let Some(namespace) = place.namespace {
             self.namespaces.insert(workspace, namespace);
@@ -147,7 +162,7 @@ impl Services {
             return Ok(Some(namespace));
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
         let namespace = place.and_then(|place| place.namespace);
         if let Some(namespace) = namespace {
             self.namespaces.insert(workspace, namespace);
@@ -163,7 +178,7 @@ impl Services {
         id: WorkspaceId,
     ) -> Result<ResourceScope, Failure> {
         let scope = TenantScope::for_caller(caller);
-        self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
+        self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 
     /// Authorizes a list that may be limited to a workspace.

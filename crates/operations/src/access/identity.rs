@@ -1,12 +1,13 @@
 //! Identification: from the identity claims of a request to a caller with rights.
 
-use crate::{Failure, Services};
+use crate::{Failure, Stores, services::SharedState};
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess, Rights, Role},
+    access::{AccessStore, ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess, Rights, Role},
     id::{RequestId, TenantId},
     share_link::is_guest,
     tenant::DEFAULT_TENANT,
 };
+use moka::sync::Cache;
 use std::sync::Arc;
 
 /// How identity claims are verified.
@@ -27,7 +28,25 @@ pub struct Claims {
     pub tenant: Option<TenantId>,
 }
 
-impl Services {
+/// Identifies callers by their verified claims.
+#[derive(Clone)]
+pub struct Identities {
+    callers: Cache<Claims, Arc<Caller>>,
+    access_store: Arc<dyn AccessStore>,
+}
+
+impl Identities {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self { callers: shared.callers.clone(), access_store: Arc::clone(&stores.access) }
+    }
+}
+
+impl Identities {
+    /// The cached caller of these claims.
+    pub(crate) fn cached(&self, claims: &Claims) -> Option<Arc<Caller>> {
+        self.callers.get(claims)
+    }
+
     /// The caller behind the claims, with its current rights: cached ones if the tenant's access revision proves
     /// them, else those of the store.
     ///
@@ -39,8 +58,8 @@ impl Services {
         claims: &Claims,
         request_id: RequestId,
     ) -> Result<Caller, Failure> {
-        if let Some(known) = self.plans.callers.get(claims)
-            && self.stores.access.access_revision(known.tenant).await? == Some(known.access_revision)
+        if let Some(known) = self.callers.get(claims)
+            && self.access_store.access_revision(known.tenant).await? == Some(known.access_revision)
         {
             return Ok(Caller { request_id, ..Caller::clone(&known) });
         }
@@ -54,7 +73,7 @@ impl Services {
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let has_a_say = !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
         if claims.actor.kind() != ActorKind::ShareLink && has_a_say {
-            self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+            self.callers.insert(claims.clone(), Arc::new(caller.clone()));
         }
     }
 
@@ -65,7 +84,7 @@ impl Services {
         claims: &Claims,
         (request_id, fresh): (RequestId, bool),
     ) -> Result<Caller, Failure> {
-        if !fresh && let Some(known) = self.plans.callers.get(claims) {
+        if !fresh && let Some(known) = self.callers.get(claims) {
             return Ok(Caller { request_id, ..Caller::clone(&known) });
         }
         match self.read_caller(mode, claims, request_id).await {
@@ -76,7 +95,7 @@ impl Services {
             Err(Failure::NotFound) => {
                 let tenant = claims.tenant.ok_or(Failure::NotFound)?;
                 let access_revision =
-                    self.stores.access.access_revision(tenant).await?.ok_or(Failure::Inconsistent("no such tenant"))?;
+                    self.access_store.access_revision(tenant).await?.ok_or(Failure::Inconsistent("no such tenant"))?;
                 Ok(Caller {
                     tenant,
                     actor: claims.actor.clone(),
@@ -94,7 +113,7 @@ impl Services {
     async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
-        let known = self.stores.access.load_principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
+        let known = self.access_store.load_principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
         let rights = if claims.actor.kind() == ActorKind::System {
             system_rights(&claims.actor)
         } else {

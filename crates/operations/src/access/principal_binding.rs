@@ -2,11 +2,17 @@
 
 use super::Operation;
 use crate::{
-    Failure, Idempotent, Services,
-    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+    Failure, Idempotent, Stores,
+    context::OperationContext,
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
+    workload::Workloads,
 };
 use fairway_domain::{
-    access::{ActorRef, Caller, principal_binding::PrincipalBinding},
+    access::{
+        ActorRef, Caller,
+        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+    },
     audit::FactKind,
     id::{PrincipalBindingId, WorkloadId},
     idempotency::RequestKey,
@@ -15,6 +21,7 @@ use fairway_domain::{
     tenant::TenantScope,
     workload::Workload,
 };
+use std::sync::Arc;
 
 /// A principal with the lane that serves it.
 #[derive(Clone, Debug)]
@@ -25,7 +32,32 @@ pub struct RequestedBinding {
     pub lane: Option<Lane>,
 }
 
-impl Services {
+/// Operations on the bindings of principals to workloads.
+#[derive(Clone)]
+pub struct PrincipalBindings {
+    context: OperationContext,
+    principal_binding_store: Arc<dyn PrincipalBindingStore>,
+    idempotency: Arc<Idempotency>,
+    workloads: Arc<Workloads>,
+}
+
+impl PrincipalBindings {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        workloads: &Arc<Workloads>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            principal_binding_store: Arc::clone(&stores.principal_bindings),
+            idempotency: Arc::clone(&common.idempotency),
+            workloads: Arc::clone(workloads),
+        }
+    }
+}
+
+impl PrincipalBindings {
     /// The principals that are bound to a workload, newest first.
     ///
     /// # Errors
@@ -36,8 +68,9 @@ impl Services {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<PrincipalBinding>, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::ListPrincipalBindings, workload).await?;
-        Ok(self.stores.principal_bindings.list(scope, workload.workload_id, page).await?)
+        let (scope, workload) =
+            self.workloads.authorize_workload(caller, Operation::ListPrincipalBindings, workload).await?;
+        Ok(self.principal_binding_store.list(scope, workload.workload_id, page).await?)
     }
 
     /// Binds a principal to a workload, or changes its lane. The next request uses the change.
@@ -51,17 +84,20 @@ impl Services {
         wanted: RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<PrincipalBinding>, Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || self.bind_principal(caller, (scope, &workload), &wanted, key).await,
-            async |id| {
-                let held = self.stores.principal_bindings.find(scope, workload.workload_id, &wanted.principal).await?;
-                held.filter(|held| held.principal_binding_id.uuid() == id).ok_or(Failure::NotFound)
-            },
-        )
-        .await
+        let (scope, workload) =
+            self.workloads.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || self.bind_principal(caller, (scope, &workload), &wanted, key).await,
+                async |id| {
+                    let held =
+                        self.principal_binding_store.find(scope, workload.workload_id, &wanted.principal).await?;
+                    held.filter(|held| held.principal_binding_id.uuid() == id).ok_or(Failure::NotFound)
+                },
+            )
+            .await
     }
 
     async fn bind_principal(
@@ -72,19 +108,19 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<PrincipalBinding, Failure> {
         for _ in 0..MAX_ATTEMPTS {
-            let held = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
+            let held = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
             let change = match held {
                 // A key is stored only with a fact, so a request with a key writes the binding again.
                 Some(held) if held.lane == *lane && key.is_none() => return Ok(held),
-                Some(held) => held.rebind(workload, *lane, &self.stamp(caller)),
+                Some(held) => held.rebind(workload, *lane, &self.context.stamp(caller)),
                 None => {
-                    let id: PrincipalBindingId = self.new_id();
-                    PrincipalBinding::bind(id, workload, (principal.clone(), *lane), &self.stamp(caller))?
+                    let id: PrincipalBindingId = self.context.new_id();
+                    PrincipalBinding::bind(id, workload, (principal.clone(), *lane), &self.context.stamp(caller))?
                 }
             };
             let binding = change.next.clone();
             let outcome = keyed_outcome(key, 200, binding.principal_binding_id.uuid());
-            match self.stores.principal_bindings.commit_binding(scope, change, outcome.as_ref()).await {
+            match self.principal_binding_store.commit_binding(scope, change, outcome.as_ref()).await {
                 Err(CommitError::Stale) => {}
                 committed => return Ok(committed.map(|()| binding)?),
             }
@@ -102,16 +138,17 @@ impl Services {
         workload: WorkloadId,
         principal: &ActorRef,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.authorize_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
+        let (scope, workload) =
+            self.workloads.authorize_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
+            let found = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
             let held = found.ok_or(Failure::NotFound)?;
-            let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &self.stamp(caller));
-            match self.stores.principal_bindings.commit_removal(scope, &held, fact).await {
+            let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &self.context.stamp(caller));
+            match self.principal_binding_store.commit_removal(scope, &held, fact).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             return Ok(());
         }
         Err(Failure::Contended)

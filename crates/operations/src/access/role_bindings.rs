@@ -1,15 +1,22 @@
 //! Role bindings: granting and revoking roles.
 
 use super::{Operation, authorize};
-use crate::{Failure, Idempotent, Services, idempotency::keyed_outcome};
+use crate::{
+    Failure, Idempotent, Stores,
+    access::Authorizer,
+    context::OperationContext,
+    idempotency::{Idempotency, keyed_outcome},
+    services::{CommonOperations, SharedState},
+};
 use fairway_domain::{
-    access::{ActorRef, Caller, GrantScope, Permission, ResourceScope, Role, RoleBinding},
+    access::{AccessStore, ActorRef, Caller, GrantScope, Permission, ResourceScope, Role, RoleBinding},
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
+use std::sync::Arc;
 
 /// The parameters of a new role binding.
 #[derive(Clone, Debug)]
@@ -31,7 +38,27 @@ const fn management_permission(scope: &GrantScope) -> Permission {
     }
 }
 
-impl Services {
+/// Operations on roles and role bindings.
+#[derive(Clone)]
+pub struct RoleBindings {
+    context: OperationContext,
+    access_store: Arc<dyn AccessStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+}
+
+impl RoleBindings {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            access_store: Arc::clone(&stores.access),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+        }
+    }
+}
+
+impl RoleBindings {
     /// The built-in roles.
     ///
     /// # Errors
@@ -52,21 +79,22 @@ impl Services {
     ) -> Result<Idempotent<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
         let place = self.manageable_scope(caller, &new.scope).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let (stamp, id) = (self.stamp(caller), self.new_id::<RoleBindingId>());
-                let RoleBindingDraft { principal, role, scope: reach } = new;
-                let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
-                let binding = change.next.clone();
-                let outcome = keyed_outcome(key, 201, id.uuid());
-                self.stores.access.commit_grant(scope, change, outcome.as_ref()).await?;
-                Ok(binding)
-            },
-            async |id| self.stores.access.find(scope, id.into()).await?.ok_or(Failure::NotFound),
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
+                    let RoleBindingDraft { principal, role, scope: reach } = new;
+                    let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
+                    let binding = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    self.access_store.commit_grant(scope, change, outcome.as_ref()).await?;
+                    Ok(binding)
+                },
+                async |id| self.access_store.find(scope, id.into()).await?.ok_or(Failure::NotFound),
+            )
+            .await
     }
 
     /// The tenant's role bindings, newest first; of one workspace, or of all.
@@ -81,7 +109,7 @@ impl Services {
     ) -> Result<Page<RoleBinding>, Failure> {
         let scope = match workspace {
             Some(id) => {
-                let place = self.workspace_scope(caller, id).await?;
+                let place = self.authorizer.workspace_scope(caller, id).await?;
                 authorize::authorize(caller, Operation::ListRoleBindings, &place)?
             }
             None => {
@@ -91,7 +119,7 @@ impl Services {
                 TenantScope::for_caller(caller)
             }
         };
-        Ok(self.stores.access.list(scope, workspace, page).await?)
+        Ok(self.access_store.list(scope, workspace, page).await?)
     }
 
     /// Revokes a role binding.
@@ -100,10 +128,10 @@ impl Services {
     /// When the role binding does not exist, or the caller may not manage its scope.
     pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
         let scope = TenantScope::for_caller(caller);
-        let Some(binding) = self.stores.access.find(scope, id).await? else {
+        let Some(binding) = self.access_store.find(scope, id).await? else {
             // The scope of an existing binding costs a lookup, so a missing binding does one too: the response time
             // reveals nothing.
-            self.stores.access.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
+            self.access_store.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
             return Err(Failure::NotFound);
         };
         match self.manageable_scope(caller, &binding.scope).await {
@@ -111,19 +139,19 @@ impl Services {
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
             place => place?,
         };
-        let fact = binding.fact(FactKind::RoleBindingDeleted, &self.stamp(caller));
-        match self.stores.access.commit_revocation(scope, id, fact).await {
+        let fact = binding.fact(FactKind::RoleBindingDeleted, &self.context.stamp(caller));
+        match self.access_store.commit_revocation(scope, id, fact).await {
             // A concurrent request has revoked it.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }
-        self.sequencer_wakeup.notify_facts();
+        self.context.notify_facts();
         Ok(())
     }
 
     async fn manageable_scope(&self, caller: &Caller, at: &GrantScope) -> Result<ResourceScope, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let place = self.stores.access.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
+        let place = self.access_store.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
         let needs = management_permission(at);
         if caller.rights.allow(needs, &place) {
             return Ok(place);

@@ -2,18 +2,21 @@
 //! and garbage collection of unreferenced artifacts.
 
 use crate::{
-    Failure, Services,
+    Failure, Stores,
     cache::{MAX_BYTES, weighted_cache},
+    context::OperationContext,
+    services::SharedState,
 };
 use fairway_domain::{
     access::Caller,
     asset::{
         AssetVersion, NewVersion,
-        artifact_index::{VersionKey, VersionRow},
+        artifact_index::{ArtifactIndex, VersionKey, VersionRow},
         canonical::Checksum,
         integrity::{ArtifactOwner, IntegrityMismatch},
-        ports::{ArtifactError, ArtifactPath, StoredObject},
+        ports::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
     },
+    audit::AuditStore,
     id::{TenantId, WorkspaceId},
     tenant::TenantScope,
     time::Timestamp,
@@ -23,7 +26,7 @@ use moka::{
     policy::EvictionPolicy,
     sync::Cache,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Page size of version lookups. Contents are read one by one because they can be large.
 const VERSION_PAGE: u32 = 500;
@@ -105,7 +108,37 @@ impl RecordedMismatches {
     }
 }
 
-impl Services {
+/// Stores, verifies and collects artifacts.
+#[derive(Clone)]
+pub struct Artifacts {
+    context: OperationContext,
+    artifact_store: Arc<dyn ArtifactStore>,
+    mismatches: RecordedMismatches,
+    artifact_index: Arc<dyn ArtifactIndex>,
+    audit_store: Arc<dyn AuditStore>,
+}
+
+impl Artifacts {
+    /// Checks that the artifact store is available.
+    ///
+    /// # Errors
+    /// When the artifact store does not respond.
+    pub async fn ready(&self) -> Result<(), ArtifactError> {
+        self.artifact_store.ready().await
+    }
+
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            context: shared.context.clone(),
+            artifact_store: Arc::clone(&shared.artifact_store),
+            mismatches: shared.mismatches.clone(),
+            artifact_index: Arc::clone(&stores.artifact_index),
+            audit_store: Arc::clone(&stores.audit),
+        }
+    }
+}
+
+impl Artifacts {
     /// Stores a version's artifact before its row, so that no row lacks its artifact. Garbage collection deletes an
     /// artifact without a row.
     ///
@@ -118,7 +151,7 @@ impl Services {
         (scope, workspace): (TenantScope, WorkspaceId),
         version: &NewVersion,
     ) -> Result<(), Failure> {
-        match self.artifacts.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
+        match self.artifact_store.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
                 Err(self.record_mismatch(caller, (scope, workspace), version.path_conflict()).await)
@@ -138,7 +171,7 @@ impl Services {
         (scope, workspace): (TenantScope, WorkspaceId),
         version: &AssetVersion,
     ) -> Result<Vec<u8>, Failure> {
-        match version.verify_artifact(self.artifacts.read(&version.artifact_ref, version.artifact_len()).await?) {
+        match version.verify_artifact(self.artifact_store.read(&version.artifact_ref, version.artifact_len()).await?) {
             Ok(bytes) => Ok(bytes),
             Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
         }
@@ -158,13 +191,13 @@ impl Services {
             defect = mismatch.defect.as_str(),
             "artifact integrity mismatch; withholding the bytes and recording an incident",
         );
-        let stamp = self.stamp(caller);
+        let stamp = self.context.stamp(caller);
         if !self.mismatches.is_due((scope, mismatch.owner), stamp.at) {
             return mismatch.into();
         }
-        match self.stores.audit.commit_fact(scope, mismatch.fact(workspace, &stamp)).await {
+        match self.audit_store.commit_fact(scope, mismatch.fact(workspace, &stamp)).await {
             Ok(()) => {
-                self.sequencer_wakeup.notify_facts();
+                self.context.notify_facts();
                 mismatch.into()
             }
             Err(error) => {
@@ -182,13 +215,13 @@ impl Services {
         let mut verified = VerificationReport::default();
         let mut after = None;
         loop {
-            let page = self.stores.artifact_index.versions_after(after, VERSION_PAGE).await?;
+            let page = self.artifact_index.versions_after(after, VERSION_PAGE).await?;
             let Some(last) = page.last() else { return Ok(verified) };
             after = Some(*last);
             for booked in page {
                 let scope = TenantScope::for_background_task(booked.tenant_id);
                 // Versions are never deleted, but the whole database may be restored concurrently.
-                let Some(row) = self.stores.artifact_index.find_row(scope, booked.asset_version_id).await? else {
+                let Some(row) = self.artifact_index.find_row(scope, booked.asset_version_id).await? else {
                     continue;
                 };
                 let wrong = self.discrepancies(booked, &row).await?;
@@ -209,7 +242,7 @@ impl Services {
         if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
             wrong.push(Discrepancy::WrongChecksum);
         }
-        match self.artifacts.read(&path, row.content.len()).await? {
+        match self.artifact_store.read(&path, row.content.len()).await? {
             None => wrong.push(Discrepancy::ArtifactMissing),
             Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => wrong.push(Discrepancy::ArtifactDiffers),
             Some(_) => {}
@@ -222,7 +255,7 @@ impl Services {
     /// # Errors
     /// As [`Self::collect_garbage`].
     pub async fn collect_garbage_when_due(&self) -> Result<Option<CollectionReport>, Failure> {
-        if self.stores.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
+        if self.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
     /// Deletes unreferenced version contents that are older than a day: the remains of requests that ended between
@@ -234,16 +267,16 @@ impl Services {
     pub async fn collect_garbage(&self) -> Result<CollectionReport, Failure> {
         self.verify_installation().await?;
         let mut swept = CollectionReport::default();
-        let mut walk = self.artifacts.list(ArtifactPath::VERSION_PREFIX);
+        let mut walk = self.artifact_store.list(ArtifactPath::VERSION_PREFIX);
         loop {
             let page = walk.next(OBJECT_PAGE).await?;
             if page.is_empty() {
                 return Ok(swept);
             }
             swept.seen = swept.seen.saturating_add(u64::try_from(page.len()).unwrap_or(0));
-            for StoredObject { path, .. } in self.stores.artifact_index.find_orphans(page).await? {
+            for StoredObject { path, .. } in self.artifact_index.find_orphans(page).await? {
                 let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
-                self.artifacts.remove(&ArtifactPath::of_version(asset, version)).await?;
+                self.artifact_store.remove(&ArtifactPath::of_version(asset, version)).await?;
                 swept.removed = swept.removed.saturating_add(1);
             }
         }
@@ -251,8 +284,8 @@ impl Services {
 
     /// Writes this installation's identifier into the store, or verifies the present one.
     async fn verify_installation(&self) -> Result<(), Failure> {
-        let name = self.stores.artifact_index.installation_id().await?.to_string();
-        match self.artifacts.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {
+        let name = self.artifact_index.installation_id().await?.to_string();
+        match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
                 Err(Failure::Inconsistent("the artifact store belongs to another installation; nothing is deleted"))

@@ -1,8 +1,9 @@
 //! Differences between versions.
 
 use crate::{
-    Failure, Services,
+    Failure,
     access::Operation,
+    asset::Assets,
     blocking::{Processor, WorkDeadline, busy},
 };
 use fairway_domain::{
@@ -24,7 +25,7 @@ const DIFF_BYTES: usize = 32 << 20;
 /// How long a comparison waits for memory.
 const DIFF_WAIT: Duration = Duration::from_secs(5);
 
-impl Services {
+impl Assets {
     /// The changes from one version of an asset to another.
     ///
     /// # Errors
@@ -50,7 +51,7 @@ impl Services {
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let found = self.stores.assets.find_version(scope, id).await?;
+        let found = self.asset_store.find_version(scope, id).await?;
         found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }

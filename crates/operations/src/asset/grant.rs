@@ -1,6 +1,6 @@
 //! Asset grants: granting and revoking access to assets.
 
-use crate::{Failure, Idempotent, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, access::Operation, asset::Assets, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{Caller, GrantScope},
     asset::grant::{AssetGrant, Grantee},
@@ -10,7 +10,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest},
 };
 
-impl Services {
+impl Assets {
     /// The grants of an asset, newest first.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ impl Services {
         page: PageRequest,
     ) -> Result<Page<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ListAssetGrants, id, from).await?;
-        Ok(self.stores.asset_grants.list(scope, asset.asset_id, page).await?)
+        Ok(self.asset_grant_store.list(scope, asset.asset_id, page).await?)
     }
 
     /// Grants an asset to a principal or to a workspace of the tenant.
@@ -38,24 +38,25 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                if let Grantee::Workspace(workspace) = grantee {
-                    let place = self.stores.access.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-                    place.ok_or(Failure::NotFound)?;
-                }
-                let grant_id: AssetGrantId = self.new_id();
-                let change = AssetGrant::create(grant_id, &asset, grantee, &self.stamp(caller))?;
-                let grant = change.next.clone();
-                let outcome = keyed_outcome(key, 201, grant_id.uuid());
-                self.stores.asset_grants.commit_grant(scope, change, outcome.as_ref()).await?;
-                Ok(grant)
-            },
-            async |grant| self.stores.asset_grants.find(scope, id, grant.into()).await?.ok_or(Failure::NotFound),
-        )
-        .await
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    if let Grantee::Workspace(workspace) = grantee {
+                        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+                        place.ok_or(Failure::NotFound)?;
+                    }
+                    let grant_id: AssetGrantId = self.context.new_id();
+                    let change = AssetGrant::create(grant_id, &asset, grantee, &self.context.stamp(caller))?;
+                    let grant = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, grant_id.uuid());
+                    self.asset_grant_store.commit_grant(scope, change, outcome.as_ref()).await?;
+                    Ok(grant)
+                },
+                async |grant| self.asset_grant_store.find(scope, id, grant.into()).await?.ok_or(Failure::NotFound),
+            )
+            .await
     }
 
     /// Revokes a grant. The next request no longer uses it.
@@ -69,14 +70,14 @@ impl Services {
         grant: AssetGrantId,
     ) -> Result<(), Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
-        let held = self.stores.asset_grants.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
-        let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.stamp(caller));
-        match self.stores.asset_grants.commit_revocation(scope, grant, fact).await {
+        let held = self.asset_grant_store.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
+        let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.context.stamp(caller));
+        match self.asset_grant_store.commit_revocation(scope, grant, fact).await {
             // A concurrent request has revoked it.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }
-        self.sequencer_wakeup.notify_facts();
+        self.context.notify_facts();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! A breadth-first search follows references backwards from the asset and visits each version once. Paths are
 //! therefore shortest, and circular references end.
 
-use crate::{Failure, Services, access::Operation};
+use crate::{Failure, access::Operation, asset::Assets};
 use fairway_domain::{
     access::{Caller, Permission, ResourceScope},
     asset::{
@@ -89,7 +89,7 @@ pub struct Hop {
     pub towards: Option<AssetVersionId>,
 }
 
-impl Services {
+impl Assets {
     /// The dependents of an asset.
     ///
     /// # Errors
@@ -104,12 +104,12 @@ impl Services {
             Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
             None => self.asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
-        let (hops, mut truncated) = find_referrers(&*self.stores.impact, scope, &asset, SEARCH_LIMITS).await?;
-        let mut bound = self.stores.impact.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;
+        let (hops, mut truncated) = find_referrers(&*self.impact_store, scope, &asset, SEARCH_LIMITS).await?;
+        let mut bound = self.impact_store.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;
         truncated |= is_full(&bound, MAX_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
         let further =
-            self.stores.impact.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
+            self.impact_store.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
         truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
         let seen = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;

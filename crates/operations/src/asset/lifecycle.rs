@@ -1,8 +1,9 @@
 //! The lifecycle of assets: activate, retire, archive.
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
+    Failure, Idempotent, Precondition,
     access::Operation,
+    asset::Assets,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
@@ -17,7 +18,7 @@ use fairway_domain::{
 /// Maximum number of blocking releases in a refusal.
 const MAX_BLOCKING_SHOWN: u32 = 100;
 
-impl Services {
+impl Assets {
     /// Activates an asset: it can be bound. Also reverses a retirement.
     ///
     /// # Errors
@@ -70,42 +71,43 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
         let (scope, _) = self.asset_from(caller, operation, id, from).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                for _ in 0..MAX_ATTEMPTS {
-                    let (scope, asset) = self.asset_from(caller, operation, id, from).await?;
-                    expected.check(asset.revision)?;
-                    let change = asset.transition_to(to, &self.stamp(caller))?;
-                    let next = change.next.clone();
-                    let outcome = keyed_outcome(key, 200, id.uuid());
-                    match self.stores.assets.commit_lifecycle(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => {
-                            if let Some(failure) = expected.stale_failure() {
-                                return Err(failure);
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    for _ in 0..MAX_ATTEMPTS {
+                        let (scope, asset) = self.asset_from(caller, operation, id, from).await?;
+                        expected.check(asset.revision)?;
+                        let change = asset.transition_to(to, &self.context.stamp(caller))?;
+                        let next = change.next.clone();
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        match self.asset_store.commit_lifecycle(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => {
+                                if let Some(failure) = expected.stale_failure() {
+                                    return Err(failure);
+                                }
+                            }
+                            Err(CommitError::Conflict(Conflict::AssetInUse)) => {
+                                return Err(self.in_use_failure(caller, scope, id).await?);
+                            }
+                            committed => {
+                                committed?;
+                                return Ok(next);
                             }
                         }
-                        Err(CommitError::Conflict(Conflict::AssetInUse)) => {
-                            return Err(self.in_use_failure(caller, scope, id).await?);
-                        }
-                        committed => {
-                            committed?;
-                            return Ok(next);
-                        }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |_| self.read_asset(caller, id, from).await,
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |_| self.read_asset(caller, id, from).await,
+            )
+            .await
     }
 
     /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
     /// caller does not see.
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
-        let blocking = self.stores.assets.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
+        let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let all = blocking.len();
         let seen = |place: ResourceScope| caller.rights.allow(Permission::ReleaseView, &place);
         let shown: Vec<_> = blocking

@@ -6,8 +6,9 @@
 
 use super::AssetQuery;
 use crate::{
-    Failure, Services,
+    Failure,
     access::{Operation, authorize},
+    asset::Assets,
 };
 use fairway_domain::{
     access::{Caller, Permission, ResourceScope, rights::VisibleScopes},
@@ -21,7 +22,7 @@ use fairway_domain::{
 };
 use std::collections::HashSet;
 
-impl Services {
+impl Assets {
     /// Assets, newest first: of one kind if requested, visible from one workspace if named, else from anywhere.
     ///
     /// # Errors
@@ -35,7 +36,7 @@ impl Services {
     ) -> Result<Page<Asset>, Failure> {
         let (scope, sight) = self.asset_visibility(caller, operation, query.workspace_id).await?;
         let filter = AssetFilter { visibility: sight, kind: query.kind, lifecycle: query.lifecycle };
-        Ok(self.stores.assets.list(scope, &filter, page).await?)
+        Ok(self.asset_store.list(scope, &filter, page).await?)
     }
 
     async fn asset_visibility(
@@ -49,7 +50,7 @@ impl Services {
         let (scope, scopes) = match authorize::authorize_list(caller, operation) {
             // A caller without view permissions may still hold grants.
             Err(refused) => {
-                if !self.stores.asset_grants.has_any_grant(everything, &principals).await? {
+                if !self.asset_grant_store.has_any_grant(everything, &principals).await? {
                     return Err(refused);
                 }
                 (everything, Some(VisibleScopes::default()))
@@ -63,13 +64,13 @@ impl Services {
             };
             return Ok((scope, sight));
         };
-        let place = self.workspace_scope_unchecked(caller, from).await?;
+        let place = self.authorizer.workspace_scope_unchecked(caller, from).await?;
         let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
             let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
             return Ok((scope, AssetVisibility::FromWorkspace { namespace, workspace, principals }));
         }
-        if self.stores.asset_grants.has_any_grant(scope, &principals).await? {
+        if self.asset_grant_store.has_any_grant(scope, &principals).await? {
             return Ok((scope, AssetVisibility::InScopes { scopes: VisibleScopes::default(), principals }));
         }
         Err(Failure::NotFound)
@@ -83,7 +84,7 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.workspace_scope_unchecked(caller, from).await?;
+        let place = self.authorizer.workspace_scope_unchecked(caller, from).await?;
         self.authorize_visible_asset(caller, operation, id, Some(&place)).await
     }
 
@@ -134,7 +135,7 @@ impl Services {
         from: Option<&ResourceScope>,
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::for_caller(caller);
-        let Some(asset) = self.stores.assets.find(scope, id).await? else {
+        let Some(asset) = self.asset_store.find(scope, id).await? else {
             if caller.rights.visible_scopes(Permission::AssetView).is_some() {
                 return Err(self.refuse_unknown_asset(caller, id).await);
             }
@@ -155,7 +156,7 @@ impl Services {
     /// reveals nothing.
     pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
         let (scope, principals) = (TenantScope::for_caller(caller), caller.principals());
-        match self.stores.asset_grants.is_granted(scope, id, &principals, &VisibleScopes::default()).await {
+        match self.asset_grant_store.is_granted(scope, id, &principals, &VisibleScopes::default()).await {
             Ok(_) => Failure::NotFound,
             Err(error) => error.into(),
         }
@@ -192,7 +193,7 @@ impl Services {
             }
         };
         let scope = TenantScope::for_caller(caller);
-        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &scopes).await?)
+        Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &caller.principals(), &scopes).await?)
     }
 
     /// The assets that the caller sees from anywhere. One query reads their grants.
@@ -216,7 +217,7 @@ impl Services {
         if !rest.is_empty() {
             let (scope, rest) = (TenantScope::for_caller(caller), Vec::from_iter(rest));
             let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
-            seen.extend(self.stores.asset_grants.granted_assets(scope, &rest, &caller.principals(), &scopes).await?);
+            seen.extend(self.asset_grant_store.granted_assets(scope, &rest, &caller.principals(), &scopes).await?);
         }
         Ok(seen)
     }
@@ -240,7 +241,7 @@ impl Services {
         }
         let here = VisibleScopes { workspaces: place.workspace.into_iter().collect(), ..VisibleScopes::default() };
         let scope = TenantScope::for_caller(caller);
-        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &[], &here).await?)
+        Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &[], &here).await?)
     }
 
     /// Whether the caller may view the assets of at least one workspace of a namespace.
@@ -252,7 +253,7 @@ impl Services {
             return Ok(true);
         }
         for workspace in scopes.workspaces {
-            if self.namespace_of(caller, workspace).await? == Some(namespace) {
+            if self.authorizer.namespace_of(caller, workspace).await? == Some(namespace) {
                 return Ok(true);
             }
         }

@@ -47,11 +47,12 @@ impl Services {
         let scope = TenantScope::for_caller(caller);
         let (RunState { execution, .. }, own) = self.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
-            let place = self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
+            let place =
+                self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             authorize::authorize(caller, Operation::CancelExecution, &place)?;
         }
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,
@@ -74,7 +75,7 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
-        let held = LeaseRef { execution_id: id, lease: self.ids.new_id() };
+        let held = LeaseRef { execution_id: id, lease: self.context.ids.new_id() };
         let cancel_lease = CancelLease {
             lease_ref: held,
             lease_for: self.settings.lease,
@@ -100,7 +101,7 @@ impl Services {
                     return read_after_commit(self.end_cancelled(scope, execution, held, caller).await, key);
                 }
                 CancelOutcome::WorkerNotified => {
-                    self.publish_wakeup(Wakeup::Recheck(id));
+                    self.wakeup_sender.publish(Wakeup::Recheck(id));
                     let awaiting_review = self.end_notified_run(scope, execution, held, caller).await;
                     match read_after_commit(awaiting_review, key)? {
                         Some(awaiting_review) => current = awaiting_review,
@@ -190,8 +191,8 @@ impl Services {
         (decision, owes_owner): (Option<RecordedDecision>, bool),
         (actor, request_id): (ActorRef, RequestId),
     ) -> Result<(), Failure> {
-        let finished_at = self.clock.now();
-        let stamp = Stamp { fact_id: self.new_id(), at: finished_at, actor, request_id };
+        let finished_at = self.context.clock.now();
+        let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
         let mut fact = match &decision {
             Some(denial) if outcome == Outcome::Denied => run.denied_fact(denial, &stamp),
             Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
@@ -223,8 +224,8 @@ impl Services {
         };
         match self.stores.executions.finish(scope, &ending).await {
             Ok(()) => {
-                self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::RunEnded(run.execution_id));
+                self.context.notify_facts();
+                self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
                 Ok(())
             }
             // A concurrent process ended the run.

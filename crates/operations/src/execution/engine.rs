@@ -311,7 +311,7 @@ impl<'s> ProgressRecorder<'s> {
         loop {
             match self.services.stores.executions.record_progress(self.scope, self.lease, &piece).await {
                 Ok(()) => {
-                    self.services.publish_wakeup(Wakeup::RunProgress(self.lease.execution_id));
+                    self.services.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
                     return Ok(());
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
@@ -483,7 +483,7 @@ impl Services {
 
     /// The delay extended by up to half, so that concurrent failures do not retry together.
     fn with_jitter(&self, pause: Duration) -> Duration {
-        let [drawn, ..] = self.ids.salt();
+        let [drawn, ..] = self.context.ids.salt();
         pause + pause.mul_f64(f64::from(drawn) / 512.0)
     }
 }

@@ -159,6 +159,6 @@ impl Services {
         let execution = state.execution;
         self.authorize_run_access(caller, &execution, token, Operation::ReadExecution).await?;
         let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
-        self.count_workload_request(scope, &workload, Some(address)).await
+        self.rate_limits.count_workload_request(scope, &workload, Some(address)).await
     }
 }

@@ -274,7 +274,7 @@ impl Services {
         }
         let home =
             self.stores.executions.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = self.scope_of_workload(caller, home.workspace, home.workload).await?;
+        let place = self.authorizer.scope_of_workload(caller, home.workspace, home.workload).await?;
         if home.submitter == caller.actor {
             Ok(())
         } else {
@@ -283,7 +283,7 @@ impl Services {
     }
 
     pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<ResourceScope, Failure> {
-        self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await
+        self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }
 

@@ -53,14 +53,14 @@ impl Services {
         (execution, reader): (ExecutionId, &RetrievalContext<'_>),
     ) -> Result<(), Interruption> {
         let (actor, request_id) = reader.sender.clone();
-        let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id };
+        let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let fact = call.drifted_fact(found, (execution, reader.workspace), &stamp);
         let until = Instant::now() + self.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
             match self.stores.audit.commit_fact(reader.scope, fact.clone()).await {
                 Ok(()) => {
-                    self.sequencer_wakeup.notify_facts();
+                    self.context.notify_facts();
                     return Ok(());
                 }
                 Err(error) if Instant::now() + pause < until => {

@@ -56,10 +56,14 @@ impl Services {
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
-            let outside = Env { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
+            let outside = Env {
+                clock: self.context.clock.as_ref(),
+                ids: self.context.ids.as_ref(),
+                redactor: &self.settings.redactor,
+            };
             return ended.evaluate_turn((execution_id, place), knowledge, decisions.as_deref(), outside);
         }
-        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let (clock, ids) = (Arc::clone(&self.context.clock), Arc::clone(&self.context.ids));
         let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut looked_through = ended.clone();
         let work = run_blocking((reader.scope, WorkDeadline::Run), move || {

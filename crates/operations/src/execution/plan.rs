@@ -2,12 +2,10 @@
 
 use crate::{
     Failure, Services,
-    access::Claims,
     blocking::{WorkDeadline, run_blocking},
-    cache::{MAX_BYTES, PendingLoads, caller_bytes, claims_bytes, entry_bytes, weighted_cache},
+    cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
 };
 use fairway_domain::{
-    access::Caller,
     asset::{
         AssetVersion,
         content::{self, CheckedContent, tool::ToolBinding},
@@ -81,7 +79,6 @@ pub struct PlanCache {
     plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<WorkloadWithDeployment>>,
     pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
-    pub(crate) callers: Cache<Claims, Arc<Caller>>,
 }
 
 impl PlanCache {
@@ -99,10 +96,6 @@ impl PlanCache {
                     SLUG_BYTES.saturating_add(entry_bytes(entry))
                 },
             )
-            .build(),
-            callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
-                claims_bytes(claims).saturating_add(caller_bytes(caller))
-            })
             .build(),
         }
     }
@@ -189,7 +182,7 @@ impl Services {
                 bound.push(asset);
                 continue;
             }
-            let version = self.bound_version(scope, binding).await?;
+            let version = self.releases.bound_version(scope, binding).await?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (content, read, added) = compile_binding(scope, binding, content, guardrails).await?;
@@ -218,7 +211,7 @@ impl Services {
                 sandbox = Some(profile.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?);
             }
             if binding.role == AssetKind::HookDefinition {
-                let (hook, bytes) = self.resolve_hook(scope, (release, binding), &content).await?;
+                let (hook, bytes) = self.releases.resolve_hook(scope, (release, binding), &content).await?;
                 compiled = compiled.saturating_add(hook.compiled_bytes());
                 text = text.saturating_add(bytes);
                 hooks.push(hook);
@@ -230,7 +223,7 @@ impl Services {
                 }
                 CheckedContent::Flow(content) => flow = Some(content),
                 CheckedContent::PromptTemplate(content) => {
-                    let (composed, sources) = self.compose(scope, (release, binding), content).await?;
+                    let (composed, sources) = self.assets.compose(scope, (release, binding), content).await?;
                     included = sources;
                     text = text.saturating_add(composed.included_bytes());
                     compiled = compiled.saturating_add(composed.schema_bytes());
@@ -241,7 +234,9 @@ impl Services {
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Tool(tool) => {
                     let server = match tool.binding {
-                        ToolBinding::Mcp(_) => self.resolve_server(scope, (release, binding), &content).await?,
+                        ToolBinding::Mcp(_) => {
+                            self.releases.resolve_server(scope, (release, binding), &content).await?
+                        }
                         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
                     };
                     let slug = binding.asset_slug.to_string();

@@ -45,7 +45,7 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.stores.executions.claim_lapsed(self.ids.new_id(), self.unresumable_runs()).await?;
+        let lapsed = self.stores.executions.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
             match self.stores.executions.finish(run.scope, &self.end_of_lapsed(&run)).await {
@@ -56,13 +56,13 @@ impl Services {
             }
         }
         if ended > 0 {
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
         }
         Ok(ended)
     }
 
     /// The kinds of run that no worker resumes.
-    const fn unresumable_runs(&self) -> LapsedFilter {
+    fn unresumable_runs(&self) -> LapsedFilter {
         if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
     }
 
@@ -86,7 +86,7 @@ impl Services {
             self.stores.executions.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
-            self.publish_wakeup(Wakeup::RunQueued);
+            self.wakeup_sender.publish(Wakeup::RunQueued);
         }
         let mut ended = 0;
         while !held.is_empty() {
@@ -118,9 +118,9 @@ impl Services {
             environment: &run.environment,
             input_digest: lapsed.input_digest,
         };
-        let finished_at = self.clock.now();
+        let finished_at = self.context.clock.now();
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
-        let stamp = Stamp { fact_id: self.new_id(), at: finished_at, actor, request_id: self.new_id() };
+        let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id: self.context.new_id() };
         let (mut fact, mut fulfilled) = (named.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
         // Of the run's obligations, only the notification needs no state of the lost process.
         if let Some(owner) = &lapsed.owner_to_notify {

@@ -43,7 +43,7 @@ impl Services {
             entered => entered,
         }?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || self.commit_resolution((scope, caller), id, (settled, note), outcome.as_ref()).await,
@@ -62,11 +62,11 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let settlement = resolve(&record, said, &self.stamp(caller), self.ids.as_ref())?;
+        let settlement = resolve(&record, said, &self.context.stamp(caller), self.context.ids.as_ref())?;
         match self.stores.resolutions.commit_resolution(scope, &settlement, key).await {
             Ok(()) => {
-                self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::RunEnded(id));
+                self.context.notify_facts();
+                self.wakeup_sender.publish(Wakeup::RunEnded(id));
                 Ok(())
             }
             // A concurrent request resolved the run.

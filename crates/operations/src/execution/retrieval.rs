@@ -65,7 +65,7 @@ impl Services {
         let questions: Vec<ContractQuestion<'_>> = bound
             .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.access_request(mode) })
             .collect();
-        let decisions = self.contract_decisions(reader.scope, &questions).await;
+        let decisions = self.knowledge_bases.contract_decisions(reader.scope, &questions).await;
         decisions
             .inspect_err(|error| {
                 tracing::warn!(
@@ -89,15 +89,16 @@ impl Services {
             .get(lookup.knowledge_index)
             .ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
         let place = (reader.workspace, reader.environment);
-        let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
-            tracing::warn!(
-                tenant_id = %reader.scope.tenant(),
-                release_id = %reader.release,
-                error = &error as &dyn std::error::Error,
-                "failed to read pinned index revisions; the lookup fails"
-            );
-            RetrievalError::Failed(UNAVAILABLE)
-        })?;
+        let served =
+            self.knowledge_bases.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
+                tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
+                    release_id = %reader.release,
+                    error = &error as &dyn std::error::Error,
+                    "failed to read pinned index revisions; the lookup fails"
+                );
+                RetrievalError::Failed(UNAVAILABLE)
+            })?;
         let request = RetrievalRequest {
             asset: bound.asset,
             base: &bound.base,
@@ -110,7 +111,7 @@ impl Services {
             // The query must not reach a model that the release's sovereignty profile excludes.
             sovereignty: reader.plan.sovereignty.as_ref(),
         };
-        match self.retrieve(reader.scope, &request).await {
+        match self.knowledge_bases.retrieve(reader.scope, &request).await {
             Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
                 Ok(RetrievalResult {
                     decision,

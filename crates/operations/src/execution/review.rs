@@ -60,7 +60,7 @@ impl Services {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, (&execution, own), Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || self.commit_verdict((scope, caller), id, (verdict, note), outcome.as_ref()).await,
@@ -109,12 +109,12 @@ impl Services {
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let pending = PendingReview::from_record(&record)?;
-        let end = match pending.decide(said, &self.stamp(caller), self.ids.as_ref()) {
+        let end = match pending.decide(said, &self.context.stamp(caller), self.context.ids.as_ref()) {
             Ok(end) => end,
             Err(refusal) => {
-                let fact = pending.self_review_refused_fact(&self.stamp(caller));
+                let fact = pending.self_review_refused_fact(&self.context.stamp(caller));
                 self.stores.audit.commit_fact(scope, fact).await?;
-                self.sequencer_wakeup.notify_facts();
+                self.context.notify_facts();
                 return Err(refusal.into());
             }
         };
@@ -133,7 +133,7 @@ impl Services {
         let record = self.stores.executions.evidence(scope, id).await?;
         let record = record.ok_or(Failure::Inconsistent("a run is missing"))?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Ok(false) };
-        self.end_review(scope, &pending.cancel(&self.stamp(caller)), key).await
+        self.end_review(scope, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
     /// Ends a batch of runs with an overdue review; returns their number.
@@ -146,7 +146,12 @@ impl Services {
             let Some(record) = self.stores.executions.evidence(scope, execution_id).await? else { continue };
             let Ok(pending) = PendingReview::from_record(&record) else { continue };
             let actor = ActorRef::system("review");
-            let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id: self.new_id() };
+            let stamp = Stamp {
+                fact_id: self.context.new_id(),
+                at: self.context.clock.now(),
+                actor,
+                request_id: self.context.new_id(),
+            };
             ended += usize::from(self.end_review(scope, &pending.expire(workload_status, &stamp), None).await?);
         }
         Ok(ended)
@@ -161,8 +166,8 @@ impl Services {
     ) -> Result<bool, Failure> {
         match self.stores.reviews.commit_end(scope, end, key).await {
             Ok(()) => {
-                self.sequencer_wakeup.notify_facts();
-                self.publish_wakeup(Wakeup::RunEnded(end.execution_id));
+                self.context.notify_facts();
+                self.wakeup_sender.publish(Wakeup::RunEnded(end.execution_id));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

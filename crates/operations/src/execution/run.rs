@@ -139,7 +139,7 @@ impl ActiveRun {
             Ok((ended, last, remembered)) => {
                 // The inputs may be large and are no longer needed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
-                let finished_at = self.services.clock.now();
+                let finished_at = self.services.context.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
                 if self.store_end(&ending).await {
                     RunResult::Ended(Box::new(self.ended_execution(ending)))
@@ -181,8 +181,11 @@ impl ActiveRun {
 
     async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         let services = &self.services;
-        let outside =
-            Env { clock: services.clock.as_ref(), ids: services.ids.as_ref(), redactor: &services.settings.redactor };
+        let outside = Env {
+            clock: services.context.clock.as_ref(),
+            ids: services.context.ids.as_ref(),
+            redactor: &services.settings.redactor,
+        };
         let accepted = &self.acceptance;
         let subject = RunInput {
             execution_id: accepted.execution_id,
@@ -245,7 +248,7 @@ impl ActiveRun {
     async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
         match self.services.stores.executions.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
-                self.services.publish_wakeup(Wakeup::RunProgress(self.acceptance.execution_id));
+                self.services.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
             }
             Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
@@ -267,14 +270,14 @@ impl ActiveRun {
         let services = &self.services;
         if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
             let outside = Env {
-                clock: services.clock.as_ref(),
-                ids: services.ids.as_ref(),
+                clock: services.context.clock.as_ref(),
+                ids: services.context.ids.as_ref(),
                 redactor: &services.settings.redactor,
             };
             return closed.fulfil(outside);
         }
         let unfulfilled = closed.without_fulfilment();
-        let (clock, ids) = (Arc::clone(&services.clock), Arc::clone(&services.ids));
+        let (clock, ids) = (Arc::clone(&services.context.clock), Arc::clone(&services.context.ids));
         let redactor = Arc::clone(&services.settings.redactor);
         let fulfil = move || closed.fulfil(Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
         let work = run_blocking((self.scope, WorkDeadline::Run), fulfil);
@@ -293,7 +296,7 @@ impl ActiveRun {
         let output = ended.output.map(|(output, metadata)| Payload {
             // Moved instead of copied: the output may be large.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
-            salt: self.services.ids.salt(),
+            salt: self.services.context.ids.salt(),
         });
         let accepted = &self.acceptance;
         let run = RunRef {
@@ -311,7 +314,7 @@ impl ActiveRun {
             }
         };
         let stamp = Stamp {
-            fact_id: self.services.new_id(),
+            fact_id: self.services.context.new_id(),
             at: finished_at,
             actor: actor.clone(),
             request_id: accepted.request_context.request_id,
@@ -356,14 +359,14 @@ impl ActiveRun {
         loop {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
-                    self.services.sequencer_wakeup.notify_facts();
+                    self.services.context.notify_facts();
                     let end = Wakeup::RunEnded(ending.execution_id);
                     if self.checkpoint_policy == CheckpointPolicy::WithEvents
                         || self.is_detached.load(Ordering::Relaxed)
                     {
-                        self.services.publish_wakeup(end);
+                        self.services.wakeup_sender.publish(end);
                     } else {
-                        self.services.deliver_wakeup(end);
+                        self.services.wakeup_sender.deliver(end);
                     }
                     return true;
                 }

@@ -81,7 +81,7 @@ pub(crate) fn guest_of(
     pass: Option<&VerifiedLink>,
 ) -> (DelegatedAccess, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
-    let token = nameless.then(|| ResultToken::from_secret(services.ids.secret()));
+    let token = nameless.then(|| ResultToken::from_secret(services.context.ids.secret()));
     let share_link = pass.map(|pass| pass.link().share_link_id);
     (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }

@@ -225,16 +225,19 @@ impl ActiveRun {
         let PreparedScript { script, limits, gateway, _slot: _place } = ready;
         let gateway = gateway.unwrap_or_else(|| services.code_gateway.prepare(script.language, limits));
         let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
-        let began = services.clock.now();
+        let began = services.context.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
                 in_time.map_or_else(|_| services.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
             }
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };
-        let over = services.clock.now();
-        let outside =
-            Env { clock: services.clock.as_ref(), ids: services.ids.as_ref(), redactor: &services.settings.redactor };
+        let over = services.context.clock.now();
+        let outside = Env {
+            clock: services.context.clock.as_ref(),
+            ids: services.context.ids.as_ref(),
+            redactor: &services.settings.redactor,
+        };
         let ran = ScriptRun {
             request,
             gateway: services.code_gateway.name(),

@@ -107,6 +107,7 @@ impl Services {
             };
             if !counted {
                 match self
+                    .rate_limits
                     .count_workload_request(TenantScope::for_caller(&caller), &entry.workload, request.address)
                     .await
                 {
@@ -141,10 +142,10 @@ impl Services {
         request_id: RequestId,
         fresh: bool,
     ) -> Result<Arc<Caller>, Failure> {
-        if !fresh && let Some(caller) = self.plans.callers.get(claims) {
+        if !fresh && let Some(caller) = self.identities.cached(claims) {
             return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
-        Ok(Arc::new(self.identify(mode, claims, request_id).await?))
+        Ok(Arc::new(self.identities.identify(mode, claims, request_id).await?))
     }
 
     /// The workload with its deployment, and whether it was read now. [`Self::attempt_execute`] caches it, for authorized
@@ -217,11 +218,11 @@ impl Services {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.run_facts(caller, entry, &request.environment, lane);
-        let decision = facts.decide(&plan.plan, &inputs, self.clock.now());
-        let execution_id: ExecutionId = self.new_id();
-        let started_at = self.clock.now();
-        let recorded = RecordedDecision::from_decision(self.new_id::<DecisionId>(), &decision, started_at);
-        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.ids.salt() };
+        let decision = facts.decide(&plan.plan, &inputs, self.context.clock.now());
+        let execution_id: ExecutionId = self.context.new_id();
+        let started_at = self.context.clock.now();
+        let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, started_at);
+        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.context.ids.salt() };
         let input_digest = sent.digest();
         let run = RunRef {
             execution_id,
@@ -231,7 +232,7 @@ impl Services {
             environment: &request.environment,
             input_digest,
         };
-        let lease = self.ids.new_id();
+        let lease = self.context.ids.new_id();
         let place = match self.placement(scope, &decision, request).await {
             Ok(place) => place,
             Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
@@ -240,7 +241,7 @@ impl Services {
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
         let (admission, work) = match (decision.outcome, &request.payload) {
             (policy::Outcome::Deny, _) => {
-                (Admission::Deny(Box::new(run.denied_fact(&recorded, &self.stamp(caller)))), RunWork::Steps)
+                (Admission::Deny(Box::new(run.denied_fact(&recorded, &self.context.stamp(caller)))), RunWork::Steps)
             }
             (
                 policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
@@ -260,7 +261,7 @@ impl Services {
                     Ok(work) => work,
                     Err(refusal) => return self.replay_or_refuse(scope, (caller, request), key, refusal).await,
                 };
-                let fact = Box::new(run.code_accepted_fact(script.language, &self.stamp(caller)));
+                let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(caller)));
                 (Admission::Script { lease, lease_for, deadline_in, fact }, work)
             }
         };

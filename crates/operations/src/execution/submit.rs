@@ -83,11 +83,11 @@ impl Submission {
         }
         Ok(match (&acceptance.admission, at_work) {
             (Admission::Deny(_), _) => {
-                services.sequencer_wakeup.notify_facts();
+                services.context.notify_facts();
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
-                services.publish_wakeup(Wakeup::RunQueued);
+                services.wakeup_sender.publish(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {

@@ -68,7 +68,7 @@ pub async fn run_worker(services: Services) {
         let mut sated = saturated_tenants(&counts);
         sated.extend(large.saturated);
         let claim = Claim {
-            lease: services.ids.new_id(),
+            lease: services.context.ids.new_id(),
             lost_leases: lost.tokens(),
             lease_for: services.settings.lease,
             deadline_after: services.settings.execution_deadline,
@@ -305,9 +305,9 @@ impl Services {
             return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
         }
         let facts = self.run_facts(&caller, &entry, &run.environment, lane);
-        let (inputs_read, now) = (parse_object(inputs)?, self.clock.now());
+        let (inputs_read, now) = (parse_object(inputs)?, self.context.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
-        let recorded = RecordedDecision::from_decision(self.new_id::<DecisionId>(), &decision, now);
+        let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
         if decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
@@ -361,7 +361,7 @@ impl Services {
             groups: sender.group_actors(),
             tenant: Some(claimed.scope.tenant()),
         };
-        self.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
+        self.identities.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
     }
 
     async fn runtime_entry_of(
@@ -438,7 +438,7 @@ impl Services {
             (claimed.scope, named, claimed.lease),
             (status, outcome, code, message),
             (decision, owes),
-            (by, claimed.request_context.as_ref().map_or_else(|| self.new_id(), |sender| sender.request_id)),
+            (by, claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id)),
         )
         .await
     }

@@ -98,7 +98,7 @@ impl Services {
             rights: Arc::new(Rights::new(vec![grant])),
             lanes: Arc::new(CallerLanes::from_bindings(&actor, Vec::new())),
             access_revision: self.stores.access.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
-            request_id: self.new_id(),
+            request_id: self.context.new_id(),
             actor,
         })
     }
@@ -117,7 +117,7 @@ impl Services {
         let mut found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         if found.is_none() {
             let new = NewWorkload {
-                workload_id: self.new_id(),
+                workload_id: self.context.new_id(),
                 slug: slug.clone(),
                 name: Some("Draft generator".to_owned()),
                 description: Some("Drafts prompt templates from descriptions. It comes with Fairway.".to_owned()),
@@ -126,13 +126,13 @@ impl Services {
                 workspace_id: home.workspace_id,
                 namespace_id: home.namespace_id,
             };
-            let change = Workload::create_builtin(new, &self.stamp(maker));
+            let change = Workload::create_builtin(new, &self.context.stamp(maker));
             match self.stores.workloads.commit_new(scope, change, None).await {
                 // A concurrent process created it.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         }
         let workload = found.ok_or(Failure::Inconsistent("a created workload is missing"))?;
@@ -167,18 +167,23 @@ impl Services {
         if found.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
             let new = NewAsset {
-                asset_id: self.new_id(),
+                asset_id: self.context.new_id(),
                 slug: slug.clone(),
                 kind,
                 owner_ref: owner()?,
                 workspace_id,
                 namespace_id,
             };
-            match self.stores.assets.commit_new(scope, Asset::create_builtin(new, &self.stamp(maker)), None).await {
+            match self
+                .stores
+                .assets
+                .commit_new(scope, Asset::create_builtin(new, &self.context.stamp(maker)), None)
+                .await
+            {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
-            self.sequencer_wakeup.notify_facts();
+            self.context.notify_facts();
             found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         }
         let (asset, version) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
@@ -189,7 +194,7 @@ impl Services {
             return Ok(version.asset_version_id);
         }
         let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
-        match self.create_asset_version(maker, (asset.asset_id, None), draft, None).await {
+        match self.assets.create_asset_version(maker, (asset.asset_id, None), draft, None).await {
             Ok((_, Idempotent { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
@@ -215,14 +220,15 @@ impl Services {
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
-        let placed = self.create_release(maker, draft, Some(&step_key(maker, "draft"))).await?.value;
+        let placed = self.releases.create_release(maker, draft, Some(&step_key(maker, "draft"))).await?.value;
         let id = placed.release.release_id;
         for (version, role) in versions {
-            self.bind_version(maker, id, (*version, *role), Some(&step_key(maker, role.as_str()))).await?;
+            self.releases.bind_version(maker, id, (*version, *role), Some(&step_key(maker, role.as_str()))).await?;
         }
         self.move_generator(maker, id, StateName::ReviewReady).await?;
         let approval = (Verdict::Approved, None);
-        self.review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval")))
+        self.releases
+            .review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval")))
             .await?;
         self.move_generator(&approver, id, StateName::Approved).await?;
         self.move_generator(&approver, id, StateName::Active).await
@@ -230,7 +236,10 @@ impl Services {
 
     async fn move_generator(&self, by: &Caller, id: ReleaseId, to: StateName) -> Result<(), Failure> {
         let wanted = Transition { to, lanes: LaneSelection::All };
-        self.transition_release(by, id, wanted, &Precondition::Any, Some(&step_key(by, to.as_str()))).await.map(|_| ())
+        self.releases
+            .transition_release(by, id, wanted, &Precondition::Any, Some(&step_key(by, to.as_str())))
+            .await
+            .map(|_| ())
     }
 }
 

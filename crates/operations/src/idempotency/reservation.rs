@@ -1,7 +1,7 @@
 //! Reservations of idempotency keys. A request that works outside the database before its commit reserves its key
 //! under a lease, so that a repeat does not start the same work concurrently.
 
-use crate::{Failure, Services};
+use crate::{Failure, idempotency::Idempotency};
 use fairway_domain::{
     idempotency::{IdempotencyStore, RequestKey},
     tenant::TenantScope,
@@ -54,7 +54,7 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
     }
 }
 
-impl Services {
+impl Idempotency {
     /// Runs work that ends in the commit of `resource`, under a reservation of the key. The commit completes the
     /// reservation; without a commit the key is released.
     ///
@@ -67,7 +67,7 @@ impl Services {
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let Some(key) = key else { return work.await };
-        let (keys, lease) = (Arc::clone(&self.stores.idempotency), self.settings.lease);
+        let (keys, lease) = (Arc::clone(&self.key_store), self.settings.lease);
         // Created before the statement is sent: the client may disconnect while it is in flight.
         let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
         if !reservation.keys.reserve(scope, key, resource, lease).await? {

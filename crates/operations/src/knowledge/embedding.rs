@@ -2,7 +2,7 @@
 //! of its revision, independent of the current configuration.
 
 use super::RetrievalFailure;
-use crate::Services;
+use crate::knowledge::KnowledgeBases;
 use fairway_domain::{
     asset::content::SovereigntyProfile,
     execution::routing::EmbeddingPermission,
@@ -25,7 +25,7 @@ pub(crate) struct VectorIndex {
     pub(crate) model: EmbeddingModel,
 }
 
-impl Services {
+impl KnowledgeBases {
     /// A searchable revision with the documents of the wanted one, and its model. Prefers the wanted revision if its
     /// model is available. Otherwise uses a revision that differs only in its vectors: the last one, with the newest
     /// model, or the first.
@@ -39,7 +39,7 @@ impl Services {
             Err(refusal) if refusal.is_model_mismatch() => refusal,
             settled => return settled,
         };
-        let same = self.stores.knowledge.revisions_with_same_documents(scope, asset, wanted).await?;
+        let same = self.knowledge_store.revisions_with_same_documents(scope, asset, wanted).await?;
         let others = [same.last, same.first];
         for other in others.into_iter().filter(|other| *other != wanted) {
             match self.vector_index_at(scope, (asset, other), profile).await {
@@ -56,7 +56,7 @@ impl Services {
         (asset, revision): (AssetId, IndexRevision),
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
-        let model = match self.stores.knowledge.index_embedding(scope, asset, revision).await? {
+        let model = match self.knowledge_store.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Empty => self.settings.knowledge.embedding.clone(),
             IndexEmbedding::Uniform(model) => model,
             IndexEmbedding::Mixed => return Err(RetrievalFailure::MixedModels),
@@ -78,7 +78,7 @@ impl Services {
         scope: TenantScope,
         (asset, revision): (AssetId, IndexRevision),
     ) -> Result<EmbeddingModel, StoreError> {
-        match self.stores.knowledge.index_embedding(scope, asset, revision).await? {
+        match self.knowledge_store.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
             IndexEmbedding::Uniform(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
                 Ok(self.settings.knowledge.embedding.clone())
@@ -97,8 +97,8 @@ impl Services {
             return Ok(Vec::new());
         }
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
-        let embedding = self.stores.knowledge.index_embedding(scope, asset, revision).await?;
-        let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
+        let embedding = self.knowledge_store.index_embedding(scope, asset, revision).await?;
+        let coverage = self.knowledge_store.vector_coverage(scope, &within).await?;
         Ok(IndexWarning::of(&embedding, &self.settings.knowledge.embedding, coverage))
     }
 }

@@ -3,10 +3,11 @@
 
 use super::invalid_base;
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent,
     access::{Operation, authorize},
     blocking::{WorkDeadline, busy, run_blocking},
     idempotency::{keyed_outcome, read_after_commit},
+    knowledge::KnowledgeBases,
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
@@ -80,7 +81,7 @@ struct ReadDocument {
     text: String,
 }
 
-impl Services {
+impl KnowledgeBases {
     /// Adds documents to a knowledge base. A document replaces an existing one of the same name.
     ///
     /// # Errors
@@ -93,23 +94,24 @@ impl Services {
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<IngestReport>, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::AddDocuments, id, from).await?;
-        let ingest_id: IngestId = self.new_id();
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
-                let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
-                self.with_reserved_key((scope, key), ingest_id.uuid(), ingest).await
-            },
-            async |ingest| {
-                let found = self.stores.knowledge.find_ingest(scope, id, ingest.into()).await?;
-                let base = self.latest_base(scope, &asset).await?;
-                self.ingest_report(scope, (id, found.ok_or(Failure::NotFound)?), &base).await
-            },
-        )
-        .await
+        let (scope, asset) = self.assets.asset_from(caller, Operation::AddDocuments, id, from).await?;
+        let ingest_id: IngestId = self.context.new_id();
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
+                    let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
+                    self.idempotency.with_reserved_key((scope, key), ingest_id.uuid(), ingest).await
+                },
+                async |ingest| {
+                    let found = self.knowledge_store.find_ingest(scope, id, ingest.into()).await?;
+                    let base = self.latest_base(scope, &asset).await?;
+                    self.ingest_report(scope, (id, found.ok_or(Failure::NotFound)?), &base).await
+                },
+            )
+            .await
     }
 
     async fn ingest_report(
@@ -142,8 +144,8 @@ impl Services {
         (id, from): (AssetId, WorkspaceId),
         page: PageRequest,
     ) -> Result<Page<Document>, Failure> {
-        let (scope, _) = self.asset_from(caller, Operation::ListDocuments, id, from).await?;
-        Ok(self.stores.knowledge.list_documents(scope, id, page).await?)
+        let (scope, _) = self.assets.asset_from(caller, Operation::ListDocuments, id, from).await?;
+        Ok(self.knowledge_store.list_documents(scope, id, page).await?)
     }
 
     async fn ingest(
@@ -166,15 +168,15 @@ impl Services {
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
-        let seen = self.stores.knowledge.current_revision(scope, id).await?;
+        let seen = self.knowledge_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, (id, seen), &base).await?;
         self.embed_chunks(model.as_ref(), &mut documents).await?;
-        let stamp = self.stamp(caller);
+        let stamp = self.context.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // Read from the store, so that a replay returns the same.
         let report = async {
-            let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+            let ingested = self.knowledge_store.find_ingest(scope, id, ingest_id).await?;
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
             self.ingest_report(scope, (id, ingested), &base).await
         };
@@ -194,10 +196,10 @@ impl Services {
         let asset = change.next.asset_id;
         let mut embeddings = 1;
         for _ in 0..MAX_COMMIT_ATTEMPTS {
-            match self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await {
+            match self.knowledge_store.commit_documents(scope, change, outcome.as_ref()).await {
                 // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
-                    let seen = self.stores.knowledge.current_revision(scope, asset).await?;
+                    let seen = self.knowledge_store.current_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
                     let model = self.ingest_model(scope, (asset, seen), base).await?;
                     if model == change.next.embedded_by {
@@ -231,7 +233,7 @@ impl Services {
 
     /// The newest version of a knowledge base, which determines how documents are read.
     pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
-        let found = self.stores.assets.find_by_slug(scope, &asset.slug, None).await?;
+        let found = self.asset_store.find_by_slug(scope, &asset.slug, None).await?;
         let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
         let content = version.content().map_err(|_| invalid_base())?;
         KnowledgeBase::parse(&content).map_err(|_| invalid_base())
@@ -286,14 +288,14 @@ impl Services {
     /// artifact store.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
         let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
-        let scope = match self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
+        let scope = match self.assets.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
             Ok((scope, _)) => scope,
             Err(Failure::NotFound) => return Ok(None),
             Err(failure) => return Err(failure),
         };
-        let found = self.stores.assets.find_version(scope, version).await?;
+        let found = self.asset_store.find_version(scope, version).await?;
         let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
-        let bytes = self.read_artifact(caller, (scope, parent.workspace_id), &found).await?;
+        let bytes = self.artifacts.read_artifact(caller, (scope, parent.workspace_id), &found).await?;
         Ok(String::from_utf8(bytes).ok())
     }
 
@@ -305,7 +307,7 @@ impl Services {
         chunking: Chunking,
     ) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
-        let ids = Arc::clone(&self.ids);
+        let ids = Arc::clone(&self.context.ids);
         let cut = move || {
             let mut documents = Vec::with_capacity(read.len());
             let mut chunks = 0_usize;

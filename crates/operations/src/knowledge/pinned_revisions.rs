@@ -1,7 +1,7 @@
 //! Pinned index revisions: a release serves the revision that it was approved with if its environment requires that,
 //! else the current one.
 
-use crate::{Failure, Services};
+use crate::{Failure, knowledge::KnowledgeBases};
 use fairway_domain::{
     id::{AssetId, ReleaseId, WorkspaceId},
     knowledge::IndexRevision,
@@ -31,7 +31,7 @@ impl ServedRevisions {
     }
 }
 
-impl Services {
+impl KnowledgeBases {
     /// The index revisions for runs of a release, by the current settings of its environment. Pins never change; the
     /// settings may.
     ///
@@ -43,10 +43,10 @@ impl Services {
         release: ReleaseId,
         (workspace, environment): (WorkspaceId, &Slug),
     ) -> Result<ServedRevisions, Failure> {
-        if !self.settings_of(scope, workspace, environment).await?.pin_documents {
+        if !self.environments.settings_of(scope, workspace, environment).await?.pin_documents {
             return Ok(ServedRevisions::Current);
         }
-        let pins = self.stores.knowledge.release_pins(scope, release).await?;
+        let pins = self.knowledge_store.release_pins(scope, release).await?;
         Ok(ServedRevisions::Pinned(pins.into_iter().map(|pin| (pin.asset, pin.pinned)).collect()))
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
-    Failure, Services, ToolRefusal,
+    Failure, ToolRefusal,
     access::{Operation, authorize},
+    knowledge::KnowledgeBases,
 };
 use fairway_domain::{
     access::Caller,
@@ -31,7 +32,7 @@ pub struct KnowledgeQuery {
     pub workspace: Option<WorkspaceId>,
 }
 
-impl Services {
+impl KnowledgeBases {
     /// Searches the newest version of a knowledge base under its current access contract. The search or its refusal
     /// is recorded as a fact before the response.
     ///
@@ -39,14 +40,14 @@ impl Services {
     /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
     /// refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
-        let place = self.scope_for_new(caller, Operation::CallTool, asked.workspace).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::CallTool, asked.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &place)?;
         let workspace = place.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
-        let found = self.stores.assets.find_id(scope, &asked.base).await?;
+        let found = self.asset_store.find_id(scope, &asked.base).await?;
         // A hidden knowledge base costs a lookup by identifier, so an unknown one does too: the response time
         // reveals nothing.
-        let id = found.unwrap_or_else(|| self.new_id());
-        let (_, asset) = self.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
+        let id = found.unwrap_or_else(|| self.context.new_id());
+        let (_, asset) = self.assets.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
         // A retired knowledge base is available only to runs that bind it.
         check_accepts_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;
@@ -103,9 +104,9 @@ impl Services {
         reading: QueryAudit<'_>,
         decision: &ContractDecision,
     ) -> Result<(), Failure> {
-        let fact = reading.fact(asset, from, decision, &self.stamp(caller));
-        self.stores.audit.commit_fact(scope, fact).await?;
-        self.sequencer_wakeup.notify_facts();
+        let fact = reading.fact(asset, from, decision, &self.context.stamp(caller));
+        self.audit_store.commit_fact(scope, fact).await?;
+        self.context.notify_facts();
         Ok(())
     }
 }

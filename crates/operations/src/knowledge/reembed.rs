@@ -2,9 +2,10 @@
 
 use super::ingest::with_embed_timeout;
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent,
     access::Operation,
     idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    knowledge::KnowledgeBases,
 };
 use fairway_domain::{
     access::Caller,
@@ -46,7 +47,7 @@ pub struct ReembeddingReport {
     pub warnings: Vec<IndexWarning>,
 }
 
-impl Services {
+impl KnowledgeBases {
     /// Embeds chunks without a vector of the configured model, at most `limit` per call: a large knowledge base
     /// takes several calls. Until the last one, searches read the revision before the first.
     ///
@@ -60,15 +61,15 @@ impl Services {
         limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ReembeddingReport>, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
-        let ingest_id: IngestId = self.new_id();
+        let (scope, asset) = self.assets.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
+        let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || {
                 let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
-                match self.with_reserved_key((scope, key), ingest_id.uuid(), reembedding).await? {
+                match self.idempotency.with_reserved_key((scope, key), ingest_id.uuid(), reembedding).await? {
                     ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
                         read_after_commit(report, key).map(Some)
@@ -84,7 +85,7 @@ impl Services {
         }
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.
-        if let Some(earlier) = self.earlier_outcome(scope, key).await? {
+        if let Some(earlier) = self.idempotency.earlier_outcome(scope, key).await? {
             return Ok(Idempotent { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
         Ok(Idempotent::first(self.unchanged_report(scope, &asset).await?))
@@ -95,9 +96,9 @@ impl Services {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let seen = self.stores.knowledge.current_revision(scope, id).await?;
+        let seen = self.knowledge_store.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
-            match self.stores.knowledge.index_embedding(scope, id, seen).await? {
+            match self.knowledge_store.index_embedding(scope, id, seen).await? {
                 IndexEmbedding::Empty => true,
                 IndexEmbedding::Uniform(present) => present == model,
                 IndexEmbedding::Mixed => false,
@@ -127,16 +128,16 @@ impl Services {
         let mut known = HashMap::new();
         for _ in 0..MAX_ATTEMPTS {
             // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
-            let seen = self.stores.knowledge.current_revision(scope, id).await?;
-            let stale = self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?;
+            let seen = self.knowledge_store.current_revision(scope, id).await?;
+            let stale = self.knowledge_store.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
             let vectors = self.vectors_for(&model, stale, known).await?;
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let how = (base.chunking, model.clone());
-            let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
-            match self.stores.knowledge.commit_reembedding(scope, &change, outcome.as_ref()).await {
+            let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.context.stamp(caller)))?;
+            match self.knowledge_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
                     known = change.next.vectors.into_iter().map(|new| (new.replaces, new.vector)).collect();
@@ -165,7 +166,8 @@ impl Services {
             KnowledgeRefusal::NoVectors
         })?;
         known.extend(ids.into_iter().zip(made.vectors));
-        let new = |replaces| Some(NewVector { replaces, chunk_id: self.new_id(), vector: known.remove(&replaces)? });
+        let new =
+            |replaces| Some(NewVector { replaces, chunk_id: self.context.new_id(), vector: known.remove(&replaces)? });
         Ok(wanted.into_iter().filter_map(new).collect())
     }
 
@@ -177,9 +179,9 @@ impl Services {
         ingest: IngestId,
     ) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
-        let found = self.stores.knowledge.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
+        let found = self.knowledge_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
         let base = self.latest_base(scope, asset).await?;
-        let embedding = self.stores.knowledge.index_embedding(scope, id, found.index_revision).await?;
+        let embedding = self.knowledge_store.index_embedding(scope, id, found.index_revision).await?;
         let warnings = self.index_warnings(scope, (id, found.index_revision), &base).await?;
         Ok(ReembeddingReport {
             index_revision: found.index_revision,

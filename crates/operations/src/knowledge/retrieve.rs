@@ -1,7 +1,7 @@
 //! Retrieval: the access contract is decided on its current state, then the index is searched.
 
 use super::embedding::VectorIndex;
-use crate::Services;
+use crate::knowledge::KnowledgeBases;
 use fairway_domain::{
     access::ActorRef,
     asset::content::SovereigntyProfile,
@@ -127,7 +127,7 @@ impl RetrievalFailure {
     }
 }
 
-impl Services {
+impl KnowledgeBases {
     /// Decides contracts on their current state, in order.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Services {
             (question.asset, name.to_owned())
         };
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
-        let standings = self.stores.knowledge.contract_states(scope, &contracts).await?;
+        let standings = self.knowledge_store.contract_states(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
         let standings = standings.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
@@ -162,7 +162,7 @@ impl Services {
         let question = ContractQuestion { asset, base, asked: AccessRequest { principals, workspace, mode } };
         // Neither index nor model is used for a caller that may not read.
         self.require_contract(scope, &question).await?;
-        let present = self.stores.knowledge.current_revision(scope, asset).await?;
+        let present = self.knowledge_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
         let wanted = pinned.map_or(present, |pinned| pinned.min(present));
         let index = if settings.strategy.needs_vectors() {
@@ -187,7 +187,7 @@ impl Services {
             chunks,
             capped: found.is_capped,
             embedded,
-            retrieved_at: self.clock.now(),
+            retrieved_at: self.context.clock.now(),
         })
     }
 
@@ -212,7 +212,7 @@ impl Services {
         let words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
             (RetrievalStrategy::Lexical, _) => {
-                Ok((self.stores.knowledge.text_search(scope, within, &words).await?, None))
+                Ok((self.knowledge_store.text_search(scope, within, &words).await?, None))
             }
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
@@ -222,7 +222,7 @@ impl Services {
             (RetrievalStrategy::Hybrid, Some(index)) => {
                 let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
                 let (by_meaning, embedded) = self.vector_search(scope, (&index.model, &deeper), query).await?;
-                let by_words = self.stores.knowledge.text_search(scope, &deeper, &words).await?;
+                let by_words = self.knowledge_store.text_search(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
                 Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
             }
@@ -240,7 +240,7 @@ impl Services {
         let made = self.embed_texts(model, vec![query.to_owned()]).await?;
         let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
-        let found = self.stores.knowledge.vector_search(scope, within, vector).await?;
+        let found = self.knowledge_store.vector_search(scope, within, vector).await?;
         let model = model.clone();
         Ok((found, QueryEmbedding { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
@@ -253,7 +253,7 @@ impl Services {
         found: &SearchResults,
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
         let ids: Vec<ChunkId> = found.hits.iter().map(|hit| hit.chunk_id).collect();
-        let chunks = self.stores.knowledge.find_chunks(scope, asset, &ids).await?;
+        let chunks = self.knowledge_store.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
         let scored =

@@ -1,9 +1,10 @@
 //! Revocation of access contracts.
 
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent,
     access::Operation,
     idempotency::{keyed_outcome, read_after_commit},
+    knowledge::KnowledgeBases,
 };
 use fairway_domain::{
     access::Caller,
@@ -18,7 +19,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-impl Services {
+impl KnowledgeBases {
     /// Revokes an access contract of a knowledge base. It allows nothing from then on, in any process. A repeat
     /// returns the first revocation.
     ///
@@ -32,13 +33,13 @@ impl Services {
         (contract_id, reason): (&str, &str),
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ContractRevocation>, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::RevokeContract, id, from).await?;
+        let (scope, asset) = self.assets.asset_from(caller, Operation::RevokeContract, id, from).await?;
         match check_accepts_documents(&asset) {
             // Contracts of retired and archived knowledge bases can be revoked too.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
-        let done = self.idempotent(
+        let done = self.idempotency.idempotent(
             scope,
             key,
             async || self.commit_revocation_of(caller, (scope, &asset), (contract_id, reason), key).await,
@@ -59,18 +60,18 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<ContractRevocation, Failure> {
         let (id, contract_id) = (asset.asset_id, said.0);
-        let change = ContractRevocation::create(self.new_id(), asset, said, &self.stamp(caller))?;
-        if self.stores.knowledge.find_revocation(scope, id, contract_id).await?.is_some() {
+        let change = ContractRevocation::create(self.context.new_id(), asset, said, &self.context.stamp(caller))?;
+        if self.knowledge_store.find_revocation(scope, id, contract_id).await?.is_some() {
             return Err(Failure::Contended);
         }
-        let standing = self.stores.knowledge.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
+        let standing = self.knowledge_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
             // A contract that a version removed can be revoked explicitly too.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }
         let outcome = keyed_outcome(key, 200, change.next.revocation_id.uuid());
-        self.stores.knowledge.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
+        self.knowledge_store.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
         read_after_commit(self.find_revocation(scope, id, contract_id).await, key)
     }
 
@@ -80,6 +81,6 @@ impl Services {
         id: AssetId,
         contract_id: &str,
     ) -> Result<ContractRevocation, Failure> {
-        self.stores.knowledge.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
+        self.knowledge_store.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
     }
 }

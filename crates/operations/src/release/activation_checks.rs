@@ -1,6 +1,6 @@
 //! The activation report: the facts about bound content that the activation rules evaluate.
 
-use crate::{Failure, Services};
+use crate::{Failure, release::Releases};
 use fairway_domain::{
     asset::{
         content::{self, BindingPath, CheckedContent, Tool, tool::ToolBinding},
@@ -61,7 +61,7 @@ pub(crate) enum CheckScope<'a> {
     All(&'a [VectorIndexStatus]),
 }
 
-impl Services {
+impl Releases {
     /// Evaluates the bound content: all checks, or those that decide an activation.
     pub(crate) async fn activation_report(
         &self,
@@ -156,7 +156,7 @@ impl Services {
 
     /// Whether the workload of a release is retired.
     pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        Ok(self.workload_of(scope, release.workload_id).await?.status == Status::Retired)
+        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 
     /// Controls that claim to fail closed and are not enforced, in the bound versions and in the targets of resolved
@@ -171,7 +171,7 @@ impl Services {
         let resolved = release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
         let mut seen = BTreeSet::new();
         for (version, path) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
-            let found = self.stores.assets.find_version(scope, version).await?;
+            let found = self.asset_store.find_version(scope, version).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
             let content =
@@ -208,7 +208,7 @@ impl Services {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
         let stands =
-            self.stores.assets.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
+            self.asset_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
@@ -252,7 +252,7 @@ impl Services {
         if let Some(summary) = self.summaries.get(&key) {
             return Ok(summary);
         }
-        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let found = self.asset_store.find_version(scope, binding.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
@@ -262,7 +262,8 @@ impl Services {
 
     /// The approval rule of a release: the stricter of its environment's and its workload profile's.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
-        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
+        let rule =
+            self.environments.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
             return Ok(rule);
         };

@@ -1,10 +1,11 @@
 //! The active release of a workload. Its rendered response is cached; one point read verifies its revisions.
 
 use crate::{
-    Failure, Services,
+    Failure,
     access::{Claims, IdentityMode, Operation},
     cache::{MAX_BYTES, claims_bytes, weighted_cache},
     idempotency::MAX_ATTEMPTS,
+    release::Releases,
 };
 use fairway_domain::{
     access::Caller,
@@ -64,7 +65,7 @@ impl ActiveReleaseCache {
     }
 }
 
-impl Services {
+impl Releases {
     /// The release that serves a workload in an environment, rendered by `render`: on the named lane, else on the
     /// most general lane with a holder.
     ///
@@ -85,8 +86,7 @@ impl Services {
                 ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active_releases.responses.get(&key) {
                 let revisions = self
-                    .stores
-                    .releases
+                    .release_store
                     .current_revisions(TenantScope::for_background_task(tenant), workload, environment)
                     .await?;
                 if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
@@ -95,7 +95,7 @@ impl Services {
                 self.active_releases.responses.invalidate(&key);
             }
         }
-        let caller = self.identify(mode, claims, request_id).await?;
+        let caller = self.identities.identify(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
         let body: Arc<str> = render(&active)?.into();
         let cached = CachedResponse {
@@ -122,7 +122,7 @@ impl Services {
         environment: &Slug,
         lane: Option<Lane>,
     ) -> Result<ActiveRelease, Failure> {
-        let (scope, _) = self.authorize_workload(caller, Operation::ReadActiveRelease, workload).await?;
+        let (scope, _) = self.workloads.authorize_workload(caller, Operation::ReadActiveRelease, workload).await?;
         for _ in 0..MAX_ATTEMPTS {
             if let Some(active) = self.current_holder(scope, workload, environment, lane).await? {
                 return Ok(active);
@@ -139,13 +139,13 @@ impl Services {
         environment: &Slug,
         lane: Option<Lane>,
     ) -> Result<Option<ActiveRelease>, Failure> {
-        let lanes = self.stores.releases.deployment(scope, workload, environment).await?;
+        let lanes = self.release_store.deployment(scope, workload, environment).await?;
         let held = lanes.and_then(|deployment| match lane {
             Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
             None => deployment.representative_release(),
         });
         let (lane, release) = held.ok_or(Failure::NotFound)?;
-        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::NotFound)?;
+        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::NotFound)?;
         let held = placed.deployment.holder(lane) == Some(release);
         Ok(held.then_some(ActiveRelease { release: placed, lane }))
     }

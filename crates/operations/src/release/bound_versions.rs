@@ -1,8 +1,9 @@
 //! The versions that a release binds, and what their references resolve to.
 
 use crate::{
-    Failure, Services,
+    Failure,
     blocking::{WorkDeadline, run_blocking},
+    release::Releases,
 };
 use fairway_domain::{
     asset::{
@@ -18,7 +19,7 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-impl Services {
+impl Releases {
     /// The MCP server of a bound tool, as its reference was resolved for the release.
     pub(crate) async fn resolve_server(
         &self,
@@ -31,7 +32,7 @@ impl Services {
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // A release that was activated before references were resolved has none.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
-        let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
+        let found = self.asset_store.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
             return Ok(None);
@@ -56,7 +57,7 @@ impl Services {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
             let frozen = resolve(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
+            let found = self.asset_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let content =
@@ -76,7 +77,7 @@ impl Services {
 
     /// The version of a binding.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
-        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let found = self.asset_store.find_version(scope, binding.asset_version_id).await?;
         found.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))
     }
 }

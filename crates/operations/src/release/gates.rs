@@ -1,7 +1,7 @@
 //! The gates of a release: the requirements of each possible next state.
 
 use super::activation_checks::CheckScope;
-use crate::{Failure, Services, access::Operation};
+use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
     access::Caller,
     id::ReleaseId,
@@ -13,7 +13,7 @@ use fairway_domain::{
     },
 };
 
-impl Services {
+impl Releases {
     /// Every gate of every possible next state, as a transition would evaluate it now.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Services {
         };
         let mut gates = release.gates(&around);
         if is_served {
-            gates.extend(documents_gate(&self.stores.knowledge.release_pins(scope, id).await?));
+            gates.extend(documents_gate(&self.knowledge_store.release_pins(scope, id).await?));
             gates.extend(vector_gates(&searches));
         }
         Ok(gates)

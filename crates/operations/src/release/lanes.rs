@@ -1,6 +1,6 @@
 //! The current and earlier holders of a workload's lanes.
 
-use crate::{Failure, Services, access::Operation};
+use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
     access::Caller,
     id::WorkloadId,
@@ -20,7 +20,7 @@ pub struct LaneHistory {
     pub holdings: Vec<LaneTenure>,
 }
 
-impl Services {
+impl Releases {
     /// Every lane of a workload in an environment, the most restricted first.
     ///
     /// # Errors
@@ -31,9 +31,9 @@ impl Services {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Vec<LaneHistory>, Failure> {
-        let (scope, _) = self.authorize_workload(caller, Operation::ListLanes, workload).await?;
+        let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders come from the history too, so that both always agree.
-        let moves = self.stores.releases.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        let moves = self.release_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: lane_tenures(&moves, lane) }).into())
     }
 }

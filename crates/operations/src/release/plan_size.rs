@@ -1,11 +1,12 @@
 //! The estimated size of a release's run plan, checked before the release goes to review.
 
 use crate::{
-    Failure, Services,
+    Failure,
     blocking::{WorkDeadline, run_blocking},
     cache::MAX_PLAN_BYTES,
     execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
     prompt::body_of,
+    release::Releases,
 };
 use fairway_domain::{
     asset::{
@@ -39,7 +40,7 @@ impl PlanSize {
     }
 }
 
-impl Services {
+impl Releases {
     /// Checks that the run plan of the bindings fits into the plan cache: a larger plan would be compiled for each
     /// run. The targets of references are added by [`Self::check_referenced_size`].
     ///
@@ -98,7 +99,7 @@ impl Services {
         if binding.role == AssetKind::PromptTemplate {
             let mut text = 0_usize;
             for id in referenced {
-                let found = self.stores.assets.find_version(scope, id).await?;
+                let found = self.asset_store.find_version(scope, id).await?;
                 let (asset, version) =
                     found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
                 text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
@@ -120,7 +121,7 @@ impl Services {
     }
 
     async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
-        let found = self.stores.assets.find_version(scope, id).await?;
+        let found = self.asset_store.find_version(scope, id).await?;
         Ok(found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
     }
 }

@@ -2,9 +2,10 @@
 //! to, is resolved to one version and stored with the release.
 
 use crate::{
-    Failure, Services,
+    Failure,
     prompt::{body_of, label_of, refusal_of},
     reference::Unresolved,
+    release::Releases,
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
@@ -98,7 +99,7 @@ const NOT_FOUND: (&str, &str) =
 const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "an asset of this kind is not allowed here");
 const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
 
-impl Services {
+impl Releases {
     /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
     /// otherwise.
     pub(crate) async fn resolve_references(
@@ -118,14 +119,14 @@ impl Services {
         // The store knows whether a content has references, so most contents are not read.
         let scope = TenantScope::for_caller(caller);
         let refers =
-            release.bindings.iter().map(|binding| self.stores.assets.has_references(scope, binding.asset_version_id));
+            release.bindings.iter().map(|binding| self.asset_store.has_references(scope, binding.asset_version_id));
         for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
             if refers? {
                 resolution.enqueue(binding.asset_version_id);
             }
         }
         while let Some(id) = resolution.pending.pop_front() {
-            let found = self.stores.assets.find_version(TenantScope::for_caller(caller), id).await?;
+            let found = self.asset_store.find_version(TenantScope::for_caller(caller), id).await?;
             let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
             if !resolution.has_room() {
@@ -238,7 +239,7 @@ impl Services {
         if let Some(known) = resolution.targets.get(&named) {
             return Ok(known.clone());
         }
-        let meaning = match self.resolve(caller, place, (slug, label)).await? {
+        let meaning = match self.assets.resolve(caller, place, (slug, label)).await? {
             Ok((asset, version)) => Ok(ResolvedTarget {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,

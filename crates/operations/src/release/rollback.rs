@@ -1,7 +1,7 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
 use super::transition::MAX_CONFLICTS;
-use crate::{Failure, Idempotent, Precondition, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
@@ -34,7 +34,7 @@ pub struct RollbackResult {
     pub archived: Vec<Slug>,
 }
 
-impl Services {
+impl Releases {
     /// Rolls a release back on one lane, or on all its lanes that had an earlier holder.
     ///
     /// # Errors
@@ -50,62 +50,63 @@ impl Services {
     ) -> Result<Idempotent<RollbackResult>, Failure> {
         let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
         let workspace = first.release.workspace_id;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let mut seen = first;
-                for _ in 0..MAX_CONFLICTS {
-                    expected.check(seen.release.revision)?;
-                    // A rollback activates an earlier release.
-                    if self.is_workload_retired(scope, &seen.release).await? {
-                        return Err(ReleaseRefusal::WorkloadRetired.into());
-                    }
-                    let holders = self.rollback_targets(scope, &seen, lane).await?;
-                    let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
-                    // Read before the commit, because no step after it may fail.
-                    let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
-                    let artifact_id: ArtifactId = self.new_id();
-                    let stamp = self.stamp(caller);
-                    let document = (artifact_id, reason);
-                    let change = seen.release.roll_back(&targets, &seen.deployment, document, &stamp)?;
-                    let outcome = keyed_outcome(key, 200, artifact_id.uuid());
-                    match self.stores.releases.commit_deployment(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => match expected.stale_failure() {
-                            Some(failure) => return Err(failure),
-                            None => {
-                                let found = self.stores.releases.find(scope, id).await?;
-                                seen = found.ok_or(Failure::NotFound)?;
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let mut seen = first;
+                    for _ in 0..MAX_CONFLICTS {
+                        expected.check(seen.release.revision)?;
+                        // A rollback activates an earlier release.
+                        if self.is_workload_retired(scope, &seen.release).await? {
+                            return Err(ReleaseRefusal::WorkloadRetired.into());
+                        }
+                        let holders = self.rollback_targets(scope, &seen, lane).await?;
+                        let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
+                        // Read before the commit, because no step after it may fail.
+                        let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
+                        let artifact_id: ArtifactId = self.context.new_id();
+                        let stamp = self.context.stamp(caller);
+                        let document = (artifact_id, reason);
+                        let change = seen.release.roll_back(&targets, &seen.deployment, document, &stamp)?;
+                        let outcome = keyed_outcome(key, 200, artifact_id.uuid());
+                        match self.release_store.commit_deployment(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => {
+                                    let found = self.release_store.find(scope, id).await?;
+                                    seen = found.ok_or(Failure::NotFound)?;
+                                }
+                            },
+                            committed => {
+                                committed?;
+                                let back = |(lane, holder): &(Lane, ReleaseWithDeployment)| ReturnedLane {
+                                    lane: *lane,
+                                    rolled_back_to: holder.release.release_id,
+                                };
+                                let lanes = holders.iter().map(back).collect();
+                                let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
+                                return Ok(RollbackResult { record, artifact_id, archived });
                             }
-                        },
-                        committed => {
-                            committed?;
-                            let back = |(lane, holder): &(Lane, ReleaseWithDeployment)| ReturnedLane {
-                                lane: *lane,
-                                rolled_back_to: holder.release.release_id,
-                            };
-                            let lanes = holders.iter().map(back).collect();
-                            let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
-                            return Ok(RollbackResult { record, artifact_id, archived });
                         }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |artifact| {
-                let artifact_id: ArtifactId = artifact.into();
-                let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
-                let record: RollbackRecord = serde_json::from_str(&kept.content)
-                    .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
-                let mut holders = Vec::new();
-                for back in &record.lanes {
-                    holders.extend(self.stores.releases.find(scope, back.rolled_back_to).await?);
-                }
-                let archived = self.archived_assets(scope, holders.iter()).await?;
-                Ok(RollbackResult { record, artifact_id, archived })
-            },
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |artifact| {
+                    let artifact_id: ArtifactId = artifact.into();
+                    let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
+                    let record: RollbackRecord = serde_json::from_str(&kept.content)
+                        .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
+                    let mut holders = Vec::new();
+                    for back in &record.lanes {
+                        holders.extend(self.release_store.find(scope, back.rolled_back_to).await?);
+                    }
+                    let archived = self.archived_assets(scope, holders.iter()).await?;
+                    Ok(RollbackResult { record, artifact_id, archived })
+                },
+            )
+            .await
     }
 
     /// The lanes that roll back, the one taken last first, with the releases that get them.
@@ -117,7 +118,7 @@ impl Services {
     ) -> Result<Vec<(Lane, ReleaseWithDeployment)>, Failure> {
         let ReleaseWithDeployment { release, deployment } = seen;
         let (workload, environment) = (release.workload_id, &release.environment);
-        let moves = self.stores.releases.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        let moves = self.release_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         let mut targets = Vec::new();
         for held in lanes_by_recency(&moves, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held) {
@@ -138,7 +139,7 @@ impl Services {
         holder: ReleaseId,
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
         for earlier in earlier_holders(moves, lane, holder) {
-            let found = self.stores.releases.find(scope, earlier).await?;
+            let found = self.release_store.find(scope, earlier).await?;
             if let Some(placed) = found.filter(|placed| placed.release.is_rollback_target()) {
                 return Ok(Some(placed));
             }
@@ -156,7 +157,7 @@ impl Services {
         let bound: BTreeSet<_> =
             releases.flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
         for asset in bound {
-            let found = self.stores.assets.find(scope, asset).await?;
+            let found = self.asset_store.find(scope, asset).await?;
             archived.extend(found.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.slug));
         }
         Ok(archived.into_iter().collect())
@@ -173,7 +174,7 @@ impl Services {
         page: PageRequest,
     ) -> Result<Page<ReleaseArtifact>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
-        Ok(self.stores.releases.list_artifacts(scope, id, page).await?)
+        Ok(self.release_store.list_artifacts(scope, id, page).await?)
     }
 
     /// One document of a release.
@@ -199,10 +200,10 @@ impl Services {
         (scope, workspace): (TenantScope, WorkspaceId),
         (id, artifact): (ReleaseId, ArtifactId),
     ) -> Result<ReleaseArtifact, Failure> {
-        let stored = self.stores.releases.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
+        let stored = self.release_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),
-            Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
+            Err(mismatch) => Err(self.artifacts.record_mismatch(caller, (scope, workspace), mismatch).await),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Rollback advice: scheduled evaluation of releases that serve, and a fact when the advice changes.
 
-use crate::{Failure, Services, rollout::rollout_config};
+use crate::{Failure, release::Releases, rollout::rollout_config};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
@@ -8,7 +8,7 @@ use fairway_domain::{
     store::CommitError,
     tenant::TenantScope,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// How often a process tries to claim the evaluation.
 const CLAIM_INTERVAL: Duration = Duration::from_secs(5);
@@ -18,18 +18,18 @@ const PAGE: u32 = 200;
 const ACTOR: &str = "adviser";
 
 /// Evaluates all releases that serve, forever. One process evaluates at a time.
-pub async fn run_rollback_advisor(services: Services) {
+pub async fn run_rollback_advisor(releases: Arc<Releases>) {
     loop {
         tokio::time::sleep(CLAIM_INTERVAL).await;
-        if let Err(error) = services.advise_when_due().await {
+        if let Err(error) = releases.advise_when_due().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to evaluate rollback advice; retrying");
         }
     }
 }
 
-impl Services {
+impl Releases {
     async fn advise_when_due(&self) -> Result<(), Failure> {
-        if self.stores.releases.claim_recommendation_job().await? { self.advise_rollbacks().await } else { Ok(()) }
+        if self.release_store.claim_recommendation_job().await? { self.advise_rollbacks().await } else { Ok(()) }
     }
 
     /// Evaluates every release that serves once, and records changed advice.
@@ -39,7 +39,7 @@ impl Services {
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
         let mut after = None;
         loop {
-            let page = self.stores.releases.list_serving(after, PAGE).await?;
+            let page = self.release_store.list_serving(after, PAGE).await?;
             for serving in &page {
                 self.advise_release(*serving).await?;
             }
@@ -52,25 +52,25 @@ impl Services {
 
     async fn advise_release(&self, serving: TenantRelease) -> Result<(), Failure> {
         let scope = TenantScope::for_background_task(serving.tenant);
-        let Some(placed) = self.stores.releases.find(scope, serving.release).await? else { return Ok(()) };
+        let Some(placed) = self.release_store.find(scope, serving.release).await? else { return Ok(()) };
         let recommendation = self.recommend(scope, &placed.release).await?;
-        let (actor, request_id) = (ActorRef::system(ACTOR), self.new_id());
-        let stamp = Stamp { fact_id: self.new_id(), at: self.clock.now(), actor, request_id };
+        let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
+        let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let Some(change) = placed.release.record_recommendation(&recommendation, &stamp) else { return Ok(()) };
-        match self.stores.releases.commit_recommendation(scope, change).await {
+        match self.release_store.commit_recommendation(scope, change).await {
             // The release no longer serves, or another process recorded the same advice.
             Err(CommitError::Stale) => Ok(()),
             noted => {
                 noted?;
-                self.sequencer_wakeup.notify_facts();
+                self.context.notify_facts();
                 Ok(())
             }
         }
     }
 
     pub(super) async fn recommend(&self, scope: TenantScope, release: &Release) -> Result<Recommendation, Failure> {
-        let config = rollout_config(&self.workload_of(scope, release.workload_id).await?);
-        let runs = self.stores.releases.ended_runs(scope, release.release_id, config.sample_size()).await?;
+        let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
+        let runs = self.release_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
         Ok(runs.recommend(&config))
     }
 }

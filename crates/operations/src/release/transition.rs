@@ -1,7 +1,7 @@
 //! Transitions of releases between states.
 
 use super::activation_checks::CheckScope;
-use crate::{Failure, Idempotent, Precondition, Services, access::Operation, idempotency::keyed_outcome};
+use crate::{Failure, Idempotent, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
     access::{Caller, ResourceScope},
     audit::Fact,
@@ -70,7 +70,7 @@ impl Transition {
     }
 }
 
-impl Services {
+impl Releases {
     /// Moves a release to another state.
     ///
     /// # Errors
@@ -91,68 +91,69 @@ impl Services {
             }
         };
         let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
-        self.idempotent(
-            scope,
-            key,
-            async || {
-                let mut seen = first;
-                for _ in 0..MAX_CONFLICTS {
-                    expected.check(seen.release.revision)?;
-                    let previous = seen.release.state.name();
-                    let decided = self.decide_transition(caller, (scope, &place), &seen, &wanted).await?;
-                    // The key refers to the fact of this transition, from which a replay reads its time.
-                    let fact = decided.fact();
-                    let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
-                    let (placed, committed) = match decided {
-                        DecidedTransition::ReleaseOnly(change) => {
-                            let placed = ReleaseWithDeployment {
-                                release: change.next.clone(),
-                                deployment: seen.deployment.clone(),
-                            };
-                            let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
-                            (placed, commit.await.map(|()| None))
-                        }
-                        DecidedTransition::WithLanes(change) => {
-                            let placed = ReleaseWithDeployment {
-                                release: change.release.clone(),
-                                deployment: change.deployment.clone(),
-                            };
-                            let commit = self.stores.releases.commit_deployment(scope, *change, outcome.as_ref());
-                            (placed, commit.await)
-                        }
-                    };
-                    match committed {
-                        // A caller that named a revision gets 412. Otherwise the transition is decided again on the
-                        // current state, and refused with that state if it no longer applies.
-                        Err(CommitError::Stale) => match expected.stale_failure() {
-                            Some(failure) => return Err(failure),
-                            None => {
-                                let found = self.stores.releases.find(scope, id).await?;
-                                seen = found.ok_or(Failure::NotFound)?;
+        self.idempotency
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let mut seen = first;
+                    for _ in 0..MAX_CONFLICTS {
+                        expected.check(seen.release.revision)?;
+                        let previous = seen.release.state.name();
+                        let decided = self.decide_transition(caller, (scope, &place), &seen, &wanted).await?;
+                        // The key refers to the fact of this transition, from which a replay reads its time.
+                        let fact = decided.fact();
+                        let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
+                        let (placed, committed) = match decided {
+                            DecidedTransition::ReleaseOnly(change) => {
+                                let placed = ReleaseWithDeployment {
+                                    release: change.next.clone(),
+                                    deployment: seen.deployment.clone(),
+                                };
+                                let commit = self.release_store.commit_transition(scope, *change, outcome.as_ref());
+                                (placed, commit.await.map(|()| None))
                             }
-                        },
-                        committed => {
-                            let placed = placed.with_soak_start(committed?);
-                            let lane = wanted.single_lane(&placed.release);
-                            return Ok(TransitionResult { release: placed, previous: Some(previous), at, lane });
+                            DecidedTransition::WithLanes(change) => {
+                                let placed = ReleaseWithDeployment {
+                                    release: change.release.clone(),
+                                    deployment: change.deployment.clone(),
+                                };
+                                let commit = self.release_store.commit_deployment(scope, *change, outcome.as_ref());
+                                (placed, commit.await)
+                            }
+                        };
+                        match committed {
+                            // A caller that named a revision gets 412. Otherwise the transition is decided again on the
+                            // current state, and refused with that state if it no longer applies.
+                            Err(CommitError::Stale) => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => {
+                                    let found = self.release_store.find(scope, id).await?;
+                                    seen = found.ok_or(Failure::NotFound)?;
+                                }
+                            },
+                            committed => {
+                                let placed = placed.with_soak_start(committed?);
+                                let lane = wanted.single_lane(&placed.release);
+                                return Ok(TransitionResult { release: placed, previous: Some(previous), at, lane });
+                            }
                         }
                     }
-                }
-                Err(Failure::Contended)
-            },
-            async |fact| {
-                let placed = self.read_release(caller, id).await?;
-                let lane = wanted.single_lane(&placed.release);
-                let event = self.stores.audit.find(scope, fact.into()).await?;
-                // Keys written before this format refer to the release; a key lives for a day.
-                let event = event.filter(|event| event.subject_id == id.uuid());
-                let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
-                let previous = from.and_then(StateName::parse);
-                let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
-                Ok(TransitionResult { release: placed, previous, at, lane })
-            },
-        )
-        .await
+                    Err(Failure::Contended)
+                },
+                async |fact| {
+                    let placed = self.read_release(caller, id).await?;
+                    let lane = wanted.single_lane(&placed.release);
+                    let event = self.audit_store.find(scope, fact.into()).await?;
+                    // Keys written before this format refer to the release; a key lives for a day.
+                    let event = event.filter(|event| event.subject_id == id.uuid());
+                    let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
+                    let previous = from.and_then(StateName::parse);
+                    let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
+                    Ok(TransitionResult { release: placed, previous, at, lane })
+                },
+            )
+            .await
     }
 
     async fn decide_transition(
@@ -163,7 +164,7 @@ impl Services {
         wanted: &Transition,
     ) -> Result<DecidedTransition, Failure> {
         let ReleaseWithDeployment { release, deployment } = seen;
-        let stamp = self.stamp(caller);
+        let stamp = self.context.stamp(caller);
         Ok(match wanted.to {
             StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {

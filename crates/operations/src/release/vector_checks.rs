@@ -1,6 +1,6 @@
 //! The vector searches of the bound knowledge bases, at the index revisions that the release serves.
 
-use crate::{Failure, Services, knowledge::RetrievalFailure};
+use crate::{Failure, knowledge::RetrievalFailure, release::Releases};
 use fairway_domain::{
     asset::{content::SovereigntyProfile, kind::AssetKind},
     id::AssetId,
@@ -15,7 +15,7 @@ use fairway_domain::{
 /// A stored version fails its own validation.
 const MALFORMED: Failure = Failure::Inconsistent("a bound version cannot be parsed");
 
-impl Services {
+impl Releases {
     /// The state of each vector search, in the order of the bindings.
     pub(crate) async fn vector_reports(
         &self,
@@ -40,10 +40,10 @@ impl Services {
             return Ok(Vec::new());
         }
         let place = (release.workspace_id, &release.environment);
-        let served = self.served_revisions(scope, release.release_id, place).await?;
+        let served = self.knowledge_bases.served_revisions(scope, release.release_id, place).await?;
         let mut standings = Vec::new();
         for (asset, slug, base) in bases {
-            let present = self.stores.knowledge.current_revision(scope, asset).await?;
+            let present = self.knowledge_store.current_revision(scope, asset).await?;
             let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
             standings.push(self.vector_report(scope, (asset, slug, revision), &base, profile.as_ref()).await?);
         }
@@ -57,7 +57,7 @@ impl Services {
         base: &KnowledgeBase,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndexStatus, Failure> {
-        let embedding = match self.vector_index(scope, (asset, revision), profile).await {
+        let embedding = match self.knowledge_bases.vector_index(scope, (asset, revision), profile).await {
             Ok(_) => EmbeddingStatus::Searchable,
             Err(RetrievalFailure::MixedModels) => EmbeddingStatus::Partial,
             Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::AccountMissing(model),
@@ -67,7 +67,7 @@ impl Services {
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
         };
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
-        let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
+        let coverage = self.knowledge_store.vector_coverage(scope, &within).await?;
         Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
     }
 }

@@ -1,7 +1,7 @@
 //! The rollout controller: a background process that advances rollouts once their lanes have soaked and meet their
 //! criteria.
 
-use crate::{Failure, Services, idempotency::MAX_ATTEMPTS};
+use crate::{Failure, idempotency::MAX_ATTEMPTS, rollout::Rollouts};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
@@ -50,13 +50,13 @@ pub enum StopReason {
 /// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
 /// controllers may run concurrently: each step is taken once.
 pub async fn run_rollout_controller(
-    services: &Services,
+    rollouts: &Rollouts,
     mut told_to_stop: Pin<&mut impl Future<Output = ()>>,
 ) -> StopReason {
     let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
     loop {
-        let mut round = pin!(services.control_round(&stopping));
+        let mut round = pin!(rollouts.control_round(&stopping));
         let (piloted, stopped) = tokio::select! {
             piloted = &mut round => (piloted, false),
             () = &mut told_to_stop => {
@@ -85,7 +85,7 @@ pub async fn run_rollout_controller(
     }
 }
 
-impl Services {
+impl Rollouts {
     /// Processes every rollout with a soaked lane once.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Services {
     async fn control_round(&self, stopping: &AtomicBool) -> Result<RoundResult, Failure> {
         let (mut piloted, mut after) = (RoundResult::default(), None);
         loop {
-            let page = self.stores.rollouts.list_soaked(after, PAGE).await?;
+            let page = self.rollout_store.list_soaked(after, PAGE).await?;
             for due in &page {
                 if stopping.load(Ordering::Relaxed) {
                     return Ok(piloted);
@@ -123,7 +123,7 @@ impl Services {
     async fn control_rollout(&self, due: TenantRelease) -> Result<StepResult, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(seen) = self.stores.releases.find(scope, due.release).await? else {
+            let Some(seen) = self.release_store.find(scope, due.release).await? else {
                 return Ok(StepResult::Skipped);
             };
             let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?)
@@ -165,7 +165,7 @@ impl Services {
         let Some(change) = seen.release.record_hold(hold, &self.controller_stamp()) else {
             return Ok(Some(StepResult::Held));
         };
-        match self.stores.rollouts.commit_hold(scope, change).await {
+        match self.rollout_store.commit_hold(scope, change).await {
             Err(CommitError::Stale) => Ok(None),
             said => {
                 said?;
@@ -176,10 +176,10 @@ impl Services {
 
     fn controller_stamp(&self) -> Stamp {
         Stamp {
-            fact_id: self.new_id(),
-            at: self.clock.now(),
+            fact_id: self.context.new_id(),
+            at: self.context.clock.now(),
             actor: ActorRef::system(ACTOR),
-            request_id: self.new_id(),
+            request_id: self.context.new_id(),
         }
     }
 }

@@ -1,0 +1,103 @@
+//! What the operations of one process share.
+
+use crate::{
+    Gateways, Settings, Stores,
+    access::{Authorizer, Claims, Identities},
+    asset::{Artifacts, RecordedMismatches},
+    cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
+    context::OperationContext,
+    execution::{
+        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
+    },
+    idempotency::Idempotency,
+    rate_limit::{RateLimitCache, RateLimits},
+    release::{ActiveReleaseCache, ContentSummary},
+    wakeups::WakeupSender,
+};
+use fairway_domain::{
+    access::Caller,
+    asset::ports::ArtifactStore,
+    execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
+    id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
+};
+use moka::sync::Cache;
+use std::sync::Arc;
+
+/// Ports without a connection, settings, caches, and the runs of the process. All clones share them.
+#[derive(Clone)]
+pub(crate) struct SharedState {
+    pub(crate) artifact_store: Arc<dyn ArtifactStore>,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) http_caller: Arc<dyn HttpCaller>,
+    pub(crate) code_gateway: Arc<dyn ScriptGateway>,
+    pub(crate) context: OperationContext,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) plans: Arc<PlanCache>,
+    /// Callers by their claims. The accept statement verifies the revision of their permissions.
+    pub(crate) callers: Cache<Claims, Arc<Caller>>,
+    pub(crate) active_releases: Arc<ActiveReleaseCache>,
+    /// The namespace of each workspace. It never changes.
+    pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
+    /// Summaries of version content for the activation checks. A version never changes.
+    pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
+    /// Artifact mismatches that this process recorded recently.
+    pub(crate) mismatches: RecordedMismatches,
+    /// Clients that the rate limit refuses at present.
+    pub(crate) refusals: RateLimitCache,
+    pub(crate) active_runs: Arc<ActiveRuns>,
+    pub(crate) large_runs: Arc<LargeRuns>,
+    pub(crate) run_limit: Arc<RunSlots>,
+    pub(crate) scripts: Arc<ScriptSlots>,
+    pub(crate) wakeups: WakeupSender,
+}
+
+impl SharedState {
+    /// The state of a process that starts: empty caches, no runs.
+    pub(crate) fn new(gateways: Gateways, settings: Settings) -> Self {
+        let active_runs = Arc::<ActiveRuns>::default();
+        Self {
+            artifact_store: gateways.artifacts,
+            provider: gateways.provider,
+            http_caller: gateways.http_caller,
+            code_gateway: gateways.code_gateway,
+            context: OperationContext::new(gateways.clock, gateways.ids),
+            settings: Arc::new(settings),
+            plans: Arc::new(PlanCache::new()),
+            callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
+                claims_bytes(claims).saturating_add(caller_bytes(caller))
+            })
+            .build(),
+            active_releases: Arc::new(ActiveReleaseCache::new()),
+            namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
+            summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
+            mismatches: RecordedMismatches::new(),
+            refusals: RateLimitCache::new(),
+            wakeups: WakeupSender::new(Arc::clone(&active_runs)),
+            active_runs,
+            large_runs: Arc::default(),
+            run_limit: Arc::default(),
+            scripts: Arc::default(),
+        }
+    }
+}
+
+/// The operations that most others need.
+pub(crate) struct CommonOperations {
+    pub(crate) artifacts: Arc<Artifacts>,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) rate_limits: Arc<RateLimits>,
+}
+
+impl CommonOperations {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            artifacts: Arc::new(Artifacts::new(stores, shared)),
+            authorizer: Arc::new(Authorizer::new(stores, shared)),
+            idempotency: Arc::new(Idempotency::new(stores, shared)),
+            identities: Arc::new(Identities::new(stores, shared)),
+            rate_limits: Arc::new(RateLimits::new(stores, shared)),
+        }
+    }
+}
