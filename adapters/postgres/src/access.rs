@@ -164,7 +164,7 @@ impl AccessStore for Database {
         }
         let key = SortKey::Id("role_binding_id", "role_binding_id");
         self.fetch_page(
-            ListQuery::single(BINDING_COLUMNS, key, ("FROM role_binding", RowBytes::Small), conditions, values),
+            ListQuery::single(BINDING_COLUMNS, key, "FROM role_binding", RowBytes::Small, conditions, values),
             page,
             binding,
         )

@@ -98,7 +98,7 @@ impl AuditStore for Database {
         let (with, branches) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
             Some(visible_scopes) => {
-                visible_arms(visible_scopes, FROM, ("workspace_id", "workload_id"), &conditions, &mut values)
+                visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
         let listing = ListQuery {

@@ -254,7 +254,7 @@ impl Database {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        self.in_flight.track(read_with_list_permit((&self.list_permits, bytes), &self.list_pool, sql, params)).await
+        self.in_flight.track(read_with_list_permit(&self.list_permits, bytes, &self.list_pool, sql, params)).await
     }
 
     /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
@@ -266,7 +266,7 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
         self.in_flight
-            .track(read_with_list_permit((&self.month_list_permits, bytes), &self.point_pool, sql, params))
+            .track(read_with_list_permit(&self.month_list_permits, bytes, &self.point_pool, sql, params))
             .await
     }
 
@@ -278,12 +278,16 @@ impl Database {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, P), StoreError> {
-        let points = (&self.point_pool, STATEMENT_TIMEOUT);
-        let sent = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await;
+        let pool = &self.point_pool;
+        let sent =
+            self.in_flight.track(permitted_statement::try_query(pool, STATEMENT_TIMEOUT, permit, sql, params)).await;
         let (answer, permit) = sent.map_err(StatementError::of_read)?;
         let (answer, permit) = match answer {
             Err(error) if error.is_closed() => {
-                let sent = self.in_flight.track(permitted_statement::try_query(points, permit, sql, params)).await;
+                let sent = self
+                    .in_flight
+                    .track(permitted_statement::try_query(pool, STATEMENT_TIMEOUT, permit, sql, params))
+                    .await;
                 sent.map_err(StatementError::of_read)?
             }
             answer => (answer, permit),
@@ -333,7 +337,7 @@ impl Database {
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
         let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
-        let sent = permitted_statement::try_query((&self.ingest_pool, INGEST_TIMEOUT), permit, sql, params).await;
+        let sent = permitted_statement::try_query(&self.ingest_pool, INGEST_TIMEOUT, permit, sql, params).await;
         let (answer, _permit) = sent.map_err(StatementError::of_commit)?;
         answer.map_err(StatementError::of_commit)
     }
@@ -420,7 +424,8 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
 
 /// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
 async fn read_with_list_permit(
-    (permits, bytes): (&ListPermits, usize),
+    permits: &ListPermits,
+    bytes: usize,
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],

@@ -193,7 +193,7 @@ impl ExecutionStore for Database {
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError> {
-        queue::cancel(self, scope, taken, (by, key)).await
+        queue::cancel(self, scope, taken, by, key).await
     }
 
     async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
@@ -235,17 +235,20 @@ impl ExecutionStore for Database {
         &self,
         scope: TenantScope,
         id: ExecutionId,
-        page: (LineageFilter, u32, u32),
+        filter: LineageFilter,
+        limit: u32,
+        offset: u32,
     ) -> Result<Option<LineagePage>, StoreError> {
-        lineage::lineage(self, scope, id, page).await
+        lineage::lineage(self, scope, id, filter, limit, offset).await
     }
 
     async fn artifact(
         &self,
         scope: TenantScope,
-        document: (ExecutionId, ArtifactId),
+        id: ExecutionId,
+        artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-        evidence::artifact(self, scope, document).await
+        evidence::artifact(self, scope, id, artifact).await
     }
 
     async fn list(

@@ -173,7 +173,8 @@ impl ListQuery {
     pub(crate) fn single(
         columns: &'static str,
         key: SortKey,
-        (from, row_bytes): (&str, RowBytes),
+        from: &str,
+        row_bytes: RowBytes,
         conditions: Vec<String>,
         values: Values,
     ) -> Self {
@@ -298,7 +299,8 @@ pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mu
 pub(crate) fn visible_arms(
     visible_scopes: &VisibleScopes,
     from: &str,
-    (workspace, workload): (&str, &str),
+    workspace: &str,
+    workload: &str,
     conditions: &[String],
     values: &mut Values,
 ) -> (String, Vec<UnionArm>) {
@@ -422,7 +424,8 @@ mod tests {
         let mut listing = ListQuery::single(
             "thing_id, name",
             SortKey::Id("thing_id", "thing_id"),
-            ("FROM thing", RowBytes::Small),
+            "FROM thing",
+            RowBytes::Small,
             conditions,
             values,
         );
@@ -465,9 +468,15 @@ mod tests {
         let database = Database::new(&options).unwrap();
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-        let from = ("FROM thing", RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES });
-        let listing =
-            ListQuery::single("thing_id, content", SortKey::Id("thing_id", "thing_id"), from, conditions, values);
+        let row_bytes = RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
+        let listing = ListQuery::single(
+            "thing_id, content",
+            SortKey::Id("thing_id", "thing_id"),
+            "FROM thing",
+            row_bytes,
+            conditions,
+            values,
+        );
         let page = PageRequest { limit: 20, start: PageStart::Skip(0) };
         let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
         assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));

@@ -76,7 +76,7 @@ impl ReleaseStore for Database {
         let (with, branches) = match &filter.visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
             Some(visible_scopes) => {
-                visible_arms(visible_scopes, FROM, ("workspace_id", "workload_id"), &conditions, &mut values)
+                visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
         let key = SortKey::Id("release_id", "release_id");
@@ -106,7 +106,7 @@ impl ReleaseStore for Database {
         ];
         let key = SortKey::Id("approval_id", "approval_id");
         let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE * 4 };
-        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, ("FROM approval", row_bytes), conditions, values);
+        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
         let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
         self.fetch_page(listing, page, rows::approval_with_note).await
     }
@@ -212,10 +212,8 @@ impl ReleaseStore for Database {
         let listing = ListQuery::single(
             rows::ARTIFACT_COLUMNS,
             key,
-            (
-                "FROM release_artifact",
-                RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
-            ),
+            "FROM release_artifact",
+            RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
             conditions,
             values,
         );

@@ -90,7 +90,7 @@ impl ShareLinkStore for Database {
         ];
         let key = SortKey::Id("share_link_id", "share_link_id");
         self.fetch_page(
-            ListQuery::single(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values),
+            ListQuery::single(COLUMNS, key, "FROM share_link", RowBytes::Small, conditions, values),
             page,
             link,
         )

@@ -51,10 +51,8 @@ impl TenantStore for Database {
             ListQuery::single(
                 TENANT_COLUMNS,
                 key,
-                (
-                    "FROM tenant",
-                    RowBytes::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
-                ),
+                "FROM tenant",
+                RowBytes::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
                 all,
                 Values::default(),
             ),
@@ -186,7 +184,7 @@ impl WorkspaceStore for Database {
         let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];
         let key = SortKey::Id("workspace.workspace_id", "workspace_id");
         self.fetch_page(
-            ListQuery::single(WORKSPACE_COLUMNS, key, (FROM, RowBytes::Small), conditions, values),
+            ListQuery::single(WORKSPACE_COLUMNS, key, FROM, RowBytes::Small, conditions, values),
             page,
             workspace,
         )

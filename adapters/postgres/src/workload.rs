@@ -84,8 +84,8 @@ fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, m
     let (with, branches) = match visible_scopes {
         None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
         Some(visible_scopes) => {
-            let places = ("workload.workspace_id", "workload.workload_id");
-            visible_arms(visible_scopes, FROM, places, &conditions, &mut values)
+            let (workspace, workload) = ("workload.workspace_id", "workload.workload_id");
+            visible_arms(visible_scopes, FROM, workspace, workload, &conditions, &mut values)
         }
     };
     let key = SortKey::Id("workload.workload_id", "workload_id");

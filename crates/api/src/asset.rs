@@ -393,7 +393,7 @@ pub(crate) async fn create_asset_version(
     let from = fields.check(query.with_body(new.workspace_id));
     let (draft, from) =
         fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.assets.create_asset_version(&caller, (*asset, from), draft, key.as_ref()).await?;
+    let (asset, done) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;
     let (version, done) = done.into_parts();
     let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
@@ -437,8 +437,7 @@ pub(crate) async fn read_asset_version(
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (kind, version, source) =
-        api.services.assets.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    let (kind, version, source) = api.services.assets.read_asset_version(&caller, *asset, *version, from.id()).await?;
     let view = VersionView::with_warnings(kind, version)?.with_yaml(source);
     Ok(ResourceResponse::ok(&view).with_capacity(view.content_bytes()).into_response())
 }

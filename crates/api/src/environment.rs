@@ -34,7 +34,7 @@ pub(crate) struct EnvironmentView {
 }
 
 impl EnvironmentView {
-    fn respond((workspace, environment): (WorkspaceId, &Slug), asked: &EffectiveSettings) -> HttpResponse {
+    fn respond(workspace: WorkspaceId, environment: &Slug, asked: &EffectiveSettings) -> HttpResponse {
         let settings = asked.settings;
         let view = Self {
             workspace_id: workspace.uuid(),
@@ -88,7 +88,7 @@ pub(crate) async fn read_environment_settings(
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, environment) = parse_path(path)?;
     let asked = api.services.environments.environment_settings(&caller, workspace, &environment).await?;
-    Ok(EnvironmentView::respond((workspace, &environment), &asked))
+    Ok(EnvironmentView::respond(workspace, &environment, &asked))
 }
 
 /// Replaces the settings of an environment.
@@ -117,7 +117,7 @@ pub(crate) async fn change_environment_settings(
         self_approval: if body.allow_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
         pin_documents: body.pin_documents,
     };
-    let place = (workspace, &environment);
-    let asked = api.services.environments.configure_environment(&caller, place, settings, &expected).await?;
-    Ok(EnvironmentView::respond((workspace, &environment), &asked))
+    let asked =
+        api.services.environments.configure_environment(&caller, workspace, &environment, settings, &expected).await?;
+    Ok(EnvironmentView::respond(workspace, &environment, &asked))
 }

@@ -334,7 +334,7 @@ pub(crate) async fn execute_workload(
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
-    let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
+    let run = api.services.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
@@ -441,11 +441,12 @@ fn with_replay_header(run: &Run, mut response: HttpResponseBuilder) -> HttpRespo
 async fn identify_runtime_caller(
     api: &Api,
     arrival: RuntimeRequest,
-    run: (ExecutionId, Option<&TokenHash>),
+    execution: ExecutionId,
+    token: Option<&TokenHash>,
 ) -> Result<Caller, ApiError> {
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    api.services.count_run_request(&caller, run, visit.address).await?;
+    api.services.count_run_request(&caller, execution, token, visit.address).await?;
     Ok(caller)
 }
 
@@ -472,7 +473,7 @@ pub(crate) async fn read_execution(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
-    let caller = identify_runtime_caller(&api, arrival, (*execution, token.as_ref())).await?;
+    let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let ExecutionDetail { execution, steps } =
         api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(ResourceResponse::ok(&ExecutionView::of(&execution, steps.as_deref())?).into_response())

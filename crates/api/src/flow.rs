@@ -255,7 +255,7 @@ pub(crate) async fn create_flow_version(
     let content_yaml = new.content_yaml;
     let (draft, from) =
         fields.finish(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.flows.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
+    let (asset, done) = api.services.flows.create_flow_version(&caller, *flow, from, draft, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, done) = done.into_parts();
     let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);

@@ -254,7 +254,7 @@ pub(crate) async fn add_documents(
     let drafts: Vec<Option<DocumentDraft>> =
         documents.into_iter().enumerate().map(|(position, new)| fields.check(new.draft(position))).collect();
     let (drafts, from) = fields.finish(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
-    let done = api.services.knowledge_bases.add_documents(&caller, (*asset, from), drafts, key.as_ref()).await?;
+    let done = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
     let (IngestReport { ingested, warnings }, done) = done.into_parts();
     let IngestResult { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
@@ -295,7 +295,7 @@ pub(crate) async fn reembed_documents(
     let from = fields.check(query.required(workspace_id));
     let limit = fields.check(chunk_limit(max_chunks));
     let (from, limit) = fields.finish(|| Some((from?, limit?)))?;
-    let done = api.services.knowledge_bases.reembed_documents(&caller, (*asset, from), limit, key.as_ref()).await?;
+    let done = api.services.knowledge_bases.reembed_documents(&caller, *asset, from, limit, key.as_ref()).await?;
     let (report, done) = done.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
@@ -331,7 +331,7 @@ pub(crate) async fn list_documents(
     list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let documents =
-        api.services.knowledge_bases.list_documents(&caller, (*asset, list.filter.id()), list.paging()).await?;
+        api.services.knowledge_bases.list_documents(&caller, *asset, list.filter.id(), list.paging()).await?;
     Ok(list.respond(&documents.map(DocumentView::of)))
 }
 
@@ -357,8 +357,11 @@ pub(crate) async fn revoke_access_contract(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
     let from = query.required(workspace_id)?;
-    let request = (contract_id.as_str(), reason.as_str());
-    let done = api.services.knowledge_bases.revoke_contract(&caller, (*asset, from), request, key.as_ref()).await?;
+    let done = api
+        .services
+        .knowledge_bases
+        .revoke_contract(&caller, *asset, from, &contract_id, &reason, key.as_ref())
+        .await?;
     let (revocation, done) = done.into_parts();
     Ok(ResourceResponse::idempotent(&done, &RevocationView::of(revocation), StatusCode::OK)?.into_response())
 }

@@ -90,7 +90,7 @@ async fn handle_message(
         return Ok(rpc_error(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
     let address = client_of(&request);
-    let agent = McpHandler::new(Api::clone(&api), claims, (request_id(), address), environment);
+    let agent = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
     // The site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)

@@ -93,7 +93,7 @@ pub(crate) async fn read_session_memory(
 ) -> Result<HttpResponse, ApiError> {
     let (workload, session) = parse_conversation(path)?;
     let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    let turns = api.services.memories.read_memory(&caller, &visit, (workload, session.clone())).await?;
+    let turns = api.services.memories.read_memory(&caller, &visit, workload, session.clone()).await?;
     let view = MemoryView {
         workload_id: workload.uuid(),
         session_id: session.to_string(),
@@ -125,11 +125,11 @@ pub(crate) async fn erase_session_memory(
     path: Path<(PathId<WorkloadId>, String)>,
     query: Query<EraseQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let named = parse_conversation(path)?;
+    let (workload, session) = parse_conversation(path)?;
     let owner = query.owner.as_deref().map(ActorRef::parse).transpose();
     let owner = owner.map_err(|refusal| FieldProblem::new("owner", "invalid", refusal.to_string()))?;
     let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    api.services.memories.erase_memory(&caller, &visit, named, owner.as_ref()).await?;
+    api.services.memories.erase_memory(&caller, &visit, workload, session, owner.as_ref()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

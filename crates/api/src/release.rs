@@ -297,8 +297,8 @@ pub(crate) async fn bind_version(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let role = AssetKind::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?;
-    let asked = (new.asset_version_id.into(), role);
-    let done = api.services.releases.bind_version(&caller, *release, asked, key.as_ref()).await?;
+    let version = new.asset_version_id.into();
+    let done = api.services.releases.bind_version(&caller, *release, version, role, key.as_ref()).await?;
     let (release, binding) = &done.value;
     let view = BindingView::of(release.release_id, binding);
     let location = format!("/v1/releases/{}", release.release_id);
@@ -412,7 +412,7 @@ pub(crate) async fn review_release(
     }
     let verdict = fields.finish(|| verdict)?;
     let done =
-        api.services.releases.review_release(&caller, *release, (verdict, new.note), &expected, key.as_ref()).await?;
+        api.services.releases.review_release(&caller, *release, verdict, new.note, &expected, key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);

@@ -179,7 +179,7 @@ pub(crate) async fn create_tenant(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     check(tenant_refusals(&new.slug, &new.name))?;
-    let done = api.services.tenants.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
+    let done = api.services.tenants.create_tenant(&caller, &new.slug, &new.name, key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())
@@ -263,8 +263,8 @@ pub(crate) async fn create_workspace(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     check(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
-    let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
-    let done = api.services.tenants.create_workspace(&caller, asked, key.as_ref()).await?;
+    let done =
+        api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())

@@ -190,7 +190,7 @@ impl ToolCallContext<'_> {
             session: None,
             wait: WaitMode::End(None),
         };
-        let run = api.services.execute_flow((api.mode, claims, request_id), &wanted, key).await?;
+        let run = api.services.execute_flow(api.mode, claims, request_id, &wanted, key).await?;
         if !run.replayed {
             api.metrics.execution(run.execution.status);
         }

@@ -26,11 +26,11 @@ pub(crate) struct MinAndMedian {
 
 /// Starts and stops the server once on the empty database, and several times on the migrated one.
 pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
-    let (mut server, migrating) = start_server(home, (postgres, DATABASE), program).await?;
+    let (mut server, migrating) = start_server(home, postgres, DATABASE, program).await?;
     server.stop().await?;
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        let (mut server, first) = start_server(home, (postgres, DATABASE), program).await?;
+        let (mut server, first) = start_server(home, postgres, DATABASE, program).await?;
         server.stop().await?;
         starts.push(first);
     }

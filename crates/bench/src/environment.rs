@@ -156,11 +156,12 @@ pub(crate) struct FirstResponseTimes {
 /// Starts a server over a database, and waits for its first responses.
 pub(crate) async fn start_server(
     home: &RunDirectory,
-    (postgres, database): (&Postgres, &str),
+    postgres: &Postgres,
+    database: &str,
     program: &Path,
 ) -> Result<(ChildProcess, FirstResponseTimes)> {
     let address = free_address()?;
-    let mut command = server_command(home, (postgres, database), program, address);
+    let mut command = server_command(home, postgres, database, program, address);
     command.arg("serve");
     let since = Instant::now();
     let mut server = ChildProcess::start(command, address, home.join(&format!("server-{database}.log")))?;
@@ -177,7 +178,7 @@ pub(crate) async fn start_queue(
 ) -> Result<(ChildProcess, Vec<ChildProcess>)> {
     let start = |arguments: &[&str], log: &str| -> Result<ChildProcess> {
         let address = free_address()?;
-        let mut command = server_command(home, (postgres, DATABASE), program, address);
+        let mut command = server_command(home, postgres, DATABASE, program, address);
         command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
         ChildProcess::start(command, address, home.join(log))
     };
@@ -210,7 +211,7 @@ pub(crate) async fn start_provider_and_server(
     );
     fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
     let address = free_address()?;
-    let mut command = server_command(home, (postgres, DATABASE), program, address);
+    let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").arg("--config").arg(settings);
     let mut server = ChildProcess::start(command, address, home.join("asking.log"))?;
     server
@@ -224,7 +225,8 @@ pub(crate) async fn start_provider_and_server(
 pub(crate) async fn start_gateway(
     home: &RunDirectory,
     python: &Path,
-    (settings, workers): (&str, usize),
+    settings: &str,
+    workers: usize,
 ) -> Result<Gateway> {
     let folder = home.join("gateway");
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -256,7 +258,8 @@ impl Drop for Gateway {
 /// The server command with the settings of this run and one of its databases.
 fn server_command(
     home: &RunDirectory,
-    (postgres, database): (&Postgres, &str),
+    postgres: &Postgres,
+    database: &str,
     program: &Path,
     address: SocketAddr,
 ) -> Command {

@@ -269,7 +269,7 @@ impl FixtureBuilder {
             ("policy_bundle", policy_bundle_content()),
             ("orchestration_flow", flow()),
         ] {
-            let made = self.version(&format!("bench-{}", kind.replace('_', "-")), (kind, content)).await?;
+            let made = self.version(&format!("bench-{}", kind.replace('_', "-")), kind, content).await?;
             versions.push((kind, made.version));
             if kind == "policy_bundle" {
                 policy_bundle = Some(made.asset);
@@ -292,7 +292,7 @@ impl FixtureBuilder {
 
     /// Creates a workload with a flow that evaluates the policy again before the model call.
     async fn three_step_workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
-        let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_step_flow())).await?;
+        let flow = self.version(&format!("{slug}-flow"), "orchestration_flow", three_step_flow()).await?;
         self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
     }
 

@@ -123,7 +123,7 @@ pub(crate) async fn store_corpus(
         "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
     }});
     let document = json!({"document_id": "first", "text": "unmistakable"});
-    let (workload, asset) = furniture.retrieval_workload(server.address, "bench-million", (base, &document)).await?;
+    let (workload, asset) = furniture.retrieval_workload(server.address, "bench-million", base, &document).await?;
     // The prefix of indexed words is internal to the index, so it is read from the first chunk.
     let sql = format!(
         "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"

@@ -70,7 +70,8 @@ pub(crate) async fn run(
     target: SocketAddr,
     scripts: Vec<ClientScript>,
     span: LoadDuration,
-    (meter, program): (&Meter, u32),
+    meter: &Meter,
+    program: u32,
 ) -> Result<Tally> {
     let phase = Rc::new(Cell::new(LoadPhase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));

@@ -156,17 +156,17 @@ async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> 
 ///
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
-pub(crate) async fn measure(server: (SocketAddr, u32), furniture: &Fixtures) -> Result<Vec<Overload>> {
+pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Vec<Overload>> {
     let mut measured = Vec::new();
     for clients in CLIENT_COUNTS {
-        measured.push(measure_with(clients, server, furniture).await?);
+        measured.push(measure_with(clients, address, process, furniture).await?);
         // Load shedding ends a second after its last refusal; the next capacity measurement must meet none.
         sleep(MEASUREMENT_PAUSE).await;
     }
     Ok(measured)
 }
 
-async fn measure_with(total: usize, (address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
+async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Overload> {
     let question = RunRequest::new(furniture)?;
     // The first measurement is a warm-up.
     drop(closed_loop(address, &question).await?);
@@ -190,7 +190,7 @@ async fn measure_with(total: usize, (address, process): (SocketAddr, u32), furni
     let all = OverloadTally::sum(seen)?;
     let ended = Instant::now();
     let others = others.await??;
-    let recovery = recovery_time(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
+    let recovery = recovery_time(address, &question, ended, Duration::from_micros(usual_p99)).await?;
     Ok(Overload {
         clients: total,
         usual: (rate, usual_p99),
@@ -240,12 +240,14 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
     for number in pace.clients.clone() {
         let connection = Connection::open(address).await.context("connecting a client")?;
         let first = Instant::now() + pace.pause.mul_f64(number as f64 / pace.total as f64);
-        let seen = (Rc::clone(&counts), Rc::clone(&accepted));
         clients.push(spawn_local(scheduled_client(
-            (address, connection),
+            address,
+            connection,
             question.clone(),
-            (first, pace.clone()),
-            seen,
+            first,
+            pace.clone(),
+            Rc::clone(&counts),
+            Rc::clone(&accepted),
         )));
     }
     for client in clients {
@@ -263,10 +265,13 @@ async fn scheduled_clients(address: SocketAddr, question: RunRequest, pace: Sche
 
 /// A client of the overload: sends at its scheduled times, or after its previous response if that is later.
 async fn scheduled_client(
-    (address, mut connection): (SocketAddr, Connection),
+    address: SocketAddr,
+    mut connection: Connection,
     question: RunRequest,
-    (first, pace): (Instant, Schedule),
-    (counts, accepted): (Rc<Counts>, Rc<RefCell<Histogram<u64>>>),
+    first: Instant,
+    pace: Schedule,
+    counts: Rc<Counts>,
+    accepted: Rc<RefCell<Histogram<u64>>>,
 ) -> Result<()> {
     let mut next = first;
     loop {
@@ -307,7 +312,8 @@ async fn other_caller(address: SocketAddr, until: Instant) -> Result<(u64, u64)>
 async fn recovery_time(
     address: SocketAddr,
     question: &RunRequest,
-    (ended, usual): (Instant, Duration),
+    ended: Instant,
+    usual: Duration,
 ) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
     let (mut well, mut since) = (0, ended);

@@ -69,7 +69,8 @@ pub(crate) async fn drain_rate(
     server: SocketAddr,
     furniture: &Fixtures,
     database: &Client,
-    (clients, runs): (usize, u64),
+    clients: usize,
+    runs: u64,
 ) -> Result<f64> {
     let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");

@@ -120,7 +120,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     report_progress("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_baseline(home, postgres).await?;
-    let (server, _) = start_server(home, (postgres, DATABASE), &plan.server).await?;
+    let (server, _) = start_server(home, postgres, DATABASE, &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
     let idle = Idle { cost: idle_cost(&meter, &server).await?, memory };
@@ -130,7 +130,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
     let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
     let young = match plan.fill {
-        Some(_) => Some(SmallDatabase::start(home, postgres, (plan, &rows)).await?),
+        Some(_) => Some(SmallDatabase::start(home, postgres, plan, &rows).await?),
         None => None,
     };
     let bench = Bench {
@@ -191,12 +191,8 @@ struct SmallDatabase {
 }
 
 impl SmallDatabase {
-    async fn start(
-        home: &RunDirectory,
-        postgres: &Postgres,
-        (plan, rows): (&Plan, &[Scenario]),
-    ) -> Result<SmallDatabase> {
-        let (server, _) = start_server(home, (postgres, SMALL_DATABASE), &plan.server).await?;
+    async fn start(home: &RunDirectory, postgres: &Postgres, plan: &Plan, rows: &[Scenario]) -> Result<SmallDatabase> {
+        let (server, _) = start_server(home, postgres, SMALL_DATABASE, &plan.server).await?;
         report_progress("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(SMALL_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
@@ -247,8 +243,7 @@ impl Bench<'_> {
         }
         if is_part_selected(overload::NAME, self.plan) {
             report_progress("five times the capacity");
-            let server = (self.server.address, self.server.id());
-            findings.overload = overload::measure(server, &self.fixtures).await?;
+            findings.overload = overload::measure(self.server.address, self.server.id(), &self.fixtures).await?;
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;
@@ -280,10 +275,10 @@ impl Bench<'_> {
         let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let [fairway, _] = &self.databases;
         let half = self.plan.time() / 2;
-        queued::drain_rate(server.address, &self.fixtures, fairway, (CLIENTS, WARM_UP_RUNS)).await?;
+        queued::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, WARM_UP_RUNS).await?;
         let before = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
         let each = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
-        let drained = queued::drain_rate(server.address, &self.fixtures, fairway, (CLIENTS, each)).await?;
+        let drained = queued::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, each).await?;
         let after = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
         let runs = self.measure_load(&server, row.scripts(&self.fixtures, CLIENTS)?, self.plan.time()).await?;
         let (in_line, heard) = queued::single_client_latencies(&server, &self.fixtures, fairway).await?;
@@ -324,7 +319,7 @@ impl Bench<'_> {
             Some(python) => {
                 report_progress("starting a gateway");
                 let settings = openai_provider::gateway_settings();
-                Some(start_gateway(self.home, python, (&settings, openai_provider::GATEWAY_WORKERS)).await?)
+                Some(start_gateway(self.home, python, &settings, openai_provider::GATEWAY_WORKERS).await?)
             }
             None => None,
         };
@@ -352,7 +347,7 @@ impl Bench<'_> {
     async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
         let pieces = self.plan.pieces;
         report_progress(&format!("storing {pieces} document chunks"));
-        let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
+        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
         let [fairway, _] = &self.databases;
         let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, pieces).await?;
         report_progress("retrieving documents");
@@ -433,7 +428,7 @@ impl Bench<'_> {
     ) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, measured: time };
-        let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;
+        let tally = load::run(target.address, scripts, span, &self.meter, target.id()).await?;
         let (before, after) = tally.readings;
         let cost = self.meter.cost(before, after).await?;
         Ok(Measurement { tally, cost })
@@ -446,7 +441,7 @@ impl Bench<'_> {
         }
         let span = LoadDuration { warm_up: Duration::ZERO, measured: COUNTING_DURATION };
         let scripts = row.scripts(&self.fixtures, COUNTING_CLIENTS)?;
-        let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
+        let tally = load::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
     }
 }

@@ -289,6 +289,12 @@ impl Measurement {
         (of(self.cost.program), of(self.cost.postgres))
     }
 
+    /// Processor time of both processes for each request, in milliseconds.
+    fn total_processor_millis(&self) -> f64 {
+        let (server, postgres) = self.processor_millis();
+        server + postgres
+    }
+
     /// Bytes of write-ahead log for each request, including full-page images.
     pub(crate) fn log_bytes_per_request(&self) -> f64 {
         self.per_request(self.cost.log_bytes)
@@ -312,7 +318,7 @@ impl ScenarioMeasurement {
 
     /// The baseline's processor time for each request, of both processes, in milliseconds.
     fn baseline_processor_millis(&self, floor: BaselineOperation) -> Option<f64> {
-        mean(self.baseline_measurements(floor).map(|stretch| sum(stretch.processor_millis())))
+        mean(self.baseline_measurements(floor).map(Measurement::total_processor_millis))
     }
 
     /// The request rate as a share of the baseline's.
@@ -322,17 +328,13 @@ impl ScenarioMeasurement {
 
     /// The baseline's processor time as a share of the server's: the throughput share on an otherwise idle machine.
     pub(crate) fn share_by_processor(&self, floor: BaselineOperation) -> Option<f64> {
-        let own = sum(self.fairway.processor_millis());
+        let own = self.fairway.total_processor_millis();
         self.baseline_processor_millis(floor).filter(|_| own > 0.0).map(|floor| floor / own)
     }
 
     pub(crate) fn baseline_measurements(&self, floor: BaselineOperation) -> impl Iterator<Item = &Measurement> {
         self.baselines.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
     }
-}
-
-fn sum((one, other): (f64, f64)) -> f64 {
-    one + other
 }
 
 /// The arithmetic mean; `None` without values.

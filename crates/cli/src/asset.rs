@@ -160,11 +160,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Create { slug, kind, owner, content, version } => {
             let content = content.as_ref().map(|path| Source::open(path)?.value()).transpose()?;
-            create::create(&server, output, (slug, kind, owner), (content.as_ref(), version))
+            create::create(&server, output, slug, kind, owner, content.as_ref(), version)
         }
         Command::AddVersion { slug, content, version } => {
             let content = Source::open(content)?.value()?;
-            add_version(&server, output, &find_asset(&server, slug)?, (&content.value, version))
+            add_version(&server, output, &find_asset(&server, slug)?, &content.value, version)
         }
         Command::Diff { slug, from, to } => {
             let asset = find_asset(&server, slug)?;
@@ -194,7 +194,8 @@ fn add_version(
     server: &Server,
     output: Output,
     asset: &Value,
-    (content, options): (&Value, &VersionOptions),
+    content: &Value,
+    options: &VersionOptions,
 ) -> Result<(), Failure> {
     let body = json!({
         "content": content,

@@ -196,7 +196,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Show(release) => output.one(&server.get(&["releases", &release.id], &[])?),
         Command::Create { workload, env, target_lane, policy, bind } => {
-            let release = create(server, workload, env, (target_lane, policy.as_deref()), bind)?;
+            let release = create(server, workload, env, target_lane, policy.as_deref(), bind)?;
             output.one(&release)
         }
         Command::Bind { release, versions } => {
@@ -245,7 +245,8 @@ fn create(
     server: &Server,
     workload: &str,
     environment: &str,
-    (target_lane, policy): (&str, Option<&str>),
+    target_lane: &str,
+    policy: Option<&str>,
     bind: &[String],
 ) -> Result<Value, Failure> {
     // All lookups precede the first write.

@@ -97,7 +97,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 plan.refuse_if_different(&agreed)?;
             }
             plan.refuse_if_blocked()?;
-            apply::apply(&server, output, (&wanted, &estate), &plan)
+            apply::apply(&server, output, &wanted, &estate, &plan)
         }
         Command::Pull { directory } => pull::pull(&server, output, directory),
         Command::Status { directory } => {

@@ -100,7 +100,8 @@ impl RoleBinding {
         role_binding_id: RoleBindingId,
         principal: ActorRef,
         role: Role,
-        (scope, place): (GrantScope, &ResourceScope),
+        scope: GrantScope,
+        place: &ResourceScope,
         granter: &Rights,
         stamp: &Stamp,
     ) -> Result<Change<Self>, GrantRefusal> {

@@ -268,7 +268,8 @@ impl From<Canonical> for VersionContent {
 impl NewVersion {
     fn of(
         asset_id: AssetId,
-        (asset_version_id, version_label): (AssetVersionId, Option<VersionLabel>),
+        asset_version_id: AssetVersionId,
+        version_label: Option<VersionLabel>,
         content: VersionContent,
         stamp: &Stamp,
     ) -> Self {
@@ -401,7 +402,7 @@ impl Asset {
         let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
             .with_categories(decides.then_some(Category::PolicyChanges));
-        Ok(Change::create(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
+        Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 
     /// Creates a flow: an asset with its first version, recorded as one fact.
@@ -415,7 +416,7 @@ impl Asset {
         let asset = Self::create(new, stamp).next;
         let detail = json!({ "slug": asset.slug.as_str(), "checksum": content.canonical.checksum().as_str() });
         let fact = Fact::new(FactKind::FlowCreated, asset.subject(), Some(asset.workspace_id), stamp, detail);
-        let version = NewVersion::of(asset.asset_id, (id, label), content, stamp);
+        let version = NewVersion::of(asset.asset_id, id, label, content, stamp);
         Change::create((asset, version), fact)
     }
 

@@ -76,7 +76,8 @@ impl Environment {
     /// # Errors
     /// When the settings are out of range.
     pub fn configure(
-        (workspace_id, environment): (WorkspaceId, Slug),
+        workspace_id: WorkspaceId,
+        environment: Slug,
         before: Option<&Self>,
         settings: EnvironmentSettings,
         stamp: &Stamp,
@@ -130,20 +131,23 @@ mod tests {
             actor: ActorRef::parse("user:ada").unwrap(),
             request_id: Uuid::nil().into(),
         };
-        let place = || (WorkspaceId::from(Uuid::nil()), Slug::parse("dev").unwrap());
+        let workspace = WorkspaceId::from(Uuid::nil());
         let dev = Slug::parse("dev").unwrap();
         let asking = |min_approvals| EnvironmentSettings {
             min_approvals,
             ..EnvironmentSettings::defaults_for(&dev, SelfApproval::Refused)
         };
         for allowed in [1, MAX_APPROVALS] {
-            let first = Environment::configure(place(), None, asking(allowed), &stamp).unwrap();
+            let first = Environment::configure(workspace, dev.clone(), None, asking(allowed), &stamp).unwrap();
             assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
-            let second = Environment::configure(place(), Some(&first.next), asking(1), &stamp).unwrap();
+            let second = Environment::configure(workspace, dev.clone(), Some(&first.next), asking(1), &stamp).unwrap();
             assert_eq!((second.decided_on, second.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
         }
         for refused in [0, MAX_APPROVALS + 1] {
-            assert_eq!(Environment::configure(place(), None, asking(refused), &stamp).unwrap_err(), EnvironmentRefusal);
+            assert_eq!(
+                Environment::configure(workspace, dev.clone(), None, asking(refused), &stamp).unwrap_err(),
+                EnvironmentRefusal
+            );
         }
     }
 }

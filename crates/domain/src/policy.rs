@@ -230,7 +230,7 @@ impl CompiledPolicy {
                 Condition::Expression(expression) => fast_result.or_else(|| {
                     evaluation
                         .get_or_insert_with(|| {
-                            variables::Evaluation::new(input, (&self.variables_read, &self.patterns), steps)
+                            variables::Evaluation::new(input, &self.variables_read, &self.patterns, steps)
                         })
                         .evaluate(expression)
                 }),

@@ -176,11 +176,11 @@ impl Redactor {
     fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
         let seen = sight.apply(text);
         let mut rewriting = Replacer::new(text, &seen);
-        email::find(&seen, |range| self.mask_match((PersonalDataClass::Email, range), sight, &mut rewriting, found));
+        email::find(&seen, |range| self.mask_match(PersonalDataClass::Email, range, sight, &mut rewriting, found));
         let text = rewriting.finish();
         let seen = sight.apply(&text);
         let mut rewriting = Replacer::new(&text, &seen);
-        self.find_words(&seen, |class, range| self.mask_match((class, range), sight, &mut rewriting, found));
+        self.find_words(&seen, |class, range| self.mask_match(class, range, sight, &mut rewriting, found));
         rewriting.finish()
     }
 
@@ -188,7 +188,8 @@ impl Redactor {
     /// disguised.
     fn mask_match(
         &self,
-        (class, range): (PersonalDataClass, Range<usize>),
+        class: PersonalDataClass,
+        range: Range<usize>,
         sight: View,
         rewriting: &mut Replacer<'_>,
         found: &mut MatchCounts,

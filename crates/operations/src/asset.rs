@@ -164,7 +164,8 @@ impl Assets {
     pub async fn create_asset_version(
         &self,
         caller: &Caller,
-        (asset_id, from): (AssetId, Option<WorkspaceId>),
+        asset_id: AssetId,
+        from: Option<WorkspaceId>,
         draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
@@ -181,7 +182,7 @@ impl Assets {
                 let id: AssetVersionId = self.context.new_id();
                 let version_content = VersionContent { canonical, source_text: None, change_note, references };
                 let change = asset.add_version(id, label, version_content, &self.context.stamp(caller))?;
-                self.artifacts.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
+                self.artifacts.put_artifact(caller, scope, asset.workspace_id, &change.next).await?;
                 let outcome = keyed_outcome(key, 201, id.uuid());
                 Ok(self.asset_store.commit_version(scope, change, outcome.as_ref()).await?)
             },
@@ -213,7 +214,8 @@ impl Assets {
     pub async fn read_asset_version(
         &self,
         caller: &Caller,
-        (asset, version): (AssetId, AssetVersionId),
+        asset: AssetId,
+        version: AssetVersionId,
         from: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;

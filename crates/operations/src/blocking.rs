@@ -57,7 +57,7 @@ impl Processor {
     ///
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
-    pub(crate) async fn acquire((scope, deadline): (TenantScope, WorkDeadline)) -> Result<Self, Failure> {
+    pub(crate) async fn acquire(scope: TenantScope, deadline: WorkDeadline) -> Result<Self, Failure> {
         PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
@@ -81,10 +81,11 @@ impl Processor {
 /// Unavailable when no processor becomes free for this tenant in time, or its queue is full; then the work does not
 /// run.
 pub(crate) async fn run_blocking<T: Send + 'static>(
-    turn: (TenantScope, WorkDeadline),
+    scope: TenantScope,
+    deadline: WorkDeadline,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    Processor::acquire(turn).await?.run(work).await
+    Processor::acquire(scope, deadline).await?.run(work).await
 }
 
 /// The failure of a permit that was not granted: the work did not run, and a later attempt may succeed.
@@ -104,15 +105,11 @@ mod tests {
         TenantScope::for_background_task(Uuid::from_u128(number).into())
     }
 
-    fn request(number: u128) -> (TenantScope, WorkDeadline) {
-        (tenant(number), WorkDeadline::Request)
-    }
-
     #[tokio::test]
     async fn blocking_work_leaves_its_thread_free() {
         let (sender, receiver) = mpsc::channel();
         // Ends only once the same thread has reached the second future.
-        let work = run_blocking(request(1), move || receiver.recv_timeout(LONG));
+        let work = run_blocking(tenant(1), WorkDeadline::Request, move || receiver.recv_timeout(LONG));
         let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
     }
@@ -120,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn panicking_work_fails_and_releases_its_permit() {
         for _ in 0..=processors() {
-            let broken: Result<(), _> = run_blocking(request(1), || panic!("canary")).await;
+            let broken: Result<(), _> = run_blocking(tenant(1), WorkDeadline::Request, || panic!("canary")).await;
             assert!(broken.is_err());
         }
     }
@@ -152,12 +149,12 @@ mod tests {
     async fn refuses_work_beyond_the_queue_of_a_tenant() {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
-            tokio::spawn(run_blocking(request(1), || ()));
+            tokio::spawn(run_blocking(tenant(1), WorkDeadline::Request, || ()));
             while PROCESSOR_PERMITS.waiting(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
-        let refused = run_blocking(request(1), || ()).await.unwrap_err();
+        let refused = run_blocking(tenant(1), WorkDeadline::Request, || ()).await.unwrap_err();
         let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = refused else {
             panic!("{refused:?}")
         };
@@ -173,7 +170,7 @@ mod tests {
             let done = done.clone();
             let scope = tenant(number);
             let before = PROCESSOR_PERMITS.waiting(&scope.tenant());
-            tokio::spawn(run_blocking((scope, WorkDeadline::Run), move || done.send(number).unwrap()));
+            tokio::spawn(run_blocking(scope, WorkDeadline::Run, move || done.send(number).unwrap()));
             while PROCESSOR_PERMITS.waiting(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }
@@ -185,7 +182,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_waits_no_longer_than_its_deadline() {
         let _held = all_processors(tenant(1)).await;
-        let refused = run_blocking(request(2), || ()).await.unwrap_err();
+        let refused = run_blocking(tenant(2), WorkDeadline::Request, || ()).await.unwrap_err();
         let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };
     }
 }

@@ -123,7 +123,7 @@ impl DemoSeeder {
     /// # Errors
     /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
     /// continues from there.
-    pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<SeedOutcome, Failure> {
+    pub async fn seed_demo(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.release_store.deployment(scope, workload_id, &demo.environment).await?;
@@ -148,9 +148,9 @@ impl DemoSeeder {
         let release = self.releases.create_release(author, draft, Some(&key)).await?.value.release;
         for (_, version, kind) in &bound {
             let key = step_key(author, &format!("bind {} {kind}", release.release_id));
-            self.releases.bind_version(author, release.release_id, (*version, *kind), Some(&key)).await?;
+            self.releases.bind_version(author, release.release_id, *version, *kind, Some(&key)).await?;
         }
-        self.activate_demo((author, approver), release.release_id).await?;
+        self.activate_demo(author, approver, release.release_id).await?;
         Ok(SeedOutcome::Activated(release.release_id))
     }
 
@@ -208,7 +208,7 @@ impl DemoSeeder {
         };
         let mut found = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
         if found.is_none() {
-            found = self.create_demo_asset(author, (slug, owner_ref), content).await?;
+            found = self.create_demo_asset(author, slug, owner_ref, content).await?;
         }
         let (asset, newest) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.kind != kind {
@@ -224,7 +224,8 @@ impl DemoSeeder {
     async fn create_demo_asset(
         &self,
         author: &Caller,
-        (slug, owner_ref): (&Slug, &OwnerRef),
+        slug: &Slug,
+        owner_ref: &OwnerRef,
         content: &DemoContent,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, Failure> {
         let key = step_key(author, &format!("asset {}", slug.as_str()));
@@ -259,25 +260,33 @@ impl DemoSeeder {
         match content {
             DemoContent::Document(_, content) => {
                 let draft = VersionDraft { content: content.clone(), label: None, change_note: None };
-                Ok(self.assets.create_asset_version(author, (asset, None), draft, None).await?.1.value)
+                Ok(self.assets.create_asset_version(author, asset, None, draft, None).await?.1.value)
             }
             DemoContent::Flow(yaml) => {
                 let draft = FlowVersionDraft { content_yaml: yaml.clone(), label: None, change_note: None };
-                Ok(self.flows.create_flow_version(author, (asset, None), draft, None).await?.1.value.version)
+                Ok(self.flows.create_flow_version(author, asset, None, draft, None).await?.1.value.version)
             }
         }
     }
 
     /// Takes the remaining steps until the release serves.
-    async fn activate_demo(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
+    async fn activate_demo(&self, author: &Caller, approver: &Caller, id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.releases.read_release(author, id).await?.release;
             let (by, to) = match release.state.name() {
                 StateName::Draft => (author, StateName::ReviewReady),
                 StateName::ReviewReady => {
-                    let verdict = (Verdict::Approved, Some(NOTE.to_owned()));
                     let key = step_key(approver, &format!("approve {id}"));
-                    self.releases.review_release(approver, id, verdict, &Precondition::Any, Some(&key)).await?;
+                    self.releases
+                        .review_release(
+                            approver,
+                            id,
+                            Verdict::Approved,
+                            Some(NOTE.to_owned()),
+                            &Precondition::Any,
+                            Some(&key),
+                        )
+                        .await?;
                     (approver, StateName::Approved)
                 }
                 StateName::Approved => (approver, StateName::Active),

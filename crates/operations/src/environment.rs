@@ -79,7 +79,8 @@ impl Environments {
     pub async fn configure_environment(
         &self,
         caller: &Caller,
-        (workspace, environment): (WorkspaceId, &Slug),
+        workspace: WorkspaceId,
+        environment: &Slug,
         settings: EnvironmentSettings,
         expected: &Precondition,
     ) -> Result<EffectiveSettings, Failure> {
@@ -94,8 +95,13 @@ impl Environments {
             if let Some(stored) = stored.as_ref().filter(|stored| stored.settings == settings) {
                 return Ok(EffectiveSettings { settings, revision: Some(stored.revision) });
             }
-            let place = (workspace, environment.clone());
-            let change = Environment::configure(place, stored.as_ref(), settings, &self.context.stamp(caller))?;
+            let change = Environment::configure(
+                workspace,
+                environment.clone(),
+                stored.as_ref(),
+                settings,
+                &self.context.stamp(caller),
+            )?;
             let revision = change.next.revision;
             match self.environment_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {

@@ -73,7 +73,7 @@ pub struct FlowVersion {
 /// Parses a YAML text to canonical content, and returns the text with it.
 async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // The aliases of a short text may expand to large content.
-    let read = run_blocking((scope, WorkDeadline::Request), move || {
+    let read = run_blocking(scope, WorkDeadline::Request, move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
@@ -148,7 +148,7 @@ impl Flows {
                     let change =
                         Asset::create_flow(new, id, version_label, version_content, &self.context.stamp(caller));
                     let asset = change.next.0.clone();
-                    self.artifacts.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
+                    self.artifacts.put_artifact(caller, scope, workspace_id, &change.next.1).await?;
                     let outcome = keyed_outcome(key, 201, asset_id.uuid());
                     let version = self.asset_store.commit_flow(scope, change, outcome.as_ref()).await?;
                     Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
@@ -171,7 +171,8 @@ impl Flows {
     pub async fn create_flow_version(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, Option<WorkspaceId>),
+        id: AssetId,
+        from: Option<WorkspaceId>,
         draft: FlowVersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
@@ -185,7 +186,7 @@ impl Flows {
                 let version_id: AssetVersionId = self.context.new_id();
                 let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, version_content, &self.context.stamp(caller))?;
-                self.artifacts.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
+                self.artifacts.put_artifact(caller, scope, asset.workspace_id, &change.next).await?;
                 let outcome = keyed_outcome(key, 201, version_id.uuid());
                 let version = self.asset_store.commit_version(scope, change, outcome.as_ref()).await?;
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
@@ -213,7 +214,7 @@ impl Flows {
     ) -> Result<Vec<FlowProblem>, Failure> {
         let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from).await?;
         let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
-        run_blocking((scope, WorkDeadline::Request), validate).await
+        run_blocking(scope, WorkDeadline::Request, validate).await
     }
 
     /// A flow with its newest version and the version's YAML.
@@ -232,7 +233,7 @@ impl Flows {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.assets.asset_from(caller, operation, id, from).await.and_then(ensure_flow)
+        self.assets.asset_from(caller, operation, id, from).await.and_then(|(scope, asset)| ensure_flow(scope, asset))
     }
 
     async fn flow_from_optional(
@@ -242,7 +243,10 @@ impl Flows {
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.assets.asset_from_optional(caller, operation, id, from).await.and_then(ensure_flow)
+        self.assets
+            .asset_from_optional(caller, operation, id, from)
+            .await
+            .and_then(|(scope, asset)| ensure_flow(scope, asset))
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
@@ -266,6 +270,6 @@ fn with_source(canonical: Canonical, content_yaml: &str) -> VersionContent {
     VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }
 
-fn ensure_flow((scope, asset): (TenantScope, Asset)) -> Result<(TenantScope, Asset), Failure> {
+fn ensure_flow(scope: TenantScope, asset: Asset) -> Result<(TenantScope, Asset), Failure> {
     if asset.kind == AssetKind::OrchestrationFlow { Ok((scope, asset)) } else { Err(Failure::NotFound) }
 }

@@ -174,8 +174,8 @@ impl Services {
             address: None,
             wait: WaitMode::End(None),
         };
-        let identity = (self.settings.identity, &claims, caller.request_id);
-        match self.execute(identity, &wanted, key).await {
+        let mode = self.settings.identity;
+        match self.execute(mode, &claims, caller.request_id, &wanted, key).await {
             Err(failure) if is_missing(&failure) => {
                 if self.settings.generator == Provisioning::Off {
                     return Err(GenerateRefusal::Unavailable(None).into());
@@ -192,7 +192,7 @@ impl Services {
             }
             ran => return ran.map(|answer| (answer.execution, answer.replayed)),
         }
-        match self.execute(identity, &wanted, key).await {
+        match self.execute(mode, &claims, caller.request_id, &wanted, key).await {
             Err(failure) if is_missing(&failure) => Err(GenerateRefusal::Unavailable(None).into()),
             ran => ran.map(|answer| (answer.execution, answer.replayed)),
         }

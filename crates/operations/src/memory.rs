@@ -51,7 +51,8 @@ impl Memories {
         &self,
         caller: &Caller,
         visit: &RuntimeCaller,
-        (workload, session): (WorkloadId, SessionId),
+        workload: WorkloadId,
+        session: SessionId,
     ) -> Result<Vec<StoredTurn>, Failure> {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
         let place =
@@ -68,7 +69,8 @@ impl Memories {
         &self,
         caller: &Caller,
         visit: &RuntimeCaller,
-        (workload, session): (WorkloadId, SessionId),
+        workload: WorkloadId,
+        session: SessionId,
         owner: Option<&ActorRef>,
     ) -> Result<(), Failure> {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::EraseMemory, workload).await?;

@@ -52,7 +52,7 @@ impl Assets {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (asset, version) = match self.resolve(caller, from, (&reference.slug, label.as_ref())).await? {
+        let (asset, version) = match self.resolve(caller, from, &reference.slug, label.as_ref()).await? {
             Ok(found) => found,
             Err(unresolved) => return Ok(Err(refusal_of(unresolved, offset))),
         };
@@ -68,7 +68,8 @@ impl Assets {
     pub(crate) async fn compose(
         &self,
         scope: TenantScope,
-        (release, binding): (&Release, &Binding),
+        release: &Release,
+        binding: &Binding,
         prompt: PromptTemplate,
     ) -> Result<(ComposedPrompt, Vec<SourceVersion>), Failure> {
         let mut bodies: BTreeMap<IncludedAsset, IncludedBody> = BTreeMap::new();

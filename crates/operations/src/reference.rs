@@ -25,7 +25,8 @@ impl Assets {
         &self,
         caller: &Caller,
         from: &ResourceScope,
-        (slug, label): (&Slug, Option<&VersionLabel>),
+        slug: &Slug,
+        label: Option<&VersionLabel>,
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
         let found = self.asset_store.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
         let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };

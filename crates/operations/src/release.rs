@@ -243,7 +243,8 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        (version, role): (AssetVersionId, AssetKind),
+        version: AssetVersionId,
+        role: AssetKind,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
@@ -332,7 +333,8 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        (verdict, note): (Verdict, Option<String>),
+        verdict: Verdict,
+        note: Option<String>,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Approval)>, Failure> {
@@ -355,7 +357,8 @@ impl Releases {
                         rule.check_roles(verdict, caller.rights.roles_at(&place))?;
                         let change = match placed.release.review(
                             approval_id,
-                            (verdict, note.clone()),
+                            verdict,
+                            note.clone(),
                             rule,
                             &self.context.stamp(caller),
                         ) {

@@ -157,7 +157,7 @@ impl Rollouts {
     ) -> Result<Option<AdvanceResult>, Failure> {
         let standing = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, &seen.release).await?;
-        let change = seen.release.advance(advance, &seen.deployment, (&standing, rule), stamp)?;
+        let change = seen.release.advance(advance, &seen.deployment, &standing, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
         match self.release_store.commit_deployment(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
@@ -208,7 +208,7 @@ impl Rollouts {
         let standing = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&standing, rule);
-        Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), (gates, workload.status), &config)))
+        Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), gates, workload.status, &config)))
     }
 }
 

@@ -69,7 +69,8 @@ impl Tenants {
     pub async fn create_tenant(
         &self,
         caller: &Caller,
-        (slug, name): (&str, &str),
+        slug: &str,
+        name: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Tenant>, Failure> {
         let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::PLATFORM)?;
@@ -193,7 +194,9 @@ impl Tenants {
     pub async fn create_workspace(
         &self,
         caller: &Caller,
-        (slug, name, namespace): (&str, &str, &str),
+        slug: &str,
+        name: &str,
+        namespace: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workspace>, Failure> {
         let scope = authorize(caller, Operation::CreateWorkspace, &ResourceScope::tenant(caller.tenant))?;

@@ -41,11 +41,13 @@ impl Services {
     /// Those of executing it.
     pub async fn execute_flow(
         &self,
-        caller: (IdentityMode, &Claims, RequestId),
+        mode: IdentityMode,
+        claims: &Claims,
+        request_id: RequestId,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<ExecuteResult, Failure> {
-        match self.execute(caller, request, key).await {
+        match self.execute(mode, claims, request_id, request, key).await {
             Err(Failure::Run(RunRefusal::AcceptanceUnknown(id))) => Err(ToolRefusal::ResponseLost(id).into()),
             run => run,
         }

@@ -200,7 +200,7 @@ impl Builder {
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
         let works = if self.without_worker { RunWorkers::Disabled } else { RunWorkers::Enabled };
-        let running = ServerThread::start((settings, works), process, listener).context("starting the listener")?;
+        let running = ServerThread::start(settings, works, process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
@@ -213,11 +213,7 @@ impl Builder {
 }
 
 impl ServerThread {
-    fn start(
-        (settings, works): (Settings, RunWorkers),
-        process: Process,
-        listener: TcpListener,
-    ) -> anyhow::Result<Self> {
+    fn start(settings: Settings, works: RunWorkers, process: Process, listener: TcpListener) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

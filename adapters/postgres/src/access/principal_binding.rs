@@ -77,7 +77,7 @@ impl PrincipalBindingStore for Database {
         ];
         let key = SortKey::Id("principal_binding_id", "principal_binding_id");
         self.fetch_page(
-            ListQuery::single(COLUMNS, key, ("FROM principal_binding", RowBytes::Small), conditions, values),
+            ListQuery::single(COLUMNS, key, "FROM principal_binding", RowBytes::Small, conditions, values),
             page,
             binding,
         )

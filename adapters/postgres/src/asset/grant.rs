@@ -75,7 +75,7 @@ impl AssetGrantStore for Database {
         ];
         let key = SortKey::Id("grant_id", "grant_id");
         self.fetch_page(
-            ListQuery::single(COLUMNS, key, ("FROM asset_grant", RowBytes::Small), conditions, values),
+            ListQuery::single(COLUMNS, key, "FROM asset_grant", RowBytes::Small, conditions, values),
             page,
             grant,
         )

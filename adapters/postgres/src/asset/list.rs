@@ -108,5 +108,5 @@ pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     ];
     let key = SortKey::Position("version.ordinal", "version_ordinal");
     let row_bytes = RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
-    ListQuery::single(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
+    ListQuery::single(VERSION_COLUMNS, key, FROM, row_bytes, conditions, values)
 }

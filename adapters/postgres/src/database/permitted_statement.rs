@@ -39,7 +39,8 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
 /// Sends a statement on a pooled connection within `answer`, and returns the permit with the result. A connection that
 /// does not answer in time is closed.
 pub(super) async fn try_query<P: Send + 'static>(
-    (pool, answer): (&Pool, Duration),
+    pool: &Pool,
+    answer: Duration,
     permit: P,
     sql: &str,
     params: &[Param<'_>],

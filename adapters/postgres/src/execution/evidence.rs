@@ -316,7 +316,8 @@ const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
 pub(super) async fn artifact(
     database: &Database,
     scope: TenantScope,
-    (id, artifact): (ExecutionId, ArtifactId),
+    id: ExecutionId,
+    artifact: ArtifactId,
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
         "SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
@@ -337,7 +338,7 @@ pub(super) async fn artifact(
     let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
     let payload = match row.column::<Option<i64>>("payload_bytes")? {
-        Some(bytes) => read_large_payload(database, scope, (id, artifact), bytes).await?,
+        Some(bytes) => read_large_payload(database, scope, id, artifact, bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
     };
     let document = ArtifactDocument {
@@ -360,7 +361,8 @@ pub(super) async fn artifact(
 async fn read_large_payload(
     database: &Database,
     scope: TenantScope,
-    (id, artifact): (ExecutionId, ArtifactId),
+    id: ExecutionId,
+    artifact: ArtifactId,
     bytes: i64,
 ) -> Result<Option<Value>, StoreError> {
     const SQL: &str = "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)

@@ -139,7 +139,9 @@ pub(super) async fn lineage(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
-    (filter, limit, offset): (LineageFilter, u32, u32),
+    filter: LineageFilter,
+    limit: u32,
+    offset: u32,
 ) -> Result<Option<LineagePage>, StoreError> {
     let asked = LineagePageKey {
         tenant: scope.tenant().uuid(),

@@ -156,7 +156,7 @@ fn visible_list_arms(
         return match &filter.visible_scopes {
             None => one(String::new(), conditions),
             Some(visible_scopes) if run == ScanTable::Runs.run_alias() => {
-                visible_arms(visible_scopes, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
+                visible_arms(visible_scopes, from, "entry.workspace_id", "entry.workload_id", &conditions, values)
             }
             Some(visible_scopes) => {
                 let with = visible_workspaces_cte(visible_scopes, values);

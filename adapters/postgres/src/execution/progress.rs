@@ -115,8 +115,8 @@ pub(super) async fn events(
         match row.column("events")? {
             Some(events) => pieces.push(decode_events(row, events)?),
             None if pieces.is_empty() => {
-                let piece = (row.column("position")?, row.column("bytes")?);
-                pieces.extend(read_large_chunk(database, scope, id, piece).await?);
+                let (position, bytes) = (row.column("position")?, row.column("bytes")?);
+                pieces.extend(read_large_chunk(database, scope, id, position, bytes).await?);
                 break;
             }
             None => break,
@@ -132,7 +132,8 @@ async fn read_large_chunk(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
-    (position, bytes): (i16, i64),
+    position: i16,
+    bytes: i64,
 ) -> Result<Option<ProgressRecord>, StoreError> {
     const READ_CHUNK: &str = concat!(
         "SELECT position, events, ",

@@ -136,15 +136,18 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     }
     let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
     let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
-    read_claimed(database, (&of("tenant_id")?, &of("execution_id")?, &turns), (claim.lease, max_input_bytes)).await
+    read_claimed(database, &of("tenant_id")?, &of("execution_id")?, &turns, claim.lease, max_input_bytes).await
 }
 
 /// Reads the data of claimed runs. Runs that another worker reclaimed meanwhile are missing, and so are rows that this
 /// version cannot decode.
 async fn read_claimed(
     database: &Database,
-    (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
-    (lease, max_input_bytes): (Uuid, i32),
+    tenants: &[Uuid],
+    runs: &[Uuid],
+    turns: &[i32],
+    lease: Uuid,
+    max_input_bytes: i32,
 ) -> Result<Vec<ClaimedRun>, StoreError> {
     let sql = format!(
         "SELECT told.*, asked.tenant, asked.turn
@@ -275,7 +278,8 @@ pub(super) async fn cancel(
     database: &Database,
     scope: TenantScope,
     CancelLease { lease_ref: held, lease_for, deadline_in }: CancelLease,
-    (by, key): (&ActorRef, Option<&KeyedOutcome>),
+    by: &ActorRef,
+    key: Option<&KeyedOutcome>,
 ) -> Result<CancelOutcome, StoreError> {
     // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
     const SQL: &str = "WITH gone AS (

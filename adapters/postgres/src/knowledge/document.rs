@@ -69,7 +69,7 @@ pub(super) async fn list(
         format!("document.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = SortKey::Id("document.entry_id", "entry_id");
-    database.fetch_page(ListQuery::single(COLUMNS, key, (FROM, ROW_BYTES), conditions, values), page, document).await
+    database.fetch_page(ListQuery::single(COLUMNS, key, FROM, ROW_BYTES, conditions, values), page, document).await
 }
 
 pub(super) async fn find_ingest(

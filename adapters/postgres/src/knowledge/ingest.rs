@@ -98,7 +98,7 @@ pub(super) async fn commit_documents(
         let marks: String =
             metadata_hashes(&document.metadata).iter().fold(String::new(), |all, mark| all + " " + &lexemes.mark(mark));
         for (position, chunk) in document.chunks.iter().enumerate() {
-            chunks.push(&lexemes, (document, chunk), position, &marks)?;
+            chunks.push(&lexemes, document, chunk, position, &marks)?;
         }
     }
     let asset = next.asset_id.uuid();
@@ -208,7 +208,8 @@ impl<'a> ChunkColumns<'a> {
     fn push(
         &mut self,
         lexemes: &Lexemes,
-        (document, chunk): (&'a NewDocument, &'a NewChunk),
+        document: &'a NewDocument,
+        chunk: &'a NewChunk,
         position: usize,
         marks: &str,
     ) -> Result<(), StoreError> {

@@ -249,18 +249,26 @@ async fn workload_change(stage: &Fixture) -> Decision {
 /// Configures a new environment after `earlier` previous changes of it.
 async fn environment(stage: &Fixture, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
-    let place = || (DEFAULT_WORKSPACE.into(), name.clone());
     let requiring = |min_approvals| EnvironmentSettings {
         min_approvals,
         ..EnvironmentSettings::defaults_for(&slug(), SelfApproval::Refused)
     };
     let mut before = None;
     for number in 0..earlier {
-        let change = Environment::configure(place(), before.as_ref(), requiring(number + 3), &stamp()).unwrap();
+        let change = Environment::configure(
+            DEFAULT_WORKSPACE.into(),
+            name.clone(),
+            before.as_ref(),
+            requiring(number + 3),
+            &stamp(),
+        )
+        .unwrap();
         before = Some(change.next.clone());
         EnvironmentStore::commit_settings(&*stage.store, scope(), change).await.unwrap();
     }
-    let change = Environment::configure(place(), before.as_ref(), requiring(2), &stamp()).unwrap();
+    let change =
+        Environment::configure(DEFAULT_WORKSPACE.into(), name.clone(), before.as_ref(), requiring(2), &stamp())
+            .unwrap();
     let other = format!(
         "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT}', '{}', '{name}', 1, true, false, 1, now(),
          'user:eve') ON CONFLICT (tenant_id, workspace_id, environment)

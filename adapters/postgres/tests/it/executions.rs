@@ -98,14 +98,14 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     assert_eq!(evidence.input_digest, run.inputs.digest());
     assert_eq!(evidence.output_digest, end.output.as_ref().map(Payload::digest));
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
-    let document = (run.execution_id, end.artifacts[0].artifact_id);
-    let (of, document) = stage.store.artifact(scope(), document).await.unwrap().unwrap();
+    let (of, document) =
+        stage.store.artifact(scope(), run.execution_id, end.artifacts[0].artifact_id).await.unwrap().unwrap();
     // The run is returned for its scope only; its reason code is not read.
     let placed = Execution { reason_code: String::new(), ..found.clone() };
     assert_eq!((of, document.body["tokens"].as_u64()), (placed.clone(), Some(3)));
     assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));
-    let page = (LineageFilter::default(), 50, 0);
-    let lineage = stage.store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap();
+    let lineage =
+        stage.store.lineage(scope(), run.execution_id, LineageFilter::default(), 50, 0).await.unwrap().unwrap();
     assert_eq!((lineage.execution, lineage.total, lineage.items.len()), (placed, 1, 1));
     assert_eq!(lineage.items[0].digest, fairway_domain::execution::digest_text(&run.inputs.digest()));
     assert!(!lineage.items[0].redacted);

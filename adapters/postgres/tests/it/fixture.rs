@@ -164,8 +164,8 @@ impl World {
     /// An approved release.
     pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let placed = self.submitted(workload, version).await;
-        let verdict = (Verdict::Approved, Some("read it".to_owned()));
-        let change = placed.release.review(fresh(), verdict, RULE, &stamp()).unwrap();
+        let change =
+            placed.release.review(fresh(), Verdict::Approved, Some("read it".to_owned()), RULE, &stamp()).unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
         let placed = self.current_release(&placed.release).await;
         let change = placed.release.approve(RULE, &placed.deployment, &stamp()).unwrap();
@@ -321,7 +321,7 @@ pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
 /// Activates an approved or active release on one lane, or on all remaining lanes.
 pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
     let taking = lane.map_or(LaneSelection::All, LaneSelection::One);
-    placed.release.activate(&taking, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap()
+    placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
 }
 
 /// Activation checks without findings.

@@ -37,7 +37,8 @@ async fn known(stage: &Fixture, key: &RequestKey) -> KeyState {
 /// Adds a document under a key that a request reserved for this resource.
 async fn commit(
     stage: &Fixture,
-    (asset, seen): (&Asset, i64),
+    asset: &Asset,
+    seen: i64,
     key: &RequestKey,
     resource: Uuid,
 ) -> Result<IndexRevision, CommitError> {
@@ -57,9 +58,9 @@ async fn key_is_reserved_until_the_commit_of_its_request() {
     assert_eq!(known(&stage, &other).await, KeyState::DifferentBody);
     assert!(!reserve(&stage, &key, theirs).await, "two requests reserved one key");
     assert!(reserve(&stage, &key, mine).await, "a repeated reservation succeeds");
-    let refused = commit(&stage, (&asset, 0), &key, theirs).await;
+    let refused = commit(&stage, &asset, 0, &key, theirs).await;
     assert!(matches!(refused, Err(CommitError::DuplicateKey)), "{refused:?}");
-    commit(&stage, (&asset, 0), &key, mine).await.unwrap();
+    commit(&stage, &asset, 0, &key, mine).await.unwrap();
     let outcome = KeyState::Completed(StoredOutcome { status: 201, resource: mine });
     assert_eq!(known(&stage, &key).await, outcome);
     // After the commit, renewal and release have no effect.
@@ -84,9 +85,9 @@ async fn released_key_can_be_reserved_again() {
     stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
     assert_eq!(known(&stage, &key).await, KeyState::Unknown);
     assert!(reserve(&stage, &key, theirs).await);
-    let late = commit(&stage, (&asset, 0), &key, mine).await;
+    let late = commit(&stage, &asset, 0, &key, mine).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
-    commit(&stage, (&asset, 0), &key, theirs).await.unwrap();
+    commit(&stage, &asset, 0, &key, theirs).await.unwrap();
 }
 
 #[tokio::test]
@@ -106,11 +107,11 @@ async fn expired_reservation_can_be_taken_over() {
     stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
     stage.store.release_reservation(scope(), &key, first).await.unwrap();
     assert_eq!(known(&stage, &other).await, KeyState::Reserved);
-    let late = commit(&stage, (&asset, 0), &key, first).await;
+    let late = commit(&stage, &asset, 0, &key, first).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
     // A late commit succeeds if no other request reserved the key.
     stage.database.move_clock(120).await.unwrap();
-    commit(&stage, (&asset, 0), &other, second).await.unwrap();
+    commit(&stage, &asset, 0, &other, second).await.unwrap();
     assert_eq!(known(&stage, &other).await, KeyState::Completed(StoredOutcome { status: 201, resource: second }));
 }
 

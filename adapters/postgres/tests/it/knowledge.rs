@@ -85,8 +85,8 @@ fn document(name: &str, pieces: &[&str]) -> NewDocument {
 }
 
 pub(crate) fn ingest(asset: &Asset, documents: Vec<NewDocument>, seen: IndexRevision) -> Change<Ingest> {
-    let how = (Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 }, None);
-    Ingest::add(asset, fresh(), how, documents, (seen, &stamp())).unwrap()
+    let chunking = Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 };
+    Ingest::add(asset, fresh(), chunking, None, documents, seen, &stamp()).unwrap()
 }
 
 async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
@@ -300,12 +300,13 @@ async fn second_of_two_concurrent_ingests_is_stale() {
 async fn compares_vectors_of_one_model_only() {
     let stage = Fixture::new().await;
     let (asset, _) = knowledge_base(&stage).await;
-    let model = |name: &str| EmbeddingModel { account: "local".to_owned(), model: name.to_owned() };
     let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
     for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
         document.chunks[0].vector = normalize(&vector);
     }
-    let change = Ingest::add(&asset, fresh(), how_of("m"), all, (IndexRevision::default(), &stamp())).unwrap();
+    let change =
+        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, IndexRevision::default(), &stamp())
+            .unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     let at = within(asset.asset_id, 1);
     let nearest = stage.store.vector_search(scope(), &at, &[1.0, 0.0]).await.unwrap();
@@ -314,7 +315,7 @@ async fn compares_vectors_of_one_model_only() {
     let whole = async |revision, name| {
         let revision = IndexRevision::new(revision);
         let embedding = stage.store.index_embedding(scope(), asset.asset_id, revision).await.unwrap();
-        embedding == IndexEmbedding::Uniform(model(name))
+        embedding == IndexEmbedding::Uniform(local_model(name))
     };
     assert!(whole(1, "m").await && !whole(1, "n").await);
     // One chunk without a vector, or with another model's, makes the revision partial, until it is replaced.
@@ -322,7 +323,9 @@ async fn compares_vectors_of_one_model_only() {
     assert!(whole(1, "m").await && !whole(2, "m").await);
     let mut again = documents(&[("y", "two again")]);
     again[0].chunks[0].vector = normalize(&[0.0, 1.0]);
-    let change = Ingest::add(&asset, fresh(), how_of("m"), again, (IndexRevision::new(2), &stamp())).unwrap();
+    let change =
+        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), again, IndexRevision::new(2), &stamp())
+            .unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     assert!(whole(3, "m").await && !whole(2, "m").await);
 }
@@ -330,18 +333,20 @@ async fn compares_vectors_of_one_model_only() {
 /// New vectors for chunks, all equal.
 pub(crate) fn reembedding(
     asset: &Asset,
-    (stale, model): (&[StaleChunk], &EmbeddingModel),
+    stale: &[StaleChunk],
+    model: &EmbeddingModel,
     seen: IndexRevision,
 ) -> Change<Reembedding> {
     let new = |chunk: &StaleChunk| NewVector { replaces: chunk.chunk_id, chunk_id: fresh(), vector: vec![1.0] };
-    let (chunking, _) = how_of("m");
+    let chunking = SHORT_CHUNKS;
     let vectors = stale.iter().map(new).collect();
-    Reembedding::decide(asset, fresh(), (chunking, model.clone()), vectors, (seen, &stamp())).unwrap()
+    Reembedding::decide(asset, fresh(), chunking, model.clone(), vectors, seen, &stamp()).unwrap()
 }
 
-pub(crate) fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
-    let model = EmbeddingModel { account: "local".to_owned(), model: model.to_owned() };
-    (Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 }, Some(model))
+pub(crate) const SHORT_CHUNKS: Chunking = Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 };
+
+pub(crate) fn local_model(model: &str) -> EmbeddingModel {
+    EmbeddingModel { account: "local".to_owned(), model: model.to_owned() }
 }
 
 #[tokio::test]
@@ -359,7 +364,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     };
     use ContractState::{InForce, Revoked, Unknown};
     assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
-    let change = ContractRevocation::create(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
+    let change = ContractRevocation::create(fresh(), &one, &by_row, "It is over.", &stamp()).unwrap();
     stage.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
     let mut over = content_with_contract(&by_version, true);
@@ -374,7 +379,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
         stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
-    let again = ContractRevocation::create(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();
+    let again = ContractRevocation::create(fresh(), &one, &by_row, "Again.", &stamp()).unwrap();
     assert!(matches!(stage.store.commit_contract_revocation(scope(), again, None).await, Err(CommitError::Stale)));
     let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
     assert_eq!(kept, change.next);

@@ -120,7 +120,7 @@ async fn large_payloads_and_outputs_wait_for_memory() {
     }
     for is_limited in [false, true] {
         for (bytes, document, text) in &runs {
-            let artifact = stage.store.artifact(scope(), *document).await;
+            let artifact = stage.store.artifact(scope(), document.0, document.1).await;
             let run = ExecutionStore::find(&*stage.store, scope(), document.0).await;
             if is_limited && *bytes == LARGE {
                 assert!(is_unavailable(&artifact), "a large payload was read without memory");

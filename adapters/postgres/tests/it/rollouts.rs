@@ -39,7 +39,7 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, AdvanceMode::Automatic).unwrap();
     let placed = stage.current_release(&release).await;
     let taking = LaneSelection::Planned(plan);
-    let change = placed.release.activate(&taking, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap();
+    let change = placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
     let began = stage.store.commit_deployment(scope(), change, None).await.unwrap();
     assert_eq!(stage.current_release(&release).await.release.rollout.unwrap().soak_started_at, began.unwrap());
     let elsewhere = accepted_run(&stage, &workload, &release, Lane::Standard).await;

@@ -139,7 +139,8 @@ async fn commits_of(
     elsewhere: &Client,
     server: &ManagedServer,
     number: i64,
-    (placed, on): (&ReleaseWithDeployment, ExpectedRevisions),
+    placed: &ReleaseWithDeployment,
+    on: ExpectedRevisions,
 ) -> i64 {
     let before = commits(elsewhere).await;
     let turns = CountingProxy::in_front_of(server).await;
@@ -178,7 +179,7 @@ async fn run_costs_two_round_trips_two_commits_and_under_12_kib_of_wal() {
     // The fixture's own statements would be counted.
     drop(world);
     let elsewhere = connect(&server.url("postgres")).await;
-    let few = commits_of(&elsewhere, &server, 10, (&placed, on)).await;
-    let many = commits_of(&elsewhere, &server, 10 + RUNS, (&placed, on)).await;
+    let few = commits_of(&elsewhere, &server, 10, &placed, on).await;
+    let many = commits_of(&elsewhere, &server, 10 + RUNS, &placed, on).await;
     assert_eq!(many - few, 2 * RUNS);
 }

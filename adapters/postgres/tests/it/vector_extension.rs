@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::{World, fresh, scope, stamp},
-    knowledge::{document_names, documents, how_of, knowledge_base, within},
+    knowledge::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
 };
 use fairway_domain::{
     asset::Asset,
@@ -41,7 +41,7 @@ async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
         document.chunks[0].vector = normalize(vector);
     }
     let seen = world.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    let change = Ingest::add(asset, fresh(), how_of("m"), all, (seen, &stamp())).unwrap();
+    let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, seen, &stamp()).unwrap();
     world.store.commit_documents(scope(), &change, None).await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     fixture::{Fixture, fresh, scope, stamp},
     indexes::{MAX_BLOCKS_PER_ROW, TURNS, measure},
-    knowledge::{documents, how_of, ingest, knowledge_base, reembedding, within},
+    knowledge::{SHORT_CHUNKS, documents, ingest, knowledge_base, local_model, reembedding, within},
 };
 use fairway_domain::{
     asset::Asset,
@@ -37,7 +37,7 @@ async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32
         document.chunks[0].vector = normalize(vector);
     }
     let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    let change = Ingest::add(asset, fresh(), how_of(name), all, (seen, &stamp())).unwrap();
+    let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model(name)), all, seen, &stamp()).unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
 
@@ -111,8 +111,8 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
         let stale = stage.store.stale_chunks(scope(), id, &model("new"), 1).await.unwrap();
         assert_eq!((stale.len(), stale[0].text.as_str()), (1, "Thirty days of leave."));
         let vectors = vec![NewVector { replaces: stale[0].chunk_id, chunk_id: fresh(), vector: vec![0.0, 0.0, 1.0] }];
-        let how = (how_of("new").0, model("new"));
-        let change = Reembedding::decide(&asset, fresh(), how, vectors, (revision, &stamp())).unwrap();
+        let change =
+            Reembedding::decide(&asset, fresh(), SHORT_CHUNKS, model("new"), vectors, revision, &stamp()).unwrap();
         revision = stage.store.commit_reembedding(scope(), &change, None).await.unwrap();
         let made = stage.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
         assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, model("new")));
@@ -152,11 +152,11 @@ async fn reembedding_of_a_replaced_chunk_is_stale() {
     let id = asset.asset_id;
     let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
     let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
-    let all = reembedding(&asset, (&stale, &model("new")), first);
-    let one = reembedding(&asset, (&stale[..1], &model("new")), first);
+    let all = reembedding(&asset, &stale, &model("new"), first);
+    let one = reembedding(&asset, &stale[..1], &model("new"), first);
     let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
     for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
-        let again = reembedding(&asset, (stale, &model("new")), seen);
+        let again = reembedding(&asset, stale, &model("new"), seen);
         let refused = stage.store.commit_reembedding(scope(), &again, None).await;
         assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
     }

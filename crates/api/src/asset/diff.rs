@@ -49,7 +49,7 @@ pub(crate) async fn diff_asset_versions(
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, one, other) = path.into_inner();
-    let diff = api.services.assets.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
+    let diff = api.services.assets.diff_asset_versions(&caller, *asset, from.id(), *one, *other).await?;
     let room = diff.patch_bytes.saturating_add(diff.readable.len());
     Ok(ResourceResponse::ok(&DiffView { patch: diff.patch, readable: diff.readable })
         .with_capacity(room)

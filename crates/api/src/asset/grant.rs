@@ -99,7 +99,7 @@ pub(crate) async fn list_asset_grants(
     asset: PathId<AssetId>,
     list: ListRequest<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let grants = api.services.assets.list_asset_grants(&caller, (*asset, list.filter.id()), list.paging()).await?;
+    let grants = api.services.assets.list_asset_grants(&caller, *asset, list.filter.id(), list.paging()).await?;
     Ok(list.respond(&grants.map(|grant| GrantView::of(&grant))))
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn create_asset_grant(
     let mut fields = FieldErrors::default();
     let (grantee, from) = (fields.check(new.grantee()), fields.check(query.required(new.workspace_id)));
     let (grantee, from) = fields.finish(|| Some((grantee?, from?)))?;
-    let done = api.services.assets.create_asset_grant(&caller, (*asset, from), grantee, key.as_ref()).await?;
+    let done = api.services.assets.create_asset_grant(&caller, *asset, from, grantee, key.as_ref()).await?;
     let view = GrantView::of(&done.value);
     let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
     Ok(ResourceResponse::created(&done, &view, location)?.into_response())
@@ -150,6 +150,6 @@ pub(crate) async fn delete_asset_grant(
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, grant) = path.into_inner();
-    api.services.assets.delete_asset_grant(&caller, (*asset, from.id()), *grant).await?;
+    api.services.assets.delete_asset_grant(&caller, *asset, from.id(), *grant).await?;
     Ok(HttpResponse::NoContent().finish())
 }

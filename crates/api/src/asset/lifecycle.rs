@@ -49,7 +49,7 @@ pub(crate) async fn activate_asset(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.activate_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+    lifecycle_response(&api.services.assets.activate_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
 }
 
 /// Retires an asset: it accepts no new bindings. Existing releases continue.
@@ -72,7 +72,7 @@ pub(crate) async fn retire_asset(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.retire_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+    lifecycle_response(&api.services.assets.retire_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
 }
 
 /// Archives an asset; its versions stay. 409 `asset_in_use` while an unfinished release binds one of them.
@@ -95,5 +95,5 @@ pub(crate) async fn archive_asset(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.archive_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+    lifecycle_response(&api.services.assets.archive_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
 }

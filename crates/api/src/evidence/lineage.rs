@@ -150,8 +150,9 @@ pub(crate) async fn read_context_lineage(
     let filter = fields.finish(|| {
         Some(LineageFilter { origin: origin?, influence_role: influence_role?, action_class: action_class? })
     })?;
-    let asked = (*execution, query.workspace_id.into());
-    let (page, disclosure) = api.services.context_lineage(&caller, asked, (filter, limit, offset)).await?;
+    let workspace = query.workspace_id.into();
+    let (page, disclosure) =
+        api.services.context_lineage(&caller, *execution, workspace, filter, limit, offset).await?;
     let items = page.items.into_iter().map(|row| ItemView::of(row, disclosure)).collect();
     Ok(ResourceResponse::ok(&LineageView { total: page.total, offset, limit, items }).into_response())
 }

@@ -47,9 +47,9 @@ pub(crate) async fn cancel_execution(
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
-    let caller = identify_runtime_caller(&api, arrival, (*execution, token.as_ref())).await?;
+    let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
+    let done = api.services.cancel_execution(&caller, *execution, token.as_ref(), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
         .into_response())

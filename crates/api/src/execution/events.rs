@@ -105,7 +105,7 @@ pub(crate) async fn read_execution_events(
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_event_id(request.headers())?;
     let token = result_token(request.headers())?;
-    identify_runtime_caller(&api, arrival.clone(), (*execution, token.as_ref())).await?;
+    identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
     open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, seen).await
 }
 
@@ -275,7 +275,7 @@ impl EventStream {
         let services = &self.api.services;
         let visit = services.share_links.verify_request(arrival.clone()).await?;
         let caller = services.identities.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        let told = services.read_events(&caller, (*id, token.as_ref()), &mut self.cursor).await?;
+        let told = services.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
         self.has_more = told.has_more;
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }

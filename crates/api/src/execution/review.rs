@@ -81,7 +81,7 @@ pub(crate) async fn review_execution(
         fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.finish(|| verdict)?;
-    let done = api.services.review_execution(&caller, *execution, (verdict, note.as_deref()), key.as_ref()).await?;
+    let done = api.services.review_execution(&caller, *execution, verdict, note.as_deref(), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
         .into_response())

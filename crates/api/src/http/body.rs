@@ -218,7 +218,7 @@ fn receive_bounded(
         accepted?;
         let base = base.ok_or_else(ApiError::internal)?;
         let memory = base.memory_budgets.request_memory(client, sender);
-        let arrived = timeout(base.body_timeout, receive((payload, memory), announced, limit)).await;
+        let arrived = timeout(base.body_timeout, receive(payload, memory, announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
 }
@@ -318,7 +318,8 @@ fn is_json(kind: &str) -> bool {
 /// memory of a body. The announced rest is then reserved at once, in the budget and in the buffer: two bodies with half
 /// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
 async fn receive(
-    (mut payload, mut memory): (Payload, RequestMemory),
+    mut payload: Payload,
+    mut memory: RequestMemory,
     announced: Option<usize>,
     limit: usize,
 ) -> Result<ReceivedBody, ApiError> {

@@ -214,8 +214,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
         let before = buffer.filled().len();
         if self.final_bytes.is_none() {
             let this = &mut *self;
-            let state = (this.framing.messages(), this.activity.0.is_serving.get());
-            if this.activity.0.receive_window.is_closed(state, context) {
+            if this.activity.0.receive_window.is_closed(
+                this.framing.messages(),
+                this.activity.0.is_serving.get(),
+                context,
+            ) {
                 return this.detect_disconnect(context);
             }
             let mut space = [MaybeUninit::uninit(); READ_BYTES];

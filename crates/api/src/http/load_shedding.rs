@@ -145,13 +145,14 @@ impl LoadShedder {
 
     /// A permit for a request of this client, or `None` if the request must be refused.
     pub fn admit(&self, party: ClientKey, has_body: bool, now: Instant) -> Option<AdmissionPermit> {
-        self.admit_within((party, has_body), now, is_exhausted)
+        self.admit_within(party, has_body, now, is_exhausted)
     }
 
     /// Like `admit`, with a replaceable check whether the process is at its memory limit.
     fn admit_within(
         &self,
-        (party, has_body): (ClientKey, bool),
+        party: ClientKey,
+        has_body: bool,
         now: Instant,
         is_exhausted: impl FnOnce() -> bool,
     ) -> Option<AdmissionPermit> {
@@ -315,7 +316,7 @@ mod tests {
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
         let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
-        let admit = |is_exhausted: bool| admission.admit_within((ada.clone(), false), now, move || is_exhausted);
+        let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), false, now, move || is_exhausted);
         let mut served: Vec<AdmissionPermit> =
             (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());

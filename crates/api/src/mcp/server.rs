@@ -49,7 +49,8 @@ impl McpHandler {
     pub(super) fn new(
         api: Api,
         claims: Claims,
-        (request_id, address): (RequestId, ClientAddress),
+        request_id: RequestId,
+        address: ClientAddress,
         environment: Slug,
     ) -> Self {
         Self { api, claims, request_id, address, environment, span: Span::current(), key: CallerKey::current() }

@@ -305,7 +305,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
     for (of, schema) in schemas {
         if let RefOr::T(schema) = schema {
             mark_open_objects(schema);
-            visit_properties(schema, &mut |name, object| apply_constraint(PROPERTIES, (of, name), object, &mut placed));
+            visit_properties(schema, &mut |name, object| apply_constraint(PROPERTIES, of, name, object, &mut placed));
         }
     }
     for item in document.paths.paths.values_mut() {
@@ -315,7 +315,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
                 let name = parameter.name.clone();
                 if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
                     remove_null(object);
-                    apply_constraint(PARAMETERS, (&id, &name), object, &mut placed);
+                    apply_constraint(PARAMETERS, &id, &name, object, &mut placed);
                 }
             }
         }
@@ -393,7 +393,8 @@ fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)
 
 fn apply_constraint(
     entries: &[Entry],
-    (of, name): (&str, &str),
+    of: &str,
+    name: &str,
     object: &mut Object,
     placed: &mut BTreeSet<(&'static str, &'static str)>,
 ) {

@@ -160,8 +160,9 @@ pub(crate) async fn roll_back_release(
         FieldProblem::new("reason", code, refusal.to_string())
     });
     let reason = fields.check(reason.map(|()| body.reason.as_str()));
-    let asked = fields.finish(|| lane.zip(reason))?;
-    let done = api.services.releases.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
+    let (lane, reason) = fields.finish(|| lane.zip(reason))?;
+    let done =
+        api.services.releases.roll_back_release(&caller, *release, lane, reason, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.into_response())
 }
 

@@ -177,11 +177,11 @@ async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize
     }
     for operation in RUN_OPERATIONS {
         let request = stage.successful_request(operation).await;
-        harness.assert_run(&request, Some(operation), (200, "")).await;
-        harness.assert_run(&request, None, (200, "")).await;
+        harness.assert_run(&request, Some(operation), 200, "").await;
+        harness.assert_run(&request, None, 200, "").await;
     }
-    harness.assert_run(&denied, Some("denied"), (403, "policy_denied")).await;
-    harness.assert_run(&denied, None, (403, "policy_denied")).await;
+    harness.assert_run(&denied, Some("denied"), 403, "policy_denied").await;
+    harness.assert_run(&denied, None, 403, "policy_denied").await;
     harness.assert_concurrent_changes(&stage).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         harness.assert_read(&stage, route.operation_id()).await;
@@ -216,13 +216,13 @@ async fn interrupted_commits_happen_once_or_not_at_all() {
             harness.fault = ProxyFault::Once(commit, cut);
             let request = stage.successful_request("execute_workload").await;
             let cuts = harness.proxy.injected().len();
-            harness.assert_run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
-            harness.assert_run(&request, None, (200, "")).await;
+            harness.assert_run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), 200, "").await;
+            harness.assert_run(&request, None, 200, "").await;
             assert_eq!(harness.proxy.injected().len(), cuts + 2, "{cut:?} did not reach {commit}");
         }
         harness.fault = ProxyFault::Once("INTO execution (", cut);
-        harness.assert_run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
-        harness.assert_run(&denied, None, (403, "policy_denied")).await;
+        harness.assert_run(&denied, Some(&format!("denied-{cut:?}")), 403, "policy_denied").await;
+        harness.assert_run(&denied, None, 403, "policy_denied").await;
     }
     let cuts = harness.proxy.injected().len();
     println!("{cuts} faults, {:?}", harness.statuses);

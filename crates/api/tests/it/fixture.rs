@@ -54,13 +54,13 @@ impl<'a> WorkspaceFixture<'a> {
     /// Creates the fixture in the default tenant, in a workspace and a namespace of its own.
     pub(crate) async fn create(app: &'a Client) -> Self {
         let workspace = app.fixtures().workspace("here", "here").await;
-        Self::create_in(app, app.fixtures().in_workspace(&workspace), (TENANT, &workspace), "main").await
+        Self::create_in(app, app.fixtures().in_workspace(&workspace), TENANT, &workspace, "main").await
     }
 
     /// Creates the fixture in the default tenant, in another workspace and namespace.
     pub(crate) async fn in_other_workspace(app: &'a Client) -> Self {
         let workspace = app.fixtures().workspace("next-door", "next-door").await;
-        Self::create_in(app, app.fixtures().in_workspace(&workspace), (TENANT, &workspace), "next").await
+        Self::create_in(app, app.fixtures().in_workspace(&workspace), TENANT, &workspace, "next").await
     }
 
     /// Creates the fixture in another tenant.
@@ -68,10 +68,10 @@ impl<'a> WorkspaceFixture<'a> {
         let tenant = app.fixtures().tenant("abroad").await;
         let workspace = app.fixtures().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
         let given = app.fixtures().in_tenant(&tenant, &workspace);
-        Self::create_in(app, given, (&tenant, &workspace), "foreign").await
+        Self::create_in(app, given, &tenant, &workspace, "foreign").await
     }
 
-    async fn create_in(app: &'a Client, given: Fixtures, (tenant, workspace): (&str, &str), slug: &str) -> Self {
+    async fn create_in(app: &'a Client, given: Fixtures, tenant: &str, workspace: &str, slug: &str) -> Self {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let handbook = format!("{slug}-handbook");

@@ -33,7 +33,8 @@ fn default_workspace() -> WorkspaceId {
 /// Retrieves for a principal, with the settings in `content`.
 async fn retrieve_as(
     app: &TestApp,
-    (base, content): (&Version, &Value),
+    base: &Version,
+    content: &Value,
     principal: &str,
     query: &str,
 ) -> Result<Retrieval, RetrievalFailure> {
@@ -53,7 +54,7 @@ async fn retrieve_as(
 }
 
 async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
-    retrieve_as(app, (base, content), "user:local", query).await
+    retrieve_as(app, base, content, "user:local", query).await
 }
 
 fn document_ids(retrieval: &Retrieval) -> Vec<&str> {
@@ -325,10 +326,7 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
     let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
-        &app,
-        (&base, content),
-        principal,
-        "leave",
+        &app, &base, content, principal, "leave",
     )
     .await
     {
@@ -403,7 +401,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
         let served = app
             .services()
             .knowledge_bases
-            .served_revisions(default_scope(), release, (default_workspace(), &dev))
+            .served_revisions(default_scope(), release, default_workspace(), &dev)
             .await
             .unwrap();
         let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());

@@ -241,8 +241,10 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
             link: None,
             address: None,
         };
-        let who = (IdentityMode::Local, &claims, Uuid::now_v7().into());
-        app.services().execute(who, &request, None).await.map(|answer| answer.execution.lane.as_str())
+        app.services()
+            .execute(IdentityMode::Local, &claims, Uuid::now_v7().into(), &request, None)
+            .await
+            .map(|answer| answer.execution.lane.as_str())
     };
     workload.bind(&app, "group:bold", Some("standard")).await;
     workload.bind(&app, "group:calm", Some("guided")).await;

@@ -57,7 +57,8 @@ impl RandomSource {
 /// Sends random requests of one client in sequence, and returns each response with the name of the request.
 async fn send_random_request(
     app: &Client,
-    (workload, releases): (&str, &[String]),
+    workload: &str,
+    releases: &[String],
     mut draw: RandomSource,
 ) -> Vec<(&'static str, Response)> {
     let release = &releases[draw.below(releases.len())];
@@ -265,7 +266,8 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
             let client_index = u64::try_from(round * clients + client).unwrap();
             send_random_request(
                 &app,
-                (&workload, in_play),
+                &workload,
+                in_play,
                 RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
             )
         });

@@ -32,13 +32,13 @@ pub(crate) fn exposed_server() -> Builder {
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
     let app = exposed_server().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
-    for header in FORWARDED {
-        assert_anonymous(&app, header).await;
+    for (name, value) in FORWARDED {
+        assert_anonymous(&app, name, value).await;
         let behalf = json!({ "environment": "dev", "inputs": {}, "execution_mode": "on_behalf_of",
             "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
         let run = app.post("/v1/workloads/by-slug/none/execute", behalf).as_actor("service:portal");
-        let refused = run.header(header.0, header.1).await;
-        assert!(matches!(refused.status, 403 | 422), "{header:?} {refused}");
+        let refused = run.header(name, value).await;
+        assert!(matches!(refused.status, 403 | 422), "{name}: {refused}");
     }
     app.get("/v1/tenants").header("Host", "localhost").await.expect(200);
     app.get("/v1/tenants").header("Host", "other.example").await.expect_refusal(421, "misdirected_request");
@@ -48,14 +48,14 @@ async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
     let app = TestApp::start().await;
-    for header in &FORWARDED[1..] {
-        assert_anonymous(&app, *header).await;
+    for (name, value) in &FORWARDED[1..] {
+        assert_anonymous(&app, name, value).await;
     }
     let (host, name) = FORWARDED[0];
     app.get("/v1/tenants").header(host, name).await.expect_refusal(421, "misdirected_request");
 }
 
-async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
+async fn assert_anonymous(app: &Client, header: &str, value: &str) {
     let forwarded = |request: Request| request.header(header, value);
     for actor in [None, Some("user:local"), Some("user:ada"), Some("service:portal"), Some("anonymous"), Some("x")] {
         let named = |request: Request| match actor {

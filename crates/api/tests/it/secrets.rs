@@ -254,7 +254,7 @@ fn assert_closed_labels(metrics: &str) {
 }
 
 /// The bytes of a request with an additional header line.
-fn raw_request(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> {
+fn raw_request(client: &Client, method: &str, path: &str, header: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", client.address());
     if method != "GET" {
         bytes += "Content-Type: application/json\r\nContent-Length: 2\r\n";
@@ -292,9 +292,9 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
             b"\xff\xfe",
             b"\x9b31m",
         ] {
-            for target in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
+            for (method, path) in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
                 let line = [header.as_bytes(), b": ", value].concat();
-                count(&client.raw(raw_request(client, target, &line)).await);
+                count(&client.raw(raw_request(client, method, path, &line)).await);
             }
         }
     }
@@ -306,10 +306,10 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
             format!("{place}?{FORGED_PATH}=1"),
         ] {
             for method in ["GET", "POST", "BREW"] {
-                count(&client.raw(raw_request(client, (method, &path), b"Accept: */*")).await);
+                count(&client.raw(raw_request(client, method, &path, b"Accept: */*")).await);
             }
         }
-        count(&client.raw(raw_request(client, ("GET", &format!("{place}/a\u{1b}[31m\u{9b}")), b"Accept: */*")).await);
+        count(&client.raw(raw_request(client, "GET", &format!("{place}/a\u{1b}[31m\u{9b}"), b"Accept: */*")).await);
     }
     for route in routes().iter().filter(|route| route.takes_body()) {
         let request = stage.successful_request(route.operation_id()).await;

@@ -291,7 +291,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
     let (made, longest, took) =
-        measure_polls(services.assets.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
+        measure_polls(services.assets.create_asset_version(&caller, asset.into(), None, draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
     assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 

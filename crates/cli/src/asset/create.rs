@@ -15,23 +15,26 @@ use serde_json::{Value, json};
 pub(super) fn create(
     server: &Server,
     output: Output,
-    (slug, kind, owner): (&str, &str, &str),
-    (content, options): (Option<&LocatedValue>, &VersionOptions),
+    slug: &str,
+    kind: &str,
+    owner: &str,
+    content: Option<&LocatedValue>,
+    options: &VersionOptions,
 ) -> Result<(), Failure> {
-    let Some(content) = content else { return output.one(&post_asset(server, (slug, kind, owner))?) };
+    let Some(content) = content else { return output.one(&post_asset(server, slug, kind, owner)?) };
     check_version(kind, content, options)?;
-    let asset = match post_asset(server, (slug, kind, owner)) {
+    let asset = match post_asset(server, slug, kind, owner) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
-            find_unversioned(server, (slug, kind, owner))?.ok_or(Failure::Refused(refusal))?
+            find_unversioned(server, slug, kind, owner)?.ok_or(Failure::Refused(refusal))?
         }
         made => made?,
     };
-    add_version(server, output, &asset, (&content.value, options)).inspect_err(|_| {
+    add_version(server, output, &asset, &content.value, options).inspect_err(|_| {
         eprint("the asset was created without a version; run the same command again to add the version");
     })
 }
 
-fn post_asset(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Value, Failure> {
+fn post_asset(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Value, Failure> {
     let workspace = server.workspace_id()?;
     let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": owner, "workspace_id": workspace });
     server.post(&["assets"], &body)
@@ -51,7 +54,7 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
 }
 
 /// Finds the asset that an earlier attempt created: same kind, owner and workspace, and no version.
-fn find_unversioned(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Option<Value>, Failure> {
+fn find_unversioned(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Option<Value>, Failure> {
     let asset = match find_asset(server, slug) {
         // The slug belongs to another workspace.
         Err(Failure::Failed(_)) => return Ok(None),

@@ -118,7 +118,7 @@ impl<'t> EventWalker<'t> {
                 (Event::StreamEnd, span) => return Err(Fault::syntax(start_position(span))),
                 (_, span) if is_read => return Err(Fault::syntax(start_position(span))),
                 (event, span) => {
-                    self.visit(event, span, (ROOT_PARENT, Step::Item(0)), 1)?;
+                    self.visit(event, span, ROOT_PARENT, Step::Item(0), 1)?;
                     is_read = true;
                 }
             }
@@ -134,26 +134,20 @@ impl<'t> EventWalker<'t> {
     }
 
     /// Visits one value, and returns its depth with aliases expanded.
-    fn visit(
-        &mut self,
-        event: Event<'t>,
-        span: Span,
-        (around, step): (u32, Step),
-        depth: usize,
-    ) -> Result<usize, Fault> {
+    fn visit(&mut self, event: Event<'t>, span: Span, around: u32, step: Step, depth: usize) -> Result<usize, Fault> {
         let at = start_position(span);
         if depth > MAX_DEPTH {
             return Err(Fault::too_deep(at));
         }
         let before = (self.values, self.bytes);
-        self.count_expansion((1, 0), at)?;
+        self.count_expansion(1, 0, at)?;
         let own = to_u32(self.spans.len());
         self.spans.push(ValueSpan { parent: around, step, position: at });
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {
                 reject_tag(tag.is_some(), at)?;
-                self.count_expansion((0, text.len()), at)?;
+                self.count_expansion(0, text.len(), at)?;
                 anchor
             }
             Event::SequenceStart(anchor, tag) => {
@@ -163,7 +157,7 @@ impl<'t> EventWalker<'t> {
                     if matches!(event, Event::SequenceEnd) {
                         break;
                     }
-                    levels = levels.max(1 + self.visit(event, span, (own, Step::Item(index)), depth + 1)?);
+                    levels = levels.max(1 + self.visit(event, span, own, Step::Item(index), depth + 1)?);
                 }
                 anchor
             }
@@ -185,13 +179,13 @@ impl<'t> EventWalker<'t> {
                         | Event::DocumentEnd
                         | Event::SequenceEnd => return Err(Fault::syntax(start_position(span))),
                     };
-                    self.count_expansion((0, key.len()), start_position(span))?;
+                    self.count_expansion(0, key.len(), start_position(span))?;
                     let step = Step::Member(Box::from(&*key));
                     if !keys.insert(key) {
                         return Err(Fault::duplicate_key(start_position(span)));
                     }
                     let (event, span) = self.next()?;
-                    levels = levels.max(1 + self.visit(event, span, (own, step), depth + 1)?);
+                    levels = levels.max(1 + self.visit(event, span, own, step, depth + 1)?);
                 }
                 anchor
             }
@@ -200,7 +194,7 @@ impl<'t> EventWalker<'t> {
                 if depth + size.levels > MAX_DEPTH {
                     return Err(Fault::too_deep(at));
                 }
-                self.count_expansion((size.values, size.bytes), at)?;
+                self.count_expansion(size.values, size.bytes, at)?;
                 levels = size.levels;
                 0
             }
@@ -219,7 +213,7 @@ impl<'t> EventWalker<'t> {
         Ok(levels)
     }
 
-    fn count_expansion(&mut self, (values, bytes): (usize, usize), at: (u32, u32)) -> Result<(), Fault> {
+    fn count_expansion(&mut self, values: usize, bytes: usize, at: (u32, u32)) -> Result<(), Fault> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
         // The allowance covers the envelope around the content, which is small.

@@ -98,9 +98,10 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFi
     let room = Mutex::new(MAX_DIRECTORY_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = paths.len().div_ceil(threads).max(1);
-    let within = (root, &room);
+    let room = &room;
     thread::scope(|scope| {
-        let read = move |share: &[PathBuf]| share.iter().map(|path| read_policy_file(path, within)).collect::<Vec<_>>();
+        let read =
+            move |share: &[PathBuf]| share.iter().map(|path| read_policy_file(path, root, room)).collect::<Vec<_>>();
         let working: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || read(share))).collect();
         let done = working
             .into_iter()
@@ -110,7 +111,7 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFi
 }
 
 /// Reads a file, with its sidecar texts within the remaining size limit.
-fn read_policy_file(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
+fn read_policy_file(path: &Path, root: &Path, room: &Mutex<u64>) -> PolicyFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let located = match Source::read_file(path).and_then(|source| source.try_value()) {
         Ok(located) => located,
@@ -125,7 +126,7 @@ fn read_policy_file(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
     let broken = |findings| PolicyFile::Broken { slug: slug.clone(), findings };
     match bundle_pointer(&located) {
-        Ok(Some(pointer)) => compile_bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
+        Ok(Some(pointer)) => compile_bundle(&slug, located, pointer, path, root, room).unwrap_or_else(broken),
         Ok(None) => PolicyFile::Other,
         Err(finding) => broken(vec![finding]),
     }
@@ -133,9 +134,12 @@ fn read_policy_file(path: &Path, within: (&Path, &Mutex<u64>)) -> PolicyFile {
 
 /// Checks and compiles the bundle at a JSON pointer of a file.
 fn compile_bundle(
-    (slug, mut located, pointer): (&str, LocatedValue, &'static str),
+    slug: &str,
+    mut located: LocatedValue,
+    pointer: &'static str,
     path: &Path,
-    (root, room): (&Path, &Mutex<u64>),
+    root: &Path,
+    room: &Mutex<u64>,
 ) -> Result<PolicyFile, Vec<Finding>> {
     if !pointer.is_empty() {
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);

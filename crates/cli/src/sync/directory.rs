@@ -193,7 +193,7 @@ impl DirectoryReader<'_> {
         let within = Sidecars { path, root: self.root };
         let completed = within.inline_texts(&mut located, &manifest.texts, &mut self.remaining_text_bytes);
         self.record(completed)?;
-        let asset = self.check_content(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
+        let asset = self.check_content(manifest.kind, manifest.slug, manifest.owner_ref, located)?;
         self.invalid_slugs.remove(&asset.slug);
         Some(WantedAsset { texts: manifest.texts, ..asset })
     }
@@ -202,7 +202,8 @@ impl DirectoryReader<'_> {
     fn check_content(
         &mut self,
         kind: AssetKind,
-        (slug, owner_ref): (String, String),
+        slug: String,
+        owner_ref: String,
         mut located: LocatedValue,
     ) -> Option<WantedAsset> {
         let problems = content_problems(kind, &located, "/content");
@@ -270,7 +271,7 @@ impl DirectoryReader<'_> {
         let mut located = self.record(source.try_value())?;
         self.check_name(&located, path, &slug, "");
         located.value = serde_json::json!({ "content": flow.to_content() });
-        let asset = self.check_content(AssetKind::OrchestrationFlow, (slug, owner_ref), located)?;
+        let asset = self.check_content(AssetKind::OrchestrationFlow, slug, owner_ref, located)?;
         Some(WantedAsset { flow_yaml: Some(source.text), ..asset })
     }
 

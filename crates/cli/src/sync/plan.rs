@@ -206,11 +206,11 @@ pub(super) fn build_plan(
     let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
     let mut looking = reference::ReferenceValidator::new(wanted, estate);
     for (asset, step) in wanted.assets.iter().zip(&assets) {
-        asset::find_conflicts(asset, (wanted, estate), &assets, &mut findings);
-        looking.check_asset((asset, step), &mut findings);
+        asset::find_conflicts(asset, wanted, estate, &assets, &mut findings);
+        looking.check_asset(asset, step, &mut findings);
     }
     for (workload, located) in &wanted.workloads {
-        workload::find_conflicts((workload, located), estate, &mut findings);
+        workload::find_conflicts(workload, located, estate, &mut findings);
     }
     let workloads = wanted.workloads.iter().map(|(workload, _)| workload_step(workload, estate)).collect();
     let mut releases = Vec::new();
@@ -227,11 +227,11 @@ pub(super) fn build_plan(
         let step = release_step(server, release, estate, &assets)?;
         // A serving release stays valid, whatever happens to its assets.
         if step.action != ReleaseAction::Keep {
-            release::find_conflicts((release, located), estate, &mut findings);
+            release::find_conflicts(release, located, estate, &mut findings);
         }
         // References of a draft are resolved at submission, so a kept draft is checked as well.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
-            looking.check_release((release, located), &mut findings);
+            looking.check_release(release, located, &mut findings);
         }
         releases.push(step);
     }
@@ -243,7 +243,7 @@ pub(super) fn build_plan(
     }
     let unmanaged = match rest {
         UnmanagedPolicy::Keep => unmanaged::list_kept(wanted, estate, server.workspace_id()?)?,
-        UnmanagedPolicy::Archive => unmanaged::list_pruned(server, (wanted, &assets), estate)?,
+        UnmanagedPolicy::Archive => unmanaged::list_pruned(server, wanted, &assets, estate)?,
     };
     let (server, workspace_id) = (server.address().to_owned(), server.workspace_id()?.to_owned());
     Ok(Plan { server, workspace_id, assets, workloads, releases, unmanaged })

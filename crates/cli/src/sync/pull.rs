@@ -55,7 +55,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
             continue;
         }
         pages.push(workload_file(&there, workload)?);
-        pages.extend(release_files(server, &there, (workload, &estate), &labels)?);
+        pages.extend(release_files(server, &there, workload, &estate, &labels)?);
     }
     let gone = RemovedFiles::find(server, &there, &estate, &pages)?;
     let (kept, changed): (Vec<OutputFile>, Vec<OutputFile>) =
@@ -151,7 +151,8 @@ fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile,
 fn release_files(
     server: &Server,
     there: &LocalState<'_>,
-    (workload, estate): (&Value, &RemoteState),
+    workload: &Value,
+    estate: &RemoteState,
     newest: &BTreeMap<String, String>,
 ) -> Result<Vec<OutputFile>, Failure> {
     let workload_id = required_string(workload, "workload_id")?;

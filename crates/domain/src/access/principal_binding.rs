@@ -59,7 +59,8 @@ impl PrincipalBinding {
     pub fn bind(
         principal_binding_id: PrincipalBindingId,
         workload: &Workload,
-        (principal, lane): (ActorRef, Option<Lane>),
+        principal: ActorRef,
+        lane: Option<Lane>,
         stamp: &Stamp,
     ) -> Result<Change<Self>, PrincipalRefusal> {
         match principal.kind() {

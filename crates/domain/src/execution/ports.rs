@@ -223,13 +223,16 @@ pub trait ExecutionStore: Send + Sync {
         &self,
         scope: TenantScope,
         id: ExecutionId,
-        page: (LineageFilter, u32, u32),
+        filter: LineageFilter,
+        limit: u32,
+        offset: u32,
     ) -> Result<Option<LineagePage>, StoreError>;
     /// An evidence artifact, with its execution.
     async fn artifact(
         &self,
         scope: TenantScope,
-        document: (ExecutionId, ArtifactId),
+        id: ExecutionId,
+        artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
     /// A page of executions without their answers, newest first.
     async fn list(

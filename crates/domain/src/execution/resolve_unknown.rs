@@ -89,7 +89,8 @@ pub struct ResolvedRun {
 /// When the outcome of the run is known or still pending.
 pub fn resolve(
     record: &EvidenceRecord,
-    (settled, note): (Resolution, Option<&str>),
+    settled: Resolution,
+    note: Option<&str>,
     stamp: &Stamp,
     ids: &dyn IdSource,
 ) -> Result<ResolvedRun, ResolveRefusal> {

@@ -157,7 +157,8 @@ impl<'r> PendingReview<'r> {
     /// When the run is the reviewer's own.
     pub fn decide(
         self,
-        (verdict, note): (AnswerVerdict, Option<&str>),
+        verdict: AnswerVerdict,
+        note: Option<&str>,
         stamp: &Stamp,
         ids: &dyn IdSource,
     ) -> Result<ReviewEnd, ReviewRefusal> {
@@ -184,7 +185,7 @@ impl<'r> PendingReview<'r> {
         let fact =
             self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
         let artifact = Some(self.verdict_artifact(verdict, note, stamp, ids));
-        let mut end = self.end((status, outcome, error), fact, stamp);
+        let mut end = self.end(status, outcome, error, fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
         Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Required, ..end })
     }
@@ -232,16 +233,11 @@ impl<'r> PendingReview<'r> {
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run_ref().ended_fact(Outcome::Cancelled, Some(code), None, stamp);
-        self.end((Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message))), fact, stamp)
+        self.end(Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 
     /// Builds the end record. The fact notifies the owner if any decision of the run imposed that.
-    fn end(
-        self,
-        (status, outcome, error): (Status, Outcome, Option<RunError>),
-        fact: Fact,
-        stamp: &Stamp,
-    ) -> ReviewEnd {
+    fn end(self, status: Status, outcome: Outcome, error: Option<RunError>, fact: Fact, stamp: &Stamp) -> ReviewEnd {
         let imposed = self.0.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let (fact, fulfilled) = if owes_owner {

@@ -225,12 +225,12 @@ impl<'a> Run<'a> {
             return RunEffect::CheckSchema(Box::new(check));
         }
         if matches!(step.kind, StepKind::Agent { .. }) {
-            return self.on_agent_response(ActiveStep { step, started_at: began }, *asked, (answer, verdict));
+            return self.on_agent_response(ActiveStep { step, started_at: began }, *asked, answer, verdict);
         }
         if let Ok(completion) = &answer.completion {
             self.emit_answer(step, answer.was_streamed, &completion.text);
         }
-        match self.accept_response(step, *asked, (answer, verdict)) {
+        match self.accept_response(step, *asked, answer, verdict) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
                 self.intercept_value(value, Continuation::PassAnswer(ActiveStep { step, started_at: began }))
             }
@@ -458,7 +458,7 @@ impl<'a> Run<'a> {
                 return self.resolve(output, None).map(StepProgress::Done);
             }
             StepKind::Task { action: Action::RetrieveDocuments } => return self.start_retrieval(step, &inputs),
-            StepKind::Agent { tools, max_steps, .. } => return self.start_agent(step, &inputs, (tools, *max_steps)),
+            StepKind::Agent { tools, max_steps, .. } => return self.start_agent(step, &inputs, tools, *max_steps),
         };
         self.map_output(step, produced).map(StepProgress::Done)
     }

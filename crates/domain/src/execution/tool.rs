@@ -107,7 +107,8 @@ impl McpCall {
     pub fn drifted_fact(
         &self,
         found: Option<&ToolPin>,
-        (execution, workspace): (ExecutionId, WorkspaceId),
+        execution: ExecutionId,
+        workspace: WorkspaceId,
         stamp: &Stamp,
     ) -> Fact {
         let (asset, version) = &self.server;

@@ -250,33 +250,33 @@ impl ReferenceCheck<'_> {
             let Some(value) = self.step.get(key) else { continue };
             // A step's own output is visible only to its `output` mapping.
             let sees_own = key == "output" && step_type(self.step) != Some(StepType::Return);
-            self.check_value(value, (&step_path(self.index).key(key), sees_own), findings);
+            self.check_value(value, &step_path(self.index).key(key), sees_own, findings);
         }
     }
 
     /// INVARIANT: the recursion terminates, because each call descends one level in a value of bounded nesting.
-    fn check_value(&self, value: &Value, (path, sees_own): (&Path, bool), findings: &mut ProblemList) {
+    fn check_value(&self, value: &Value, path: &Path, sees_own: bool, findings: &mut ProblemList) {
         match value {
             Value::String(text) => {
                 for reference in TextTemplate::scan(text).flatten() {
-                    self.check_reference(&reference, (path, sees_own), findings);
+                    self.check_reference(&reference, path, sees_own, findings);
                 }
             }
             Value::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    self.check_value(item, (&path.index(at), sees_own), findings);
+                    self.check_value(item, &path.index(at), sees_own, findings);
                 }
             }
             Value::Object(members) => {
                 for (key, member) in members {
-                    self.check_value(member, (&path.key(key), sees_own), findings);
+                    self.check_value(member, &path.key(key), sees_own, findings);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn check_reference(&self, reference: &Reference, (path, sees_own): (&Path, bool), findings: &mut ProblemList) {
+    fn check_reference(&self, reference: &Reference, path: &Path, sees_own: bool, findings: &mut ProblemList) {
         match reference {
             Reference::Trigger { input } => {
                 if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {

@@ -168,7 +168,8 @@ impl TextTemplate {
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut ValueBudget, usize),
+        allowance: &mut ValueBudget,
+        above: usize,
     ) -> Result<Value, ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
             let value = lookup(scope, only)?;
@@ -263,30 +264,31 @@ impl Template {
     /// # Errors
     /// When a referenced value is missing, or the value exceeds the budget.
     pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<Value, ResolveError> {
-        self.resolve_at(scope, (allowance, 0))
+        self.resolve_at(scope, allowance, 0)
     }
 
     fn resolve_at(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut ValueBudget, usize),
+        allowance: &mut ValueBudget,
+        above: usize,
     ) -> Result<Value, ResolveError> {
         match self {
             Self::Scalar(value) => {
                 allowance.charge_at(value, above)?;
                 Ok(value.clone())
             }
-            Self::Text(text) => text.resolve(scope, (allowance, above)),
+            Self::Text(text) => text.resolve(scope, allowance, above),
             Self::List(items) => {
                 allowance.charge_level(above)?;
-                items.iter().map(|item| item.resolve_at(scope, (&mut *allowance, above + 1))).collect()
+                items.iter().map(|item| item.resolve_at(scope, &mut *allowance, above + 1)).collect()
             }
             Self::Object(members) => {
                 allowance.charge_level(above)?;
                 let mut resolved = Map::new();
                 for (key, member) in members {
                     allowance.charge_key(key)?;
-                    resolved.insert(key.clone(), member.resolve_at(scope, (&mut *allowance, above + 1))?);
+                    resolved.insert(key.clone(), member.resolve_at(scope, &mut *allowance, above + 1)?);
                 }
                 Ok(Value::Object(resolved))
             }

@@ -114,7 +114,7 @@ impl Search<'_> {
             (Lookahead::Bounded(longest), _) => rest.min(*longest),
             (Lookahead::Automaton(automaton), Some(cache)) => {
                 let limit = self.budget.0 / self.pattern.weight;
-                count_steps(automaton, cache, text, (at, limit)).unwrap_or(rest)
+                count_steps(automaton, cache, text, at, limit).unwrap_or(rest)
             }
             (Lookahead::Automaton(_) | Lookahead::Unknown, _) => rest,
         };
@@ -128,7 +128,7 @@ impl Search<'_> {
 }
 
 /// Bytes that a search from `at` reads, counted to one more than `limit`; `None` if the automaton cannot tell.
-fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, limit): (usize, u64)) -> Option<usize> {
+fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, at: usize, limit: u64) -> Option<usize> {
     let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
     let mut steps = 0_usize;
     for byte in text.as_bytes().get(at..)? {

@@ -126,14 +126,16 @@ impl Detector {
     /// Inspects a value and its context, within a budget. The masked texts have at most `room` bytes.
     pub(super) fn inspect(
         &self,
-        (value, context): (&Value, &Value),
+        value: &Value,
+        context: &Value,
         action: Action,
-        (room, budget): (usize, &mut Budget),
+        room: usize,
+        budget: &mut Budget,
         redactor: &Redactor,
     ) -> Result<DetectorResult, DetectorError> {
         let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
-            Self::Pii(actions) => Ok(find_personal_data((value, context), actions, redactor)),
+            Self::Pii(actions) => Ok(find_personal_data(value, context, actions, redactor)),
             Self::Regex(pattern) => {
                 let (mut masked, mut count, mut left) = ((value.clone(), context.clone()), 0_u64, room);
                 let mut search = pattern.search(budget);
@@ -164,7 +166,8 @@ impl Detector {
 }
 
 fn find_personal_data(
-    (value, context): (&Value, &Value),
+    value: &Value,
+    context: &Value,
     actions: &BTreeMap<PersonalDataClass, Action>,
     redactor: &Redactor,
 ) -> DetectorResult {

@@ -198,7 +198,7 @@ impl GuardrailCheck {
             remaining_bytes: left,
         };
         for rail in guardrails.for_stage(stage) {
-            result.apply(rail, (room, &mut budget), redactor);
+            result.apply(rail, room, &mut budget, redactor);
             if result.outcome != GuardrailOutcome::Passed {
                 break;
             }
@@ -208,12 +208,12 @@ impl GuardrailCheck {
 }
 
 impl GuardrailResult {
-    fn apply(&mut self, rail: &Guardrail, within: (usize, &mut Budget), redactor: &Redactor) {
+    fn apply(&mut self, rail: &Guardrail, max_masked_bytes: usize, budget: &mut Budget, redactor: &Redactor) {
         let bytes = text_nodes::estimate_bytes(&self.value).saturating_add(text_nodes::estimate_bytes(&self.context));
         let found = match self.remaining_bytes.checked_sub(bytes) {
             Some(left) => {
                 self.remaining_bytes = left;
-                rail.detector.inspect((&self.value, &self.context), rail.action, within, redactor)
+                rail.detector.inspect(&self.value, &self.context, rail.action, max_masked_bytes, budget, redactor)
             }
             None => Err(DetectorError::Unavailable),
         };

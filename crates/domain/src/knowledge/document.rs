@@ -424,9 +424,11 @@ impl Ingest {
     pub fn add(
         asset: &Asset,
         ingest_id: IngestId,
-        (chunking, embedded_by): (Chunking, Option<EmbeddingModel>),
+        chunking: Chunking,
+        embedded_by: Option<EmbeddingModel>,
         documents: Vec<NewDocument>,
-        (revision, stamp): (IndexRevision, &Stamp),
+        revision: IndexRevision,
+        stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
         let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();

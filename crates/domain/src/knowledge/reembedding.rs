@@ -100,9 +100,11 @@ impl Reembedding {
     pub fn decide(
         asset: &Asset,
         ingest_id: IngestId,
-        (chunking, embedded_by): (Chunking, EmbeddingModel),
+        chunking: Chunking,
+        embedded_by: EmbeddingModel,
         vectors: Vec<NewVector>,
-        (revision, stamp): (IndexRevision, &Stamp),
+        revision: IndexRevision,
+        stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
         if vectors.len() > MAX_CHUNKS {

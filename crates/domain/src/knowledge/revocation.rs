@@ -41,7 +41,8 @@ impl ContractRevocation {
     pub fn create(
         revocation_id: RevocationId,
         asset: &Asset,
-        (contract_id, reason): (&str, &str),
+        contract_id: &str,
+        reason: &str,
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         if is_blank(reason) || !is_prose(reason, MAX_REASON_CHARS) {

@@ -117,7 +117,7 @@ mod tests {
         compiled(rules).unreachable_rules().into_iter().map(told).collect()
     }
 
-    fn decide(policy: &CompiledPolicy, (lane, inputs): (&str, &Map<String, Value>)) -> PolicyDecision {
+    fn decide(policy: &CompiledPolicy, lane: &str, inputs: &Map<String, Value>) -> PolicyDecision {
         policy.decide(&PolicyInput {
             actor: PolicyActor::default(),
             workload: PolicyWorkload::default(),
@@ -162,8 +162,8 @@ mod tests {
         let rules: [RuleSpec; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
         assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
         let nothing = Map::new();
-        assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
-        assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);
+        assert_eq!(decide(&compiled(&rules), "", &nothing).outcome, Outcome::Deny);
+        assert_eq!(decide(&compiled(&rules[..1]), "", &nothing).outcome, Outcome::Allow);
         assert_eq!(
             idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]),
             ["", ""]
@@ -212,7 +212,7 @@ mod tests {
                 .filter(|(_, (_, idle))| idle.is_none()).map(|(rule, _)| rule.clone()).collect();
             let rest = CompiledPolicy::of(kept, whole.patterns.clone());
             for (lane, inputs) in &situations {
-                let (before, after) = (decide(&whole, (lane, inputs)), decide(&rest, (lane, inputs)));
+                let (before, after) = (decide(&whole, lane, inputs), decide(&rest, lane, inputs));
                 prop_assert_eq!(
                     (before.outcome, before.reason_code, before.obligations),
                     (after.outcome, after.reason_code, after.obligations)

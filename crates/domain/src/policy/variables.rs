@@ -59,7 +59,7 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     /// Converts the values of the variables that conditions read.
-    pub(super) fn new(input: &PolicyInput<'_>, (reads, patterns): (&BTreeSet<String>, &Patterns), steps: u64) -> Self {
+    pub(super) fn new(input: &PolicyInput<'_>, reads: &BTreeSet<String>, patterns: &Patterns, steps: u64) -> Self {
         let mut data = DataSize::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
         patterns.register(&mut context);

@@ -303,7 +303,8 @@ impl Release {
         &self,
         taking: &LaneSelection,
         deployment: &Deployment,
-        (standing, rule): (&ActivationReport, ApprovalRule),
+        standing: &ActivationReport,
+        rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = match &self.state {

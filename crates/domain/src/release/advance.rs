@@ -31,7 +31,8 @@ impl Release {
         &self,
         advance: Advance,
         deployment: &Deployment,
-        (standing, rule): (&ActivationReport, ApprovalRule),
+        standing: &ActivationReport,
+        rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress());

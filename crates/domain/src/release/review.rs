@@ -183,7 +183,8 @@ impl Release {
     pub fn review(
         &self,
         approval_id: ApprovalId,
-        (verdict, note): (Verdict, Option<String>),
+        verdict: Verdict,
+        note: Option<String>,
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {

@@ -136,7 +136,8 @@ impl Release {
         &self,
         ways: &[LaneRollback<'_>],
         deployment: &Deployment,
-        (artifact_id, reason): (ArtifactId, &str),
+        artifact_id: ArtifactId,
+        reason: &str,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = match &self.state {

@@ -81,7 +81,7 @@ fn approved(number: u128) -> Release {
 }
 
 fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
-    release.review(Uuid::from_u128(30).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).unwrap().next.release
+    release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(who)).unwrap().next.release
 }
 
 fn met_requirements() -> ActivationReport {
@@ -104,7 +104,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         .submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada"))
         .unwrap();
     let activation = approved(1)
-        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .activate(&LaneSelection::All, &empty_deployment(), &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
     match name {
         StateName::Draft => (draft(1), empty_deployment()),
@@ -116,7 +116,8 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
                 .activate(
                     &LaneSelection::All,
                     &activation.deployment,
-                    (&met_requirements(), APPROVAL_RULE),
+                    &met_requirements(),
+                    APPROVAL_RULE,
                     &stamp("user:ops"),
                 )
                 .unwrap();
@@ -143,7 +144,8 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     assert_eq!(release.state.name(), from);
     let by = stamp("user:ops");
     let approvable = review(&release, "user:bob", Verdict::Approved);
-    let (earlier, reason) = (earlier_holder(), (Uuid::from_u128(40).into(), "It answers in riddles."));
+    let earlier = earlier_holder();
+    let (artifact, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release { rollout: Some(started_rollout()), ..release.clone() };
     let seen = Advance::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
@@ -156,15 +158,15 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
         (
             StateName::Active,
             "active",
-            release.activate(&LaneSelection::All, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes),
+            release.activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &by).map(lanes),
         ),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
-        (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, reason, &by).map(lanes)),
+        (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, artifact, reason, &by).map(lanes)),
         // The release with a rollout, in any state.
         (
             StateName::Active,
             "rollout/advance",
-            rolling.advance(seen, &deployment, (&met_requirements(), APPROVAL_RULE), &by).map(lanes),
+            rolling.advance(seen, &deployment, &met_requirements(), APPROVAL_RULE, &by).map(lanes),
         ),
     ]
 }
@@ -246,7 +248,8 @@ fn active_release_takes_remaining_lanes() {
         .activate(
             &LaneSelection::One(Lane::Restricted),
             &empty_deployment(),
-            (&met_requirements(), APPROVAL_RULE),
+            &met_requirements(),
+            APPROVAL_RULE,
             &stamp("user:ops"),
         )
         .unwrap();
@@ -257,13 +260,14 @@ fn active_release_takes_remaining_lanes() {
     let again = change.release.activate(
         &LaneSelection::One(Lane::Restricted),
         &change.deployment,
-        (&met_requirements(), APPROVAL_RULE),
+        &met_requirements(),
+        APPROVAL_RULE,
         &stamp("user:ops"),
     );
     assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
     let rest = change
         .release
-        .activate(&LaneSelection::All, &change.deployment, (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .activate(&LaneSelection::All, &change.deployment, &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
     assert_eq!(rest.moves.len(), 2);
     assert_eq!(rest.deployment.serving_release(Lane::Guided), Some((Lane::Guided, release.release_id)));
@@ -275,7 +279,8 @@ fn lanes_fall_back_to_more_general_lanes_only() {
         .activate(
             &LaneSelection::One(Lane::Standard),
             &empty_deployment(),
-            (&met_requirements(), APPROVAL_RULE),
+            &met_requirements(),
+            APPROVAL_RULE,
             &stamp("user:ops"),
         )
         .unwrap();
@@ -284,7 +289,8 @@ fn lanes_fall_back_to_more_general_lanes_only() {
         .activate(
             &LaneSelection::One(Lane::Restricted),
             &empty_deployment(),
-            (&met_requirements(), APPROVAL_RULE),
+            &met_requirements(),
+            APPROVAL_RULE,
             &stamp("user:ops"),
         )
         .unwrap();
@@ -294,13 +300,14 @@ fn lanes_fall_back_to_more_general_lanes_only() {
 #[test]
 fn holder_of_another_lane_is_not_superseded() {
     let first = approved(1)
-        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .activate(&LaneSelection::All, &empty_deployment(), &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
     let second = approved(2)
         .activate(
             &LaneSelection::One(Lane::Guided),
             &first.deployment,
-            (&met_requirements(), APPROVAL_RULE),
+            &met_requirements(),
+            APPROVAL_RULE,
             &stamp("user:ops"),
         )
         .unwrap();
@@ -366,7 +373,7 @@ fn approvals_count_only_for_reviewed_digest() {
 fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
-    let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
+    let own = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict, &stamp("user:ada"));
     assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
     let lax = review(&ready, "user:ada", Verdict::Approved);
     assert!(
@@ -461,12 +468,13 @@ fn refuses_untargeted_lane() {
     let other = release.activate(
         &LaneSelection::One(Lane::Standard),
         &empty_deployment(),
-        (&met_requirements(), APPROVAL_RULE),
+        &met_requirements(),
+        APPROVAL_RULE,
         &stamp("user:ops"),
     );
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
     let own = release
-        .activate(&LaneSelection::All, &empty_deployment(), (&met_requirements(), APPROVAL_RULE), &stamp("user:ops"))
+        .activate(&LaneSelection::All, &empty_deployment(), &met_requirements(), APPROVAL_RULE, &stamp("user:ops"))
         .unwrap();
     assert_eq!(own.moves.len(), 1);
 }
@@ -487,7 +495,7 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
         full = review(&full, "user:bob", Verdict::Approved);
     }
     let more =
-        |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ());
+        |who, verdict| full.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(who)).map(|_| ());
     assert_eq!(more("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
     assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

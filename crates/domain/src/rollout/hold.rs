@@ -87,7 +87,8 @@ impl LaneMetrics {
     pub fn new(
         soak_status: SoakStatus,
         recommendation: Recommendation,
-        (next_lane_gates, workload_status): (NextLaneGates, Status),
+        next_lane_gates: NextLaneGates,
+        workload_status: Status,
         config: &RolloutConfig,
     ) -> Self {
         Self {
@@ -148,7 +149,7 @@ mod tests {
         Rollout::start(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
-    fn lane_metrics(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
+    fn lane_metrics(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> LaneMetrics {
         let recommendation =
             Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
@@ -164,20 +165,20 @@ mod tests {
     #[test]
     fn advances_after_soak_with_enough_successful_runs() {
         let cases = [
-            (lane_metrics(0, (5, 1), false), true, None),
-            (lane_metrics(1, (5, 0), false), false, None),
-            (lane_metrics(0, (4, 0), false), false, Some(HoldReason::TooFewRuns)),
-            (lane_metrics(0, (10, 4), false), false, Some(HoldReason::ErrorRate)),
+            (lane_metrics(0, 5, 1, false), true, None),
+            (lane_metrics(1, 5, 0, false), false, None),
+            (lane_metrics(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
+            (lane_metrics(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
             // An error rate equal to the threshold is acceptable.
-            (lane_metrics(0, (10, 3), false), true, None),
-            (lane_metrics(0, (10, 0), true), false, Some(HoldReason::RollbackRecommended)),
+            (lane_metrics(0, 10, 3, false), true, None),
+            (lane_metrics(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (
-                LaneMetrics { workload_status: Status::Suspended, ..lane_metrics(0, (10, 0), false) },
+                LaneMetrics { workload_status: Status::Suspended, ..lane_metrics(0, 10, 0, false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
             (
-                LaneMetrics { next_lane_gates: NextLaneGates::Blocked, ..lane_metrics(0, (10, 0), false) },
+                LaneMetrics { next_lane_gates: NextLaneGates::Blocked, ..lane_metrics(0, 10, 0, false) },
                 false,
                 Some(HoldReason::GateBlocked),
             ),
@@ -199,7 +200,7 @@ mod tests {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            LaneMetrics::new(lane, runs.recommend(&config), (NextLaneGates::Open, Status::Registered), &config)
+            LaneMetrics::new(lane, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
                 .required_runs
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));

@@ -382,7 +382,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let mut ended = run.finish(None);
     let session = SessionId::parse("s-1").unwrap();
     let place = ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let written = ended.evaluate_turn((input.execution_id, place), &[], Some(&[]), run_env);
+    let written = ended.evaluate_turn(input.execution_id, place, &[], Some(&[]), run_env);
     write_outcome(&ended, out);
     if let Some(written) = written {
         write_text("remembered", &written.turn.question, out);

@@ -82,7 +82,8 @@ impl Identities {
         &self,
         mode: IdentityMode,
         claims: &Claims,
-        (request_id, fresh): (RequestId, bool),
+        request_id: RequestId,
+        fresh: bool,
     ) -> Result<Caller, Failure> {
         if !fresh && let Some(known) = self.callers.get(claims) {
             return Ok(Caller { request_id, ..Caller::clone(&known) });

@@ -90,7 +90,7 @@ impl PrincipalBindings {
             .idempotent(
                 scope,
                 key,
-                async || self.bind_principal(caller, (scope, &workload), &wanted, key).await,
+                async || self.bind_principal(caller, scope, &workload, &wanted, key).await,
                 async |id| {
                     let held =
                         self.principal_binding_store.find(scope, workload.workload_id, &wanted.principal).await?;
@@ -103,7 +103,8 @@ impl PrincipalBindings {
     async fn bind_principal(
         &self,
         caller: &Caller,
-        (scope, workload): (TenantScope, &Workload),
+        scope: TenantScope,
+        workload: &Workload,
         RequestedBinding { principal, lane }: &RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<PrincipalBinding, Failure> {
@@ -115,7 +116,7 @@ impl PrincipalBindings {
                 Some(held) => held.rebind(workload, *lane, &self.context.stamp(caller)),
                 None => {
                     let id: PrincipalBindingId = self.context.new_id();
-                    PrincipalBinding::bind(id, workload, (principal.clone(), *lane), &self.context.stamp(caller))?
+                    PrincipalBinding::bind(id, workload, principal.clone(), *lane, &self.context.stamp(caller))?
                 }
             };
             let binding = change.next.clone();

@@ -86,7 +86,7 @@ impl RoleBindings {
                 async || {
                     let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
                     let RoleBindingDraft { principal, role, scope: reach } = new;
-                    let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
+                    let change = RoleBinding::grant(id, principal, role, reach, &place, &caller.rights, &stamp)?;
                     let binding = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.access_store.commit_grant(scope, change, outcome.as_ref()).await?;

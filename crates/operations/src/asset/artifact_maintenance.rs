@@ -94,7 +94,7 @@ impl RecordedMismatches {
     }
 
     /// Whether a mismatch is due to be recorded. The call marks it as recorded.
-    fn is_due(&self, (scope, owner): (TenantScope, ArtifactOwner), now: Timestamp) -> bool {
+    fn is_due(&self, scope: TenantScope, owner: ArtifactOwner, now: Timestamp) -> bool {
         let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
             Some(last) if now < last.value().plus(RECORD_INTERVAL) => Op::Nop,
             Some(_) | None => Op::Put(now),
@@ -103,7 +103,7 @@ impl RecordedMismatches {
     }
 
     /// Marks a mismatch as not recorded after its fact failed to be stored.
-    fn forget(&self, (scope, owner): (TenantScope, ArtifactOwner)) {
+    fn forget(&self, scope: TenantScope, owner: ArtifactOwner) {
         self.0.invalidate(&(scope.tenant(), owner));
     }
 }
@@ -148,13 +148,14 @@ impl Artifacts {
     pub(crate) async fn put_artifact(
         &self,
         caller: &Caller,
-        (scope, workspace): (TenantScope, WorkspaceId),
+        scope: TenantScope,
+        workspace: WorkspaceId,
         version: &NewVersion,
     ) -> Result<(), Failure> {
         match self.artifact_store.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
-                Err(self.record_mismatch(caller, (scope, workspace), version.path_conflict()).await)
+                Err(self.record_mismatch(caller, scope, workspace, version.path_conflict()).await)
             }
             Err(error) => Err(error.into()),
         }
@@ -168,12 +169,13 @@ impl Artifacts {
     pub(crate) async fn read_artifact(
         &self,
         caller: &Caller,
-        (scope, workspace): (TenantScope, WorkspaceId),
+        scope: TenantScope,
+        workspace: WorkspaceId,
         version: &AssetVersion,
     ) -> Result<Vec<u8>, Failure> {
         match version.verify_artifact(self.artifact_store.read(&version.artifact_ref, version.artifact_len()).await?) {
             Ok(bytes) => Ok(bytes),
-            Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
+            Err(mismatch) => Err(self.record_mismatch(caller, scope, workspace, mismatch).await),
         }
     }
 
@@ -182,7 +184,8 @@ impl Artifacts {
     pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
-        (scope, workspace): (TenantScope, WorkspaceId),
+        scope: TenantScope,
+        workspace: WorkspaceId,
         mismatch: IntegrityMismatch,
     ) -> Failure {
         tracing::error!(
@@ -192,7 +195,7 @@ impl Artifacts {
             "artifact integrity mismatch; withholding the bytes and recording an incident",
         );
         let stamp = self.context.stamp(caller);
-        if !self.mismatches.is_due((scope, mismatch.owner), stamp.at) {
+        if !self.mismatches.is_due(scope, mismatch.owner, stamp.at) {
             return mismatch.into();
         }
         match self.audit_store.commit_fact(scope, mismatch.fact(workspace, &stamp)).await {
@@ -201,7 +204,7 @@ impl Artifacts {
                 mismatch.into()
             }
             Err(error) => {
-                self.mismatches.forget((scope, mismatch.owner));
+                self.mismatches.forget(scope, mismatch.owner);
                 error.into()
             }
         }

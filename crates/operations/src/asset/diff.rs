@@ -33,11 +33,13 @@ impl Assets {
     pub async fn diff_asset_versions(
         &self,
         caller: &Caller,
-        (asset, from): (AssetId, WorkspaceId),
-        (one, other): (AssetVersionId, AssetVersionId),
+        asset: AssetId,
+        from: WorkspaceId,
+        one: AssetVersionId,
+        other: AssetVersionId,
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        let processor = Processor::acquire((scope, WorkDeadline::Request)).await?;
+        let processor = Processor::acquire(scope, WorkDeadline::Request).await?;
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;

@@ -18,7 +18,8 @@ impl Assets {
     pub async fn list_asset_grants(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ListAssetGrants, id, from).await?;
@@ -33,7 +34,8 @@ impl Assets {
     pub async fn create_asset_grant(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         grantee: Grantee,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<AssetGrant>, Failure> {
@@ -66,7 +68,8 @@ impl Assets {
     pub async fn delete_asset_grant(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         grant: AssetGrantId,
     ) -> Result<(), Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;

@@ -26,7 +26,8 @@ impl Assets {
     pub async fn activate_asset(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
@@ -40,7 +41,8 @@ impl Assets {
     pub async fn retire_asset(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
@@ -55,7 +57,8 @@ impl Assets {
     pub async fn archive_asset(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {

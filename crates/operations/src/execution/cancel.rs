@@ -41,7 +41,8 @@ impl Services {
     pub async fn cancel_execution(
         &self,
         caller: &Caller,
-        (id, token): (ExecutionId, Option<&TokenHash>),
+        id: ExecutionId,
+        token: Option<&TokenHash>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);

@@ -28,7 +28,8 @@ impl Services {
     /// a binding.
     pub(super) async fn authorize_delegation(
         &self,
-        (client, subject): (&Caller, &Caller),
+        client: &Caller,
+        subject: &Caller,
         chosen: Option<Lane>,
         workload: &Workload,
     ) -> Result<(), Failure> {

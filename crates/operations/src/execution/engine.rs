@@ -101,7 +101,8 @@ pub(super) struct ProgressRecorder<'s> {
 impl<'s> ProgressRecorder<'s> {
     pub(super) const fn new(
         services: &'s Services,
-        (scope, lease): (TenantScope, LeaseRef),
+        scope: TenantScope,
+        lease: LeaseRef,
         policy: CheckpointPolicy,
         replay: Replay,
     ) -> Self {
@@ -213,7 +214,7 @@ impl<'s> ProgressRecorder<'s> {
                 ToolTarget::Http(call) => self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call),
                 ToolTarget::Mcp(call) => match self.services.call_mcp_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
-                        self.services.record_drift(call, found.as_ref(), (self.lease.execution_id, reader)).await?;
+                        self.services.record_drift(call, found.as_ref(), self.lease.execution_id, reader).await?;
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),

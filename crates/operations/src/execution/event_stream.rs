@@ -97,7 +97,8 @@ impl Services {
     pub async fn read_events(
         &self,
         caller: &Caller,
-        (id, token): (ExecutionId, Option<&TokenHash>),
+        id: ExecutionId,
+        token: Option<&TokenHash>,
         cursor: &mut EventCursor,
     ) -> Result<EventBatch, Failure> {
         let scope = TenantScope::for_caller(caller);
@@ -147,7 +148,8 @@ impl Services {
     pub async fn count_run_request(
         &self,
         caller: &Caller,
-        (id, token): (ExecutionId, Option<&TokenHash>),
+        id: ExecutionId,
+        token: Option<&TokenHash>,
         address: ClientAddress,
     ) -> Result<(), Failure> {
         if !is_guest(caller.actor.kind()) {

@@ -210,11 +210,12 @@ impl Services {
     pub async fn evidence_artifact(
         &self,
         caller: &Caller,
-        document: (ExecutionId, ArtifactId),
+        id: ExecutionId,
+        artifact: ArtifactId,
     ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::for_caller(caller);
-        self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, document.0).await?;
-        let found = self.stores.executions.artifact(scope, document).await?;
+        self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, id).await?;
+        let found = self.stores.executions.artifact(scope, id, artifact).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
         if disclosure_for(caller, &place) == Disclosure::Summary {
@@ -230,12 +231,16 @@ impl Services {
     pub async fn context_lineage(
         &self,
         caller: &Caller,
-        (id, workspace): (ExecutionId, WorkspaceId),
-        page: (LineageFilter, u32, u32),
+        id: ExecutionId,
+        workspace: WorkspaceId,
+        filter: LineageFilter,
+        limit: u32,
+        offset: u32,
     ) -> Result<(LineagePage, Disclosure), Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadContextLineage, id).await?;
-        let lineage = self.stores.executions.lineage(scope, id, page).await?.ok_or(Failure::NotFound)?;
+        let lineage =
+            self.stores.executions.lineage(scope, id, filter, limit, offset).await?.ok_or(Failure::NotFound)?;
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
         }

@@ -25,7 +25,7 @@ impl Services {
 
     /// Checks a value against a schema on the blocking pool. Without a free processor, the value is rejected.
     pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
-        match run_blocking((scope, WorkDeadline::Run), move || check.run()).await {
+        match run_blocking(scope, WorkDeadline::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 tracing::error!(?error, "failed to check a value against its schema; the value is refused");
@@ -41,7 +41,7 @@ impl Services {
         looking: GuardrailCheck,
     ) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
-        let looked = run_blocking((scope, WorkDeadline::Run), move || looking.run(&redactor)).await;
+        let looked = run_blocking(scope, WorkDeadline::Run, move || looking.run(&redactor)).await;
         looked
             .inspect_err(|error| {
                 tracing::error!(?error, "failed to evaluate guardrails; treating the result as unknown")

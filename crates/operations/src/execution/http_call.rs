@@ -50,11 +50,12 @@ impl Services {
         &self,
         call: &McpCall,
         found: Option<&ToolPin>,
-        (execution, reader): (ExecutionId, &RetrievalContext<'_>),
+        execution: ExecutionId,
+        reader: &RetrievalContext<'_>,
     ) -> Result<(), Interruption> {
         let (actor, request_id) = reader.sender.clone();
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
-        let fact = call.drifted_fact(found, (execution, reader.workspace), &stamp);
+        let fact = call.drifted_fact(found, execution, reader.workspace, &stamp);
         let until = Instant::now() + self.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {

@@ -173,7 +173,7 @@ impl Services {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
-            cut = self.renew_lease((claimed.scope, held), look, &cancelled_by) => Err(cut),
+            cut = self.renew_lease(claimed.scope, held, look, &cancelled_by) => Err(cut),
         };
         claimed.time_left = claimed.time_left.saturating_sub(since.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());

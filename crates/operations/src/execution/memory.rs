@@ -61,15 +61,14 @@ impl Services {
                 ids: self.context.ids.as_ref(),
                 redactor: &self.settings.redactor,
             };
-            return ended.evaluate_turn((execution_id, place), knowledge, decisions.as_deref(), outside);
+            return ended.evaluate_turn(execution_id, place, knowledge, decisions.as_deref(), outside);
         }
         let (clock, ids) = (Arc::clone(&self.context.clock), Arc::clone(&self.context.ids));
         let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut looked_through = ended.clone();
-        let work = run_blocking((reader.scope, WorkDeadline::Run), move || {
+        let work = run_blocking(reader.scope, WorkDeadline::Run, move || {
             let outside = Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
-            let written =
-                looked_through.evaluate_turn((execution_id, place), &knowledge, decisions.as_deref(), outside);
+            let written = looked_through.evaluate_turn(execution_id, place, &knowledge, decisions.as_deref(), outside);
             (looked_through, written)
         });
         let (looked_through, written) = work.await.ok()?;

@@ -211,7 +211,7 @@ impl Services {
                 sandbox = Some(profile.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?);
             }
             if binding.role == AssetKind::HookDefinition {
-                let (hook, bytes) = self.releases.resolve_hook(scope, (release, binding), &content).await?;
+                let (hook, bytes) = self.releases.resolve_hook(scope, release, binding, &content).await?;
                 compiled = compiled.saturating_add(hook.compiled_bytes());
                 text = text.saturating_add(bytes);
                 hooks.push(hook);
@@ -223,7 +223,7 @@ impl Services {
                 }
                 CheckedContent::Flow(content) => flow = Some(content),
                 CheckedContent::PromptTemplate(content) => {
-                    let (composed, sources) = self.assets.compose(scope, (release, binding), content).await?;
+                    let (composed, sources) = self.assets.compose(scope, release, binding, content).await?;
                     included = sources;
                     text = text.saturating_add(composed.included_bytes());
                     compiled = compiled.saturating_add(composed.schema_bytes());
@@ -234,9 +234,7 @@ impl Services {
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Tool(tool) => {
                     let server = match tool.binding {
-                        ToolBinding::Mcp(_) => {
-                            self.releases.resolve_server(scope, (release, binding), &content).await?
-                        }
+                        ToolBinding::Mcp(_) => self.releases.resolve_server(scope, release, binding, &content).await?,
                         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
                     };
                     let slug = binding.asset_slug.to_string();
@@ -313,7 +311,7 @@ async fn compile_binding(
         let read = content::read(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
-    let compiled = run_blocking((scope, WorkDeadline::Request), compile).await?;
+    let compiled = run_blocking(scope, WorkDeadline::Request, compile).await?;
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 

@@ -30,7 +30,8 @@ impl Services {
         &self,
         caller: &Caller,
         id: ExecutionId,
-        (settled, note): (Resolution, Option<&str>),
+        settled: Resolution,
+        note: Option<&str>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
@@ -46,7 +47,7 @@ impl Services {
         let done = self.idempotency.idempotent(
             scope,
             key,
-            async || self.commit_resolution((scope, caller), id, (settled, note), outcome.as_ref()).await,
+            async || self.commit_resolution(scope, caller, id, settled, note, outcome.as_ref()).await,
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
@@ -56,13 +57,15 @@ impl Services {
 
     async fn commit_resolution(
         &self,
-        (scope, caller): (TenantScope, &Caller),
+        scope: TenantScope,
+        caller: &Caller,
         id: ExecutionId,
-        said: (Resolution, Option<&str>),
+        settled: Resolution,
+        note: Option<&str>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let settlement = resolve(&record, said, &self.context.stamp(caller), self.context.ids.as_ref())?;
+        let settlement = resolve(&record, settled, note, &self.context.stamp(caller), self.context.ids.as_ref())?;
         match self.stores.resolutions.commit_resolution(scope, &settlement, key).await {
             Ok(()) => {
                 self.context.notify_facts();

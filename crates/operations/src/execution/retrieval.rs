@@ -88,9 +88,11 @@ impl Services {
             .knowledge
             .get(lookup.knowledge_index)
             .ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
-        let place = (reader.workspace, reader.environment);
-        let served =
-            self.knowledge_bases.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
+        let served = self
+            .knowledge_bases
+            .served_revisions(reader.scope, reader.release, reader.workspace, reader.environment)
+            .await
+            .map_err(|error| {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
                     release_id = %reader.release,

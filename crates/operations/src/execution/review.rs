@@ -54,16 +54,17 @@ impl Services {
         &self,
         caller: &Caller,
         id: ExecutionId,
-        (verdict, note): (AnswerVerdict, Option<&str>),
+        verdict: AnswerVerdict,
+        note: Option<&str>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.authorize_review(caller, (&execution, own), Operation::ReviewExecution).await?;
+        let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
         let done = self.idempotency.idempotent(
             scope,
             key,
-            async || self.commit_verdict((scope, caller), id, (verdict, note), outcome.as_ref()).await,
+            async || self.commit_verdict(scope, caller, id, verdict, note, outcome.as_ref()).await,
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
@@ -77,7 +78,7 @@ impl Services {
     /// As for the verdict; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
         let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.authorize_review(caller, (&execution, own), Operation::ReadReview).await?;
+        let scope = self.authorize_review(caller, &execution, own, Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };
         pending.authorize_reader(&caller.actor)?;
@@ -87,7 +88,8 @@ impl Services {
     async fn authorize_review(
         &self,
         caller: &Caller,
-        (execution, own): (&Execution, Ownership),
+        execution: &Execution,
+        own: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
         let place = self.scope_of_run(caller, execution).await?;
@@ -102,14 +104,16 @@ impl Services {
 
     async fn commit_verdict(
         &self,
-        (scope, caller): (TenantScope, &Caller),
+        scope: TenantScope,
+        caller: &Caller,
         id: ExecutionId,
-        said: (AnswerVerdict, Option<&str>),
+        verdict: AnswerVerdict,
+        note: Option<&str>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let pending = PendingReview::from_record(&record)?;
-        let end = match pending.decide(said, &self.context.stamp(caller), self.context.ids.as_ref()) {
+        let end = match pending.decide(verdict, note, &self.context.stamp(caller), self.context.ids.as_ref()) {
             Ok(end) => end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.context.stamp(caller));

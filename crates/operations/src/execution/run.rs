@@ -153,8 +153,7 @@ impl ActiveRun {
     }
 
     fn recorder(&self) -> ProgressRecorder<'_> {
-        let held = (self.scope, self.lease_ref());
-        ProgressRecorder::new(&self.services, held, self.checkpoint_policy, self.replay.clone())
+        ProgressRecorder::new(&self.services, self.scope, self.lease_ref(), self.checkpoint_policy, self.replay.clone())
             .with_reservation(&self.reservation)
     }
 
@@ -280,7 +279,7 @@ impl ActiveRun {
         let (clock, ids) = (Arc::clone(&services.context.clock), Arc::clone(&services.context.ids));
         let redactor = Arc::clone(&services.settings.redactor);
         let fulfil = move || closed.fulfil(Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
-        let work = run_blocking((self.scope, WorkDeadline::Run), fulfil);
+        let work = run_blocking(self.scope, WorkDeadline::Run, fulfil);
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),
             _ = self.renew_lease(look) => unfulfilled,
@@ -289,7 +288,7 @@ impl ActiveRun {
 
     /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
     pub(super) async fn renew_lease(&self, look: &Notify) -> Interruption {
-        self.services.renew_lease((self.scope, self.lease_ref()), look, &self.cancelled_by).await
+        self.services.renew_lease(self.scope, self.lease_ref(), look, &self.cancelled_by).await
     }
 
     fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
@@ -425,7 +424,8 @@ impl Services {
     /// run has to stop.
     pub(super) async fn renew_lease(
         &self,
-        (scope, held): (TenantScope, LeaseRef),
+        scope: TenantScope,
+        held: LeaseRef,
         look: &Notify,
         cancelled_by: &OnceLock<ActorRef>,
     ) -> Interruption {

@@ -255,7 +255,8 @@ impl Services {
     pub(super) fn prepare_script(
         &self,
         scope: TenantScope,
-        (script, limits): (&Script, ScriptLimits),
+        script: &Script,
+        limits: ScriptLimits,
         key: Option<&RequestKey>,
     ) -> Result<RunWork, RunRefusal> {
         let place = self.scripts.acquire(scope.tenant(), key)?;

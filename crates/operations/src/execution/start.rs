@@ -68,7 +68,9 @@ impl Services {
     /// is a success of this function, whatever its outcome.
     pub async fn execute(
         &self,
-        (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
+        mode: IdentityMode,
+        claims: &Claims,
+        request_id: RequestId,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<ExecuteResult, Failure> {
@@ -187,28 +189,28 @@ impl Services {
         match workload.status {
             Status::Registered => {}
             Status::Suspended => {
-                return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Suspended).await;
+                return self.replay_or_refuse(scope, caller, request, key, RunRefusal::Suspended).await;
             }
-            Status::Retired => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Retired).await,
+            Status::Retired => return self.replay_or_refuse(scope, caller, request, key, RunRefusal::Retired).await,
         }
         request.payload.authorize_run(caller, pass, workload)?;
         if let Some(client) = &decided.delegate {
-            self.authorize_delegation((client, caller), request.lane, workload).await?;
+            self.authorize_delegation(client, caller, request.lane, workload).await?;
         }
         let wanted = run_access::select_lane(caller, pass, request.lane, workload)?;
         if let Err(refusal) = run_access::check_start(pass, workload) {
-            return self.replay_or_refuse(scope, (caller, request), key, refusal).await;
+            return self.replay_or_refuse(scope, caller, request, key, refusal).await;
         }
         if decided.is_entry_read {
             self.plans.cache_entry(request.entry_key(caller), entry);
         }
         let inputs = match request.payload.inputs(workload) {
             Ok(inputs) => inputs,
-            Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
+            Err(failure) => return self.replay_or_refuse(scope, caller, request, key, failure).await,
         };
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(wanted).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
-            return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::NoActiveRelease).await;
+            return self.replay_or_refuse(scope, caller, request, key, RunRefusal::NoActiveRelease).await;
         };
         let plan = match self.plan(scope, workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(None),
@@ -235,7 +237,7 @@ impl Services {
         let lease = self.context.ids.new_id();
         let place = match self.placement(scope, &decision, request).await {
             Ok(place) => place,
-            Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
+            Err(failure) => return self.replay_or_refuse(scope, caller, request, key, failure).await,
         };
         let queues = matches!(place, Some(Placement::Queue));
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
@@ -253,13 +255,13 @@ impl Services {
             ) => (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps),
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Script { script, .. }) => {
                 // A replay takes no script slot.
-                if let Some(known) = self.replayed_run(scope, (caller, request), key).await? {
+                if let Some(known) = self.replayed_run(scope, caller, request, key).await? {
                     return Ok(Some(known));
                 }
                 let limits = limits_of(plan.plan.sandbox.as_ref(), script);
-                let work = match limits.and_then(|limits| self.prepare_script(scope, (script, limits), key)) {
+                let work = match limits.and_then(|limits| self.prepare_script(scope, script, limits, key)) {
                     Ok(work) => work,
-                    Err(refusal) => return self.replay_or_refuse(scope, (caller, request), key, refusal).await,
+                    Err(refusal) => return self.replay_or_refuse(scope, caller, request, key, refusal).await,
                 };
                 let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(caller)));
                 (Admission::Script { lease, lease_for, deadline_in, fact }, work)
@@ -329,7 +331,7 @@ impl Services {
             request.wait,
         ) {
             (SubmitOutcome::Stale, _) => return Ok(None),
-            (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
+            (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, caller, request, key).await,
             (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
             (SubmitOutcome::LinkClosed, _) => {
                 let pass = pass
@@ -377,11 +379,12 @@ impl Services {
     async fn replay_or_refuse(
         &self,
         scope: TenantScope,
-        asked: (&Caller, &ExecuteRequest),
+        caller: &Caller,
+        request: &ExecuteRequest,
         key: Option<&RequestKey>,
         refusal: impl Into<Failure>,
     ) -> Result<Option<ExecuteResult>, Failure> {
-        match self.replayed_run(scope, asked, key).await? {
+        match self.replayed_run(scope, caller, request, key).await? {
             Some(answer) => Ok(Some(answer)),
             None => Err(refusal.into()),
         }
@@ -391,7 +394,8 @@ impl Services {
     async fn replayed_run(
         &self,
         scope: TenantScope,
-        (caller, request): (&Caller, &ExecuteRequest),
+        caller: &Caller,
+        request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Option<ExecuteResult>, Failure> {
         let Some(key) = key else { return Ok(None) };

@@ -243,7 +243,7 @@ impl Services {
         let decided = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let facts = self.run_facts(&caller, &entry, &run.environment, run.lane);
         let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let acceptance = self.current_acceptance(claimed, inputs, sender, (run.release_id, run.lane), first);
+        let acceptance = self.current_acceptance(claimed, inputs, sender, run.release_id, run.lane, first);
         Ok(NextAction::Run(Box::new(ActiveRun {
             services: self.clone(),
             scope: claimed.scope,
@@ -322,7 +322,7 @@ impl Services {
             }));
         }
         let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let acceptance = self.current_acceptance(claimed, inputs, sender, (release_id, lane), recorded);
+        let acceptance = self.current_acceptance(claimed, inputs, sender, release_id, lane, recorded);
         let on = ExpectedRevisions {
             deployment: deployment.revision,
             workload: entry.workload.revision,
@@ -361,7 +361,7 @@ impl Services {
             groups: sender.group_actors(),
             tenant: Some(claimed.scope.tenant()),
         };
-        self.identities.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
+        self.identities.submitter(self.settings.identity, &claims, sender.request_id, fresh).await
     }
 
     async fn runtime_entry_of(
@@ -390,7 +390,8 @@ impl Services {
         claimed: &ClaimedRun,
         inputs: &Payload,
         sender: &RequestContext,
-        (release_id, lane): (fairway_domain::id::ReleaseId, fairway_domain::release::lane::Lane),
+        release_id: fairway_domain::id::ReleaseId,
+        lane: fairway_domain::release::lane::Lane,
         decision: RecordedDecision,
     ) -> Acceptance {
         let run = &claimed.execution;

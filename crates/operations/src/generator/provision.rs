@@ -81,7 +81,7 @@ impl Services {
         let mut versions = Vec::new();
         for (kind, slug, content) in generator::assets() {
             let slug = Slug::parse(&slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
-            versions.push((self.generator_version(&maker, &home, (kind, slug, content)).await?, kind));
+            versions.push((self.generator_version(&maker, &home, kind, slug, content).await?, kind));
         }
         self.release_generator(&maker, workload_id, &versions).await?;
         tracing::info!(tenant_id = %tenant, "provisioned the generator");
@@ -158,7 +158,9 @@ impl Services {
         &self,
         maker: &Caller,
         home: &Workspace,
-        (kind, slug, content): (AssetKind, Slug, Value),
+        kind: AssetKind,
+        slug: Slug,
+        content: Value,
     ) -> Result<AssetVersionId, Failure> {
         let scope = TenantScope::for_caller(maker);
         let label =
@@ -194,7 +196,7 @@ impl Services {
             return Ok(version.asset_version_id);
         }
         let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
-        match self.assets.create_asset_version(maker, (asset.asset_id, None), draft, None).await {
+        match self.assets.create_asset_version(maker, asset.asset_id, None, draft, None).await {
             Ok((_, Idempotent { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
@@ -223,12 +225,18 @@ impl Services {
         let placed = self.releases.create_release(maker, draft, Some(&step_key(maker, "draft"))).await?.value;
         let id = placed.release.release_id;
         for (version, role) in versions {
-            self.releases.bind_version(maker, id, (*version, *role), Some(&step_key(maker, role.as_str()))).await?;
+            self.releases.bind_version(maker, id, *version, *role, Some(&step_key(maker, role.as_str()))).await?;
         }
         self.move_generator(maker, id, StateName::ReviewReady).await?;
-        let approval = (Verdict::Approved, None);
         self.releases
-            .review_release(&approver, id, approval, &Precondition::Any, Some(&step_key(&approver, "approval")))
+            .review_release(
+                &approver,
+                id,
+                Verdict::Approved,
+                None,
+                &Precondition::Any,
+                Some(&step_key(&approver, "approval")),
+            )
             .await?;
         self.move_generator(&approver, id, StateName::Approved).await?;
         self.move_generator(&approver, id, StateName::Active).await

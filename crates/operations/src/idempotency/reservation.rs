@@ -62,7 +62,8 @@ impl Idempotency {
     /// Those of the work; another request with this key is in progress or has committed.
     pub(crate) async fn with_reserved_key<T>(
         &self,
-        (scope, key): (TenantScope, Option<&RequestKey>),
+        scope: TenantScope,
+        key: Option<&RequestKey>,
         resource: Uuid,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {

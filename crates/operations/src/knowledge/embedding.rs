@@ -32,17 +32,18 @@ impl KnowledgeBases {
     pub(crate) async fn vector_index(
         &self,
         scope: TenantScope,
-        (asset, wanted): (AssetId, IndexRevision),
+        asset: AssetId,
+        wanted: IndexRevision,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
-        let refusal = match self.vector_index_at(scope, (asset, wanted), profile).await {
+        let refusal = match self.vector_index_at(scope, asset, wanted, profile).await {
             Err(refusal) if refusal.is_model_mismatch() => refusal,
             settled => return settled,
         };
         let same = self.knowledge_store.revisions_with_same_documents(scope, asset, wanted).await?;
         let others = [same.last, same.first];
         for other in others.into_iter().filter(|other| *other != wanted) {
-            match self.vector_index_at(scope, (asset, other), profile).await {
+            match self.vector_index_at(scope, asset, other, profile).await {
                 Err(refusal) if refusal.is_model_mismatch() => {}
                 settled => return settled,
             }
@@ -53,7 +54,8 @@ impl KnowledgeBases {
     async fn vector_index_at(
         &self,
         scope: TenantScope,
-        (asset, revision): (AssetId, IndexRevision),
+        asset: AssetId,
+        revision: IndexRevision,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
         let model = match self.knowledge_store.index_embedding(scope, asset, revision).await? {
@@ -76,7 +78,8 @@ impl KnowledgeBases {
     pub(super) async fn model_for_new_documents(
         &self,
         scope: TenantScope,
-        (asset, revision): (AssetId, IndexRevision),
+        asset: AssetId,
+        revision: IndexRevision,
     ) -> Result<EmbeddingModel, StoreError> {
         match self.knowledge_store.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
@@ -90,7 +93,8 @@ impl KnowledgeBases {
     pub(super) async fn index_warnings(
         &self,
         scope: TenantScope,
-        (asset, revision): (AssetId, IndexRevision),
+        asset: AssetId,
+        revision: IndexRevision,
         base: &KnowledgeBase,
     ) -> Result<Vec<IndexWarning>, StoreError> {
         if !base.retrieval.strategy.needs_vectors() {

@@ -90,7 +90,8 @@ impl KnowledgeBases {
     pub async fn add_documents(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<IngestReport>, Failure> {
@@ -102,13 +103,13 @@ impl KnowledgeBases {
                 key,
                 async || {
                     // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
-                    let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
-                    self.idempotency.with_reserved_key((scope, key), ingest_id.uuid(), ingest).await
+                    let ingest = self.ingest(caller, scope, &asset, ingest_id, drafts, key);
+                    self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
                 async |ingest| {
                     let found = self.knowledge_store.find_ingest(scope, id, ingest.into()).await?;
                     let base = self.latest_base(scope, &asset).await?;
-                    self.ingest_report(scope, (id, found.ok_or(Failure::NotFound)?), &base).await
+                    self.ingest_report(scope, id, found.ok_or(Failure::NotFound)?, &base).await
                 },
             )
             .await
@@ -117,10 +118,11 @@ impl KnowledgeBases {
     async fn ingest_report(
         &self,
         scope: TenantScope,
-        (asset, ingested): (AssetId, IngestResult),
+        asset: AssetId,
+        ingested: IngestResult,
         base: &KnowledgeBase,
     ) -> Result<IngestReport, Failure> {
-        let warnings = self.index_warnings(scope, (asset, ingested.index_revision), base).await?;
+        let warnings = self.index_warnings(scope, asset, ingested.index_revision, base).await?;
         for warning in &warnings {
             tracing::warn!(tenant_id = %scope.tenant(), asset_id = %asset, code = warning.code(), "index warning");
         }
@@ -141,7 +143,8 @@ impl KnowledgeBases {
     pub async fn list_documents(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<Document>, Failure> {
         let (scope, _) = self.assets.asset_from(caller, Operation::ListDocuments, id, from).await?;
@@ -151,8 +154,10 @@ impl KnowledgeBases {
     async fn ingest(
         &self,
         caller: &Caller,
-        (scope, asset): (TenantScope, &Asset),
-        (ingest_id, drafts): (IngestId, Vec<DocumentDraft>),
+        scope: TenantScope,
+        asset: &Asset,
+        ingest_id: IngestId,
+        drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<IngestReport, Failure> {
         check_accepts_documents(asset)?;
@@ -169,16 +174,16 @@ impl KnowledgeBases {
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
         let seen = self.knowledge_store.current_revision(scope, id).await?;
-        let model = self.ingest_model(scope, (id, seen), &base).await?;
+        let model = self.ingest_model(scope, id, seen, &base).await?;
         self.embed_chunks(model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
-        let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
+        let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, seen, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // Read from the store, so that a replay returns the same.
         let report = async {
             let ingested = self.knowledge_store.find_ingest(scope, id, ingest_id).await?;
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
-            self.ingest_report(scope, (id, ingested), &base).await
+            self.ingest_report(scope, id, ingested, &base).await
         };
         read_after_commit(report.await, key)
     }
@@ -201,7 +206,7 @@ impl KnowledgeBases {
                 Err(CommitError::Stale) => {
                     let seen = self.knowledge_store.current_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
-                    let model = self.ingest_model(scope, (asset, seen), base).await?;
+                    let model = self.ingest_model(scope, asset, seen, base).await?;
                     if model == change.next.embedded_by {
                         continue;
                     }
@@ -222,13 +227,14 @@ impl KnowledgeBases {
     async fn ingest_model(
         &self,
         scope: TenantScope,
-        index: (AssetId, IndexRevision),
+        asset: AssetId,
+        revision: IndexRevision,
         base: &KnowledgeBase,
     ) -> Result<Option<EmbeddingModel>, Failure> {
         if !base.retrieval.strategy.needs_vectors() {
             return Ok(None);
         }
-        Ok(Some(self.model_for_new_documents(scope, index).await?))
+        Ok(Some(self.model_for_new_documents(scope, asset, revision).await?))
     }
 
     /// The newest version of a knowledge base, which determines how documents are read.
@@ -251,7 +257,7 @@ impl KnowledgeBases {
         for (position, (document_id, mut draft)) in drafts.enumerate() {
             let text = match &mut draft.source {
                 DocumentSource::Text(text) => std::mem::take(text),
-                DocumentSource::Reference(source) => self.read_source(caller, (from, source), position).await?,
+                DocumentSource::Reference(source) => self.read_source(caller, from, source, position).await?,
             };
             room = room.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
             read.push(ReadDocument { document_id, draft, text });
@@ -262,7 +268,8 @@ impl KnowledgeBases {
     async fn read_source(
         &self,
         caller: &Caller,
-        (from, source): (SourceType, &str),
+        from: SourceType,
+        source: &str,
         position: usize,
     ) -> Result<String, Failure> {
         let refused = |fault| Failure::from(KnowledgeRefusal::InvalidDocument { position, fault });
@@ -295,7 +302,7 @@ impl KnowledgeBases {
         };
         let found = self.asset_store.find_version(scope, version).await?;
         let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
-        let bytes = self.artifacts.read_artifact(caller, (scope, parent.workspace_id), &found).await?;
+        let bytes = self.artifacts.read_artifact(caller, scope, parent.workspace_id, &found).await?;
         Ok(String::from_utf8(bytes).ok())
     }
 
@@ -315,7 +322,7 @@ impl KnowledgeBases {
                 let ReadDocument { document_id, draft, text } = read;
                 let DocumentDraft { title, source, metadata, .. } = draft;
                 let entry_id = ids.new_id().into();
-                let pieces = chunk_text(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
+                let pieces = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
                 chunks = chunks.saturating_add(pieces.len());
                 if chunks > MAX_CHUNKS {
                     return Err(KnowledgeRefusal::TooManyChunks);
@@ -338,7 +345,7 @@ impl KnowledgeBases {
             }
             Ok(documents)
         };
-        run_blocking((scope, WorkDeadline::Request), cut).await?.map_err(Failure::from)
+        run_blocking(scope, WorkDeadline::Request, cut).await?.map_err(Failure::from)
     }
 
     /// Embeds every chunk, if there is a model.
@@ -376,7 +383,8 @@ pub(super) async fn with_embed_timeout<T>(
 fn chunk_text(
     splitter: &dyn Chunker,
     ids: &dyn IdSource,
-    (title, text): (Option<&str>, &str),
+    title: Option<&str>,
+    text: &str,
     chunking: Chunking,
 ) -> Vec<NewChunk> {
     let piece = |piece: ChunkRange| {

@@ -41,7 +41,8 @@ impl KnowledgeBases {
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        (workspace, environment): (WorkspaceId, &Slug),
+        workspace: WorkspaceId,
+        environment: &Slug,
     ) -> Result<ServedRevisions, Failure> {
         if !self.environments.settings_of(scope, workspace, environment).await?.pin_documents {
             return Ok(ServedRevisions::Current);

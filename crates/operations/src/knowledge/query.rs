@@ -73,17 +73,17 @@ impl KnowledgeBases {
             if let Some(decision) =
                 self.contract_decisions(scope, &[question]).await?.pop().filter(ContractDecision::is_allowed)
             {
-                self.record_reading(caller, (scope, &asset, workspace), QueryAudit::Embedding, &decision).await?;
+                self.record_reading(caller, scope, &asset, workspace, QueryAudit::Embedding, &decision).await?;
             }
         }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
                 let shown = QueryAudit::Returned(retrieval.index_revision, &retrieval.chunks);
-                self.record_reading(caller, (scope, &asset, workspace), shown, &retrieval.decision).await?;
+                self.record_reading(caller, scope, &asset, workspace, shown, &retrieval.decision).await?;
                 Ok(retrieval)
             }
             Err(RetrievalFailure::Refused(decision)) => {
-                self.record_reading(caller, (scope, &asset, workspace), QueryAudit::Refused, &decision).await?;
+                self.record_reading(caller, scope, &asset, workspace, QueryAudit::Refused, &decision).await?;
                 Err(ToolRefusal::ContractDenied.into())
             }
             Err(RetrievalFailure::MixedModels | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
@@ -100,7 +100,9 @@ impl KnowledgeBases {
     async fn record_reading(
         &self,
         caller: &Caller,
-        (scope, asset, from): (TenantScope, &Asset, WorkspaceId),
+        scope: TenantScope,
+        asset: &Asset,
+        from: WorkspaceId,
         reading: QueryAudit<'_>,
         decision: &ContractDecision,
     ) -> Result<(), Failure> {

@@ -57,7 +57,8 @@ impl KnowledgeBases {
     pub async fn reembed_documents(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
+        id: AssetId,
+        from: WorkspaceId,
         limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ReembeddingReport>, Failure> {
@@ -68,8 +69,8 @@ impl KnowledgeBases {
             scope,
             key,
             async || {
-                let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
-                match self.idempotency.with_reserved_key((scope, key), ingest_id.uuid(), reembedding).await? {
+                let reembedding = self.reembed(caller, scope, &asset, ingest_id, limit, key);
+                match self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), reembedding).await? {
                     ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
                         read_after_commit(report, key).map(Some)
@@ -106,15 +107,17 @@ impl KnowledgeBases {
         } else {
             true
         };
-        let warnings = self.index_warnings(scope, (id, seen), &base).await?;
+        let warnings = self.index_warnings(scope, id, seen, &base).await?;
         Ok(ReembeddingReport { index_revision: seen, embedded_by: model, chunk_count: 0, is_complete, warnings })
     }
 
     async fn reembed(
         &self,
         caller: &Caller,
-        (scope, asset): (TenantScope, &Asset),
-        (ingest_id, limit): (IngestId, ChunkLimit),
+        scope: TenantScope,
+        asset: &Asset,
+        ingest_id: IngestId,
+        limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<ReembedOutcome, Failure> {
         check_accepts_documents(asset)?;
@@ -135,8 +138,8 @@ impl KnowledgeBases {
             }
             let vectors = self.vectors_for(&model, stale, known).await?;
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
-            let how = (base.chunking, model.clone());
-            let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.context.stamp(caller)))?;
+            let stamp = self.context.stamp(caller);
+            let change = Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, seen, &stamp)?;
             match self.knowledge_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
@@ -182,7 +185,7 @@ impl KnowledgeBases {
         let found = self.knowledge_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
         let base = self.latest_base(scope, asset).await?;
         let embedding = self.knowledge_store.index_embedding(scope, id, found.index_revision).await?;
-        let warnings = self.index_warnings(scope, (id, found.index_revision), &base).await?;
+        let warnings = self.index_warnings(scope, id, found.index_revision, &base).await?;
         Ok(ReembeddingReport {
             index_revision: found.index_revision,
             is_complete: embedding == IndexEmbedding::Uniform(found.embedded_by.clone()),

@@ -166,15 +166,14 @@ impl KnowledgeBases {
         let settings = &base.retrieval;
         let wanted = pinned.map_or(present, |pinned| pinned.min(present));
         let index = if settings.strategy.needs_vectors() {
-            Some(self.vector_index(scope, (asset, wanted), sovereignty).await?)
+            Some(self.vector_index(scope, asset, wanted, sovereignty).await?)
         } else {
             None
         };
         let revision = index.as_ref().map_or(wanted, |index| index.revision);
         let limit = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
         let within = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
-        let (found, embedded) =
-            self.search_index(scope, (base, index.as_ref()), &within, truncate_query(query)).await?;
+        let (found, embedded) = self.search_index(scope, base, index.as_ref(), &within, truncate_query(query)).await?;
         let found = found.top(limit);
         let chunks = select_chunks(self.load_chunks(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
@@ -205,7 +204,8 @@ impl KnowledgeBases {
     async fn search_index(
         &self,
         scope: TenantScope,
-        (base, index): (&KnowledgeBase, Option<&VectorIndex>),
+        base: &KnowledgeBase,
+        index: Option<&VectorIndex>,
         within: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
@@ -216,12 +216,12 @@ impl KnowledgeBases {
             }
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
-                let (found, embedded) = self.vector_search(scope, (&index.model, within), query).await?;
+                let (found, embedded) = self.vector_search(scope, &index.model, within, query).await?;
                 Ok((found, Some(embedded)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
                 let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
-                let (by_meaning, embedded) = self.vector_search(scope, (&index.model, &deeper), query).await?;
+                let (by_meaning, embedded) = self.vector_search(scope, &index.model, &deeper, query).await?;
                 let by_words = self.knowledge_store.text_search(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
                 Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
@@ -233,7 +233,8 @@ impl KnowledgeBases {
     async fn vector_search(
         &self,
         scope: TenantScope,
-        (model, within): (&EmbeddingModel, &SearchScope),
+        model: &EmbeddingModel,
+        within: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, QueryEmbedding), RetrievalFailure> {
         let began = Instant::now();

@@ -29,8 +29,10 @@ impl KnowledgeBases {
     pub async fn revoke_contract(
         &self,
         caller: &Caller,
-        (id, from): (AssetId, WorkspaceId),
-        (contract_id, reason): (&str, &str),
+        id: AssetId,
+        from: WorkspaceId,
+        contract_id: &str,
+        reason: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ContractRevocation>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::RevokeContract, id, from).await?;
@@ -42,7 +44,7 @@ impl KnowledgeBases {
         let done = self.idempotency.idempotent(
             scope,
             key,
-            async || self.commit_revocation_of(caller, (scope, &asset), (contract_id, reason), key).await,
+            async || self.commit_revocation_of(caller, scope, &asset, contract_id, reason, key).await,
             async |_| self.find_revocation(scope, id, contract_id).await,
         );
         match done.await {
@@ -55,12 +57,15 @@ impl KnowledgeBases {
     async fn commit_revocation_of(
         &self,
         caller: &Caller,
-        (scope, asset): (TenantScope, &Asset),
-        said: (&str, &str),
+        scope: TenantScope,
+        asset: &Asset,
+        contract_id: &str,
+        reason: &str,
         key: Option<&RequestKey>,
     ) -> Result<ContractRevocation, Failure> {
-        let (id, contract_id) = (asset.asset_id, said.0);
-        let change = ContractRevocation::create(self.context.new_id(), asset, said, &self.context.stamp(caller))?;
+        let id = asset.asset_id;
+        let change =
+            ContractRevocation::create(self.context.new_id(), asset, contract_id, reason, &self.context.stamp(caller))?;
         if self.knowledge_store.find_revocation(scope, id, contract_id).await?.is_some() {
             return Err(Failure::Contended);
         }

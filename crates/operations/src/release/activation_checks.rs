@@ -126,7 +126,7 @@ impl Releases {
                     let is_available = match behind {
                         ToolBackend::Local => true,
                         ToolBackend::Unavailable => false,
-                        ToolBackend::McpServer => self.server_offers(scope, (release, binding), name).await?,
+                        ToolBackend::McpServer => self.server_offers(scope, release, binding, name).await?,
                     };
                     let (slug, name) = (binding.asset_slug.to_string(), name.clone());
                     standing.tools.push(ToolStatus { slug, name, is_available });
@@ -190,7 +190,8 @@ impl Releases {
     async fn server_offers(
         &self,
         scope: TenantScope,
-        (release, binding): (&Release, &Binding),
+        release: &Release,
+        binding: &Binding,
         tool: &str,
     ) -> Result<bool, Failure> {
         if !release.references.iter().any(|reference| reference.from_version_id == binding.asset_version_id) {
@@ -199,7 +200,7 @@ impl Releases {
         }
         let content = self.bound_version(scope, binding).await?.content();
         let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let bound = self.resolve_server(scope, (release, binding), &content).await?;
+        let bound = self.resolve_server(scope, release, binding, &content).await?;
         Ok(bound.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
     }
 

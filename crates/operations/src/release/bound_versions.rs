@@ -24,7 +24,8 @@ impl Releases {
     pub(crate) async fn resolve_server(
         &self,
         scope: TenantScope,
-        (release, binding): (&Release, &Binding),
+        release: &Release,
+        binding: &Binding,
         content: &Value,
     ) -> Result<Option<BoundServer>, Failure> {
         let named = find_references(AssetKind::ToolDefinition, content);
@@ -48,7 +49,8 @@ impl Releases {
     pub(crate) async fn resolve_hook(
         &self,
         scope: TenantScope,
-        (release, binding): (&Release, &Binding),
+        release: &Release,
+        binding: &Binding,
         content: &Value,
     ) -> Result<(Hook, usize), Failure> {
         let named = find_references(AssetKind::HookDefinition, content);
@@ -65,8 +67,7 @@ impl Releases {
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) =
-                    run_blocking((scope, WorkDeadline::Request), read).await?
+                && let Ok(CheckedContent::PolicyBundle(read)) = run_blocking(scope, WorkDeadline::Request, read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }

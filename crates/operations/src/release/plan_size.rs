@@ -73,12 +73,13 @@ impl Releases {
     pub(crate) async fn check_referenced_size(
         &self,
         scope: TenantScope,
-        (release, frozen): (&Release, &[FrozenReference]),
+        release: &Release,
+        frozen: &[FrozenReference],
         mut size: PlanSize,
     ) -> Result<(), Failure> {
         let release = Release { references: frozen.to_vec(), ..release.clone() };
         for binding in &release.bindings {
-            let (text, compiled) = self.referenced_bytes(scope, (&release, binding)).await?;
+            let (text, compiled) = self.referenced_bytes(scope, &release, binding).await?;
             size.add(text, compiled)?;
         }
         Ok(())
@@ -88,7 +89,8 @@ impl Releases {
     async fn referenced_bytes(
         &self,
         scope: TenantScope,
-        (release, binding): (&Release, &Binding),
+        release: &Release,
+        binding: &Binding,
     ) -> Result<(usize, usize), Failure> {
         let referenced: BTreeSet<AssetVersionId> = release
             .references
@@ -113,10 +115,10 @@ impl Releases {
         }
         let content = content_of(&self.version_for_size(scope, binding.asset_version_id).await?)?;
         if is_hook {
-            let (hook, text) = self.resolve_hook(scope, (release, binding), &content).await?;
+            let (hook, text) = self.resolve_hook(scope, release, binding, &content).await?;
             return Ok((text, hook.compiled_bytes()));
         }
-        let server = self.resolve_server(scope, (release, binding), &content).await?;
+        let server = self.resolve_server(scope, release, binding, &content).await?;
         Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
@@ -136,5 +138,5 @@ async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failu
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };
-    run_blocking((scope, WorkDeadline::Request), compile).await
+    run_blocking(scope, WorkDeadline::Request, compile).await
 }

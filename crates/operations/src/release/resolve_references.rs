@@ -62,18 +62,18 @@ impl ReferenceResolution {
         }
     }
 
-    fn add_unresolved(
-        &mut self,
-        within: &Slug,
-        pointer: &str,
-        offset: Option<usize>,
-        (code, message): (&'static str, &'static str),
-    ) {
+    fn add_unresolved(&mut self, within: &Slug, pointer: &str, offset: Option<usize>, reason: &UnresolvedReason) {
         let (asset_slug, pointer) = (within.clone(), pointer.to_owned());
-        self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
+        self.unresolved.push(UnresolvedReference {
+            code: reason.code,
+            message: reason.message,
+            asset_slug,
+            pointer,
+            offset,
+        });
     }
 
-    fn add_resolved(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: ResolvedTarget) {
+    fn add_resolved(&mut self, from: AssetVersionId, slug: &Slug, pinned: bool, target: ResolvedTarget) {
         self.enqueue(target.asset_version_id);
         self.resolved.push(FrozenReference {
             from_version_id: from,
@@ -93,11 +93,24 @@ impl ReferenceResolution {
     }
 }
 
-const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release has too many references");
-const NOT_FOUND: (&str, &str) =
-    (REFERENCE_UNRESOLVED, "the asset or its version does not exist, or is not visible from the release's workspace");
-const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "an asset of this kind is not allowed here");
-const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
+/// Why a reference has no target.
+struct UnresolvedReason {
+    code: &'static str,
+    message: &'static str,
+}
+
+impl UnresolvedReason {
+    const fn unresolved(message: &'static str) -> Self {
+        Self { code: REFERENCE_UNRESOLVED, message }
+    }
+}
+
+const TOO_MANY: UnresolvedReason = UnresolvedReason::unresolved("the release has too many references");
+const NOT_FOUND: UnresolvedReason = UnresolvedReason::unresolved(
+    "the asset or its version does not exist, or is not visible from the release's workspace",
+);
+const WRONG_KIND: UnresolvedReason = UnresolvedReason::unresolved("an asset of this kind is not allowed here");
+const NOT_ACTIVE: UnresolvedReason = UnresolvedReason::unresolved("the asset takes no new bindings");
 
 impl Releases {
     /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
@@ -130,13 +143,13 @@ impl Releases {
             let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
             if !resolution.has_room() {
-                resolution.add_unresolved(&asset.slug, "", None, TOO_MANY);
+                resolution.add_unresolved(&asset.slug, "", None, &TOO_MANY);
                 break;
             }
             if asset.kind == AssetKind::PromptTemplate {
-                self.resolve_includes(caller, place, (&asset, &version), &mut resolution).await?;
+                self.resolve_includes(caller, place, &asset, &version, &mut resolution).await?;
             } else {
-                self.resolve_content_references(caller, place, (&asset, &version), &mut resolution).await?;
+                self.resolve_content_references(caller, place, &asset, &version, &mut resolution).await?;
             }
         }
         Ok(if resolution.unresolved.is_empty() { Ok(resolution.resolved) } else { Err(resolution.unresolved) })
@@ -147,25 +160,26 @@ impl Releases {
         &self,
         caller: &Caller,
         place: &ResourceScope,
-        (asset, version): (&Asset, &AssetVersion),
+        asset: &Asset,
+        version: &AssetVersion,
         resolution: &mut ReferenceResolution,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let prompt =
             PromptTemplate::parse(&content).map_err(|_| Failure::Inconsistent("a stored prompt cannot be parsed"))?;
         for (reference, offset) in prompt.distinct_references() {
-            match self.include_target(caller, place, (reference, offset), resolution).await? {
+            match self.include_target(caller, place, reference, offset, resolution).await? {
                 Ok(target) if target.lifecycle != Lifecycle::Active => {
-                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
+                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), &NOT_ACTIVE);
                 }
                 Ok(target) => {
                     let pinned = reference.label.is_some();
-                    resolution.add_resolved(version.asset_version_id, (&reference.slug, pinned), target);
+                    resolution.add_resolved(version.asset_version_id, &reference.slug, pinned, target);
                 }
                 Err(refusal) => {
-                    let reason =
-                        (refusal.code(), "the included asset does not exist, is not visible, or has includes itself");
-                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), reason);
+                    let message = "the included asset does not exist, is not visible, or has includes itself";
+                    let reason = UnresolvedReason { code: refusal.code(), message };
+                    resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), &reason);
                 }
             }
         }
@@ -177,30 +191,28 @@ impl Releases {
         &self,
         caller: &Caller,
         place: &ResourceScope,
-        (asset, version): (&Asset, &AssetVersion),
+        asset: &Asset,
+        version: &AssetVersion,
         resolution: &mut ReferenceResolution,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         for reference in find_references(asset.kind, &content) {
             if !resolution.has_room() {
-                resolution.add_unresolved(&asset.slug, &reference.pointer, None, TOO_MANY);
+                resolution.add_unresolved(&asset.slug, &reference.pointer, None, &TOO_MANY);
                 return Ok(());
             }
-            match self
-                .reference_target(caller, place, (&reference.slug, reference.version.as_ref()), resolution)
-                .await?
-            {
+            match self.reference_target(caller, place, &reference.slug, reference.version.as_ref(), resolution).await? {
                 Ok(target) if !reference.permits(target.kind) => {
-                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, WRONG_KIND);
+                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, &WRONG_KIND);
                 }
                 Ok(target) if target.lifecycle != Lifecycle::Active => {
-                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
+                    resolution.add_unresolved(&asset.slug, &reference.pointer, None, &NOT_ACTIVE);
                 }
                 Ok(target) => {
                     let pinned = reference.version.is_some();
-                    resolution.add_resolved(version.asset_version_id, (&reference.slug, pinned), target);
+                    resolution.add_resolved(version.asset_version_id, &reference.slug, pinned, target);
                 }
-                Err(_) => resolution.add_unresolved(&asset.slug, &reference.pointer, None, NOT_FOUND),
+                Err(_) => resolution.add_unresolved(&asset.slug, &reference.pointer, None, &NOT_FOUND),
             }
         }
         Ok(())
@@ -211,14 +223,15 @@ impl Releases {
         &self,
         caller: &Caller,
         place: &ResourceScope,
-        (reference, offset): (&IncludedAsset, usize),
+        reference: &IncludedAsset,
+        offset: usize,
         resolution: &mut ReferenceResolution,
     ) -> Result<Result<ResolvedTarget, PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let target = self.reference_target(caller, place, (&reference.slug, label.as_ref()), resolution).await?;
+        let target = self.reference_target(caller, place, &reference.slug, label.as_ref(), resolution).await?;
         Ok(match target {
             Err(unresolved) => Err(refusal_of(unresolved, offset)),
             Ok(target) if target.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
@@ -232,14 +245,15 @@ impl Releases {
         &self,
         caller: &Caller,
         place: &ResourceScope,
-        (slug, label): (&Slug, Option<&VersionLabel>),
+        slug: &Slug,
+        label: Option<&VersionLabel>,
         resolution: &mut ReferenceResolution,
     ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
         if let Some(known) = resolution.targets.get(&named) {
             return Ok(known.clone());
         }
-        let meaning = match self.assets.resolve(caller, place, (slug, label)).await? {
+        let meaning = match self.assets.resolve(caller, place, slug, label).await? {
             Ok((asset, version)) => Ok(ResolvedTarget {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,

@@ -44,7 +44,8 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        (lane, reason): (Option<Lane>, &str),
+        lane: Option<Lane>,
+        reason: &str,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<RollbackResult>, Failure> {
@@ -68,8 +69,7 @@ impl Releases {
                         let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
                         let artifact_id: ArtifactId = self.context.new_id();
                         let stamp = self.context.stamp(caller);
-                        let document = (artifact_id, reason);
-                        let change = seen.release.roll_back(&targets, &seen.deployment, document, &stamp)?;
+                        let change = seen.release.roll_back(&targets, &seen.deployment, artifact_id, reason, &stamp)?;
                         let outcome = keyed_outcome(key, 200, artifact_id.uuid());
                         match self.release_store.commit_deployment(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -95,7 +95,7 @@ impl Releases {
                 },
                 async |artifact| {
                     let artifact_id: ArtifactId = artifact.into();
-                    let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
+                    let kept = self.verified_document(caller, scope, workspace, id, artifact_id).await?;
                     let record: RollbackRecord = serde_json::from_str(&kept.content)
                         .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
                     let mut holders = Vec::new();
@@ -189,7 +189,7 @@ impl Releases {
         artifact: ArtifactId,
     ) -> Result<ReleaseArtifact, Failure> {
         let (scope, _, placed) = self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
-        self.verified_document(caller, (scope, placed.release.workspace_id), (id, artifact)).await
+        self.verified_document(caller, scope, placed.release.workspace_id, id, artifact).await
     }
 
     /// One document of a release, verified against its checksum. A mismatch is recorded as an incident before the
@@ -197,13 +197,15 @@ impl Releases {
     async fn verified_document(
         &self,
         caller: &Caller,
-        (scope, workspace): (TenantScope, WorkspaceId),
-        (id, artifact): (ReleaseId, ArtifactId),
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        id: ReleaseId,
+        artifact: ArtifactId,
     ) -> Result<ReleaseArtifact, Failure> {
         let stored = self.release_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),
-            Err(mismatch) => Err(self.artifacts.record_mismatch(caller, (scope, workspace), mismatch).await),
+            Err(mismatch) => Err(self.artifacts.record_mismatch(caller, scope, workspace, mismatch).await),
         }
     }
 

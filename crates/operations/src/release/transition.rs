@@ -100,7 +100,7 @@ impl Releases {
                     for _ in 0..MAX_CONFLICTS {
                         expected.check(seen.release.revision)?;
                         let previous = seen.release.state.name();
-                        let decided = self.decide_transition(caller, (scope, &place), &seen, &wanted).await?;
+                        let decided = self.decide_transition(caller, scope, &place, &seen, &wanted).await?;
                         // The key refers to the fact of this transition, from which a replay reads its time.
                         let fact = decided.fact();
                         let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
@@ -159,7 +159,8 @@ impl Releases {
     async fn decide_transition(
         &self,
         caller: &Caller,
-        (scope, place): (TenantScope, &ResourceScope),
+        scope: TenantScope,
+        place: &ResourceScope,
         seen: &ReleaseWithDeployment,
         wanted: &Transition,
     ) -> Result<DecidedTransition, Failure> {
@@ -174,7 +175,7 @@ impl Releases {
                         let size = self.check_bound_size(scope, release).await?;
                         let references = self.resolve_references(caller, place, release).await?;
                         if let Ok(frozen) = &references {
-                            self.check_referenced_size(scope, (release, frozen), size).await?;
+                            self.check_referenced_size(scope, release, frozen, size).await?;
                         }
                         references
                     }
@@ -193,7 +194,7 @@ impl Releases {
             StateName::Active => {
                 let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
                 let rule = self.approval_rule(scope, release).await?;
-                let change = release.activate(&wanted.lanes, deployment, (&standing, rule), &stamp)?;
+                let change = release.activate(&wanted.lanes, deployment, &standing, rule, &stamp)?;
                 DecidedTransition::WithLanes(Box::new(change))
             }
             StateName::Retired => DecidedTransition::WithLanes(Box::new(release.retire(deployment, &stamp)?)),

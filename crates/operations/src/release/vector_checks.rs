@@ -39,13 +39,15 @@ impl Releases {
         if bases.is_empty() {
             return Ok(Vec::new());
         }
-        let place = (release.workspace_id, &release.environment);
-        let served = self.knowledge_bases.served_revisions(scope, release.release_id, place).await?;
+        let served = self
+            .knowledge_bases
+            .served_revisions(scope, release.release_id, release.workspace_id, &release.environment)
+            .await?;
         let mut standings = Vec::new();
         for (asset, slug, base) in bases {
             let present = self.knowledge_store.current_revision(scope, asset).await?;
             let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
-            standings.push(self.vector_report(scope, (asset, slug, revision), &base, profile.as_ref()).await?);
+            standings.push(self.vector_report(scope, asset, slug, revision, &base, profile.as_ref()).await?);
         }
         Ok(standings)
     }
@@ -53,11 +55,13 @@ impl Releases {
     async fn vector_report(
         &self,
         scope: TenantScope,
-        (asset, slug, revision): (AssetId, String, IndexRevision),
+        asset: AssetId,
+        slug: String,
+        revision: IndexRevision,
         base: &KnowledgeBase,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndexStatus, Failure> {
-        let embedding = match self.knowledge_bases.vector_index(scope, (asset, revision), profile).await {
+        let embedding = match self.knowledge_bases.vector_index(scope, asset, revision, profile).await {
             Ok(_) => EmbeddingStatus::Searchable,
             Err(RetrievalFailure::MixedModels) => EmbeddingStatus::Partial,
             Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::AccountMissing(model),

@@ -130,7 +130,7 @@ impl Rollouts {
             else {
                 return Ok(StepResult::Skipped);
             };
-            if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
+            if let Some(turn) = self.try_step(scope, &seen, rollout, &observed).await? {
                 return Ok(turn);
             }
         }
@@ -143,7 +143,8 @@ impl Rollouts {
         &self,
         scope: TenantScope,
         seen: &ReleaseWithDeployment,
-        (rollout, observed): (&Rollout, &LaneMetrics),
+        rollout: &Rollout,
+        observed: &LaneMetrics,
     ) -> Result<Option<StepResult>, Failure> {
         if let Some(hold) = rollout.hold_reason(observed) {
             return self.record_hold(scope, seen, hold).await;

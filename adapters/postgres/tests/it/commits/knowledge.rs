@@ -30,7 +30,7 @@ pub(super) async fn reembedding(stage: &Fixture) -> Decision {
     let seen = store.commit_documents(scope(), &added, None).await.unwrap();
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
-    let change = again(&asset, (&stale, &model), seen);
+    let change = again(&asset, &stale, &model, seen);
     Decision::new(async move |key| store.commit_reembedding(scope(), &change, key.as_ref()).await.map(|_| ()))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
@@ -39,7 +39,7 @@ pub(super) async fn reembedding(stage: &Fixture) -> Decision {
 
 pub(super) async fn revocation(stage: &Fixture) -> Decision {
     let (asset, contract) = knowledge_base(stage).await;
-    let change = ContractRevocation::create(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+    let change = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
     let store = store(stage);
     let other = format!(
         "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT}', '{contract}', '{}', '{}', now(), 'user:eve')",

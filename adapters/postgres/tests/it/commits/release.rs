@@ -73,8 +73,10 @@ pub(super) async fn unbinding(stage: &Fixture) -> Decision {
 
 pub(super) async fn review(stage: &Fixture) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
-    let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
-    let change = placed.release.review(fresh(), verdict, crate::fixture::RULE, &stamp()).unwrap();
+    let change = placed
+        .release
+        .review(fresh(), Verdict::ChangesRequested, Some("not yet".to_owned()), crate::fixture::RULE, &stamp())
+        .unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision(&placed.release))
@@ -83,7 +85,7 @@ pub(super) async fn review(stage: &Fixture) -> Decision {
 /// A verdict on a release that holds lanes also increments the deployment's revision.
 pub(super) async fn review_of_live(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
-    let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::fixture::RULE, &stamp()).unwrap();
+    let change = placed.release.review(fresh(), Verdict::Rejected, None, crate::fixture::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale_after(increment_revision(&placed.release))
@@ -135,8 +137,10 @@ pub(super) async fn rollback(stage: &Fixture) -> Decision {
     let back = old.release.release_id;
     let old = stage.current_release(&old.release).await.release;
     let ways = Lane::ALL.map(|lane| (lane, &old));
-    let told = (fresh(), "It answers in riddles.");
-    let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
+    let change = holder
+        .release
+        .roll_back(&ways, &holder.deployment, fresh(), "The answers are incomprehensible.", &stamp())
+        .unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&holder.release))
@@ -176,7 +180,7 @@ pub(super) async fn advance(stage: &Fixture) -> Decision {
     let (workload, placed) = release_in_rollout(stage).await;
     let record = stage.store.soak_status(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
     let by = Advance::Automatic(record);
-    let change = placed.release.advance(by, &placed.deployment, (&passing_checks(), RULE), &stamp()).unwrap();
+    let change = placed.release.advance(by, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&placed.release))
@@ -234,6 +238,6 @@ fn first_lane_of_plan(placed: &ReleaseWithDeployment) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, AdvanceMode::Automatic).unwrap();
     placed
         .release
-        .activate(&LaneSelection::Planned(plan), &placed.deployment, (&passing_checks(), RULE), &stamp())
+        .activate(&LaneSelection::Planned(plan), &placed.deployment, &passing_checks(), RULE, &stamp())
         .unwrap()
 }

@@ -71,8 +71,16 @@ fn grant_change() -> Change<RoleBinding> {
     let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let place = ResourceScope::tenant(DEFAULT_TENANT.into());
-    let there = (GrantScope::Tenant(DEFAULT_TENANT.into()), &place);
-    RoleBinding::grant(fresh(), principal, Role::TenantAdmin, there, &admin, &stamp()).unwrap()
+    RoleBinding::grant(
+        fresh(),
+        principal,
+        Role::TenantAdmin,
+        GrantScope::Tenant(DEFAULT_TENANT.into()),
+        &place,
+        &admin,
+        &stamp(),
+    )
+    .unwrap()
 }
 
 pub(super) fn grant(stage: &Fixture) -> Decision {
@@ -101,7 +109,7 @@ pub(super) async fn end_of_grant(stage: &Fixture) -> Decision {
 
 pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
     let workload = stage.workload().await;
-    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), Some(Lane::Guided)), &stamp()).unwrap();
+    let change = PrincipalBinding::bind(fresh(), &workload, actor(), Some(Lane::Guided), &stamp()).unwrap();
     let (id, principal) = (workload.workload_id, &change.next.principal);
     let other = format!(
         "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
@@ -119,7 +127,7 @@ pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
 /// A principal binding of a new workload, and the statements that change it.
 pub(super) async fn committed_binding(stage: &Fixture) -> (Workload, PrincipalBinding, [String; 3]) {
     let workload = stage.workload().await;
-    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();
+    let change = PrincipalBinding::bind(fresh(), &workload, actor(), None, &stamp()).unwrap();
     let held = change.next.clone();
     PrincipalBindingStore::commit_binding(&*stage.store, scope(), change, None).await.unwrap();
     let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));

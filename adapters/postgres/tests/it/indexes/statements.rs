@@ -111,11 +111,12 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
     let evidence = store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
-    let document = (run.execution_id, evidence.artifacts[0].artifact_id);
-    store.artifact(scope(), document).await.unwrap().unwrap();
+    store.artifact(scope(), run.execution_id, evidence.artifacts[0].artifact_id).await.unwrap().unwrap();
     store.steps(scope(), run.execution_id).await.unwrap();
-    let page = (LineageFilter::default(), 50, 0);
-    assert_eq!(store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap().total, 1);
+    assert_eq!(
+        store.lineage(scope(), run.execution_id, LineageFilter::default(), 50, 0).await.unwrap().unwrap().total,
+        1
+    );
     FactSequencer::sequence(store).await.unwrap();
     touch_documents(stage, store, release.release_id).await;
 }
@@ -140,13 +141,13 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     );
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
-    let again = reembedding(&asset, (&stale, &model), first);
+    let again = reembedding(&asset, &stale, &model, first);
     assert_eq!(store.commit_reembedding(scope(), &again, None).await.unwrap(), IndexRevision::new(2));
     store.find_reembedding(scope(), id, again.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.vector_search(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
     assert_eq!(store.release_pins(scope(), release).await.unwrap(), []);
     assert_eq!(store.contract_states(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
-    let over = ContractRevocation::create(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+    let over = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
     store.commit_contract_revocation(scope(), over, None).await.unwrap();
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }

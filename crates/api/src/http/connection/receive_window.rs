@@ -35,7 +35,7 @@ impl ReceiveWindow {
     /// Whether the connection must not read now; `messages` counts the messages that were read completely. `context` is
     /// woken when the consumer awaits the body, or when the response exists. While a head arrives it is woken at once,
     /// so that the framework consumes its bytes first.
-    pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
+    pub(super) fn is_closed(&self, messages: u64, is_serving: bool, context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.responses.get();
         let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED_WINDOW };
         if !waits_for_answer && self.bytes.get() < window {
@@ -94,26 +94,26 @@ mod tests {
         let mut context = Context::from_waker(&waker);
         let window = ReceiveWindow::default();
         window.add(UNAWAITED_WINDOW - 1);
-        assert!(!window.is_closed((0, true), &mut context));
+        assert!(!window.is_closed(0, true, &mut context));
         window.add(1);
-        assert!(window.is_closed((0, true), &mut context));
+        assert!(window.is_closed(0, true, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         window.open();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert!(!window.is_closed((0, true), &mut context));
+        assert!(!window.is_closed(0, true, &mut context));
         window.add(WINDOW - 1);
-        assert!(!window.is_closed((0, true), &mut context));
+        assert!(!window.is_closed(0, true, &mut context));
         window.add(1);
         // A head has no consumer that awaits more bytes.
-        assert!(window.is_closed((0, false), &mut context));
+        assert!(window.is_closed(0, false, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
-        assert!(!window.is_closed((0, false), &mut context));
+        assert!(!window.is_closed(0, false, &mut context));
         // The next request waits for the response to this one.
-        assert!(window.is_closed((1, false), &mut context));
+        assert!(window.is_closed(1, false, &mut context));
         window.open();
-        assert!(window.is_closed((1, true), &mut context));
+        assert!(window.is_closed(1, true, &mut context));
         window.response_ready();
-        assert!(!window.is_closed((1, false), &mut context));
+        assert!(!window.is_closed(1, false, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 4);
     }
 }

@@ -114,7 +114,8 @@ impl Cache {
         self,
         keys: usize,
         target: &Arc<Target>,
-        (random, used): (&mut Random, &mut UniqueAddresses),
+        random: &mut Random,
+        used: &mut UniqueAddresses,
     ) -> Tally {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
@@ -167,9 +168,9 @@ async fn hostile_keys_leave_little_in_memory() {
     let (mut random, mut used) = (Random::from_environment(), UniqueAddresses::default());
     let keys = if is_long() { LONG_FORM_KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
-        cache.offer_keys(keys / 4, &target, (&mut random, &mut used)).await;
+        cache.offer_keys(keys / 4, &target, &mut random, &mut used).await;
         let before = server.memory().resident_kib;
-        let tally = cache.offer_keys(keys, &target, (&mut random, &mut used)).await;
+        let tally = cache.offer_keys(keys, &target, &mut random, &mut used).await;
         let grown = server.memory().resident_kib.saturating_sub(before);
         println!("{cache:?}: {grown} KiB; {tally}");
         assert_eq!(tally.min_reached(), keys, "{cache:?}: {tally:?}");

@@ -184,7 +184,7 @@ impl FaultHarness {
     }
 
     /// Sends a run through the proxy. Every run that may be accepted is named, and every accepted run ends.
-    pub(super) async fn assert_run(&mut self, request: &Request, key: Option<&str>, (status, code): (u16, &str)) {
+    pub(super) async fn assert_run(&mut self, request: &Request, key: Option<&str>, status: u16, code: &str) {
         let request = with_key(key, request.clone());
         let before = self.settled_rows().await;
         self.proxy.set_fault(self.fault.clone());

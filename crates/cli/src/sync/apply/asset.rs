@@ -35,7 +35,8 @@ impl Version {
 pub(super) fn ensure_version(
     server: &Server,
     estate: &RemoteState,
-    (asset, step): (&WantedAsset, &AssetStep),
+    asset: &WantedAsset,
+    step: &AssetStep,
 ) -> Result<Version, Failure> {
     match step.action {
         AssetAction::Create => create(server, asset, &step.owner_ref),

@@ -35,7 +35,8 @@ struct ChosenVersion<'c> {
 /// Ensures that a release with these versions exists; creates a draft if there is none.
 pub(super) fn ensure_release(
     server: &Server,
-    (wanted, estate): (&Directory, &RemoteState),
+    wanted: &Directory,
+    estate: &RemoteState,
     step: &ReleaseStep,
     versions: &BTreeMap<&str, Version>,
 ) -> Result<Value, Failure> {
@@ -53,7 +54,7 @@ pub(super) fn ensure_release(
     let chosen = step
         .bindings
         .iter()
-        .map(|binding| choose_version(binding, (wanted, estate), versions).ok_or_else(missing))
+        .map(|binding| choose_version(binding, wanted, estate, versions).ok_or_else(missing))
         .collect::<Result<Vec<_>, _>>()?;
     let mut begun = None;
     let release = match (&step.release_id, step.action) {
@@ -136,7 +137,8 @@ fn has_only(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
 
 fn choose_version<'c>(
     binding: &'c BindingManifest,
-    (wanted, estate): (&'c Directory, &'c RemoteState),
+    wanted: &'c Directory,
+    estate: &'c RemoteState,
     versions: &'c BTreeMap<&str, Version>,
 ) -> Option<ChosenVersion<'c>> {
     let role = binding.role.as_str();

@@ -32,7 +32,7 @@ impl DirectoryReader<'_> {
         let (mut roles, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for (index, binding) in manifest.bindings.iter().enumerate() {
             let pointer = format!("/bindings/{index}");
-            self.check_binding((&located, &pointer), binding, assets);
+            self.check_binding(&located, &pointer, binding, assets);
             if !roles.insert(binding.role.as_str()) && !binding.role.allows_many_bindings() {
                 let message = format!("a release can bind only one {}", binding.role);
                 let code = ReleaseRefusal::DuplicateRole.code();
@@ -47,7 +47,8 @@ impl DirectoryReader<'_> {
 
     fn check_binding(
         &mut self,
-        (located, pointer): (&LocatedValue, &str),
+        located: &LocatedValue,
+        pointer: &str,
         binding: &BindingManifest,
         assets: &[WantedAsset],
     ) {

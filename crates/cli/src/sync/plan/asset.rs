@@ -22,7 +22,8 @@ const MAX_DIFF_LINES: usize = 4_000;
 /// Collects the conflicts between an asset and the server's state.
 pub(super) fn find_conflicts(
     asset: &WantedAsset,
-    (wanted, estate): (&Directory, &RemoteState),
+    wanted: &Directory,
+    estate: &RemoteState,
     steps: &[AssetStep],
     findings: &mut Vec<Finding>,
 ) {
@@ -46,7 +47,7 @@ pub(super) fn find_conflicts(
     }
     let known = findings.len();
     let wrong =
-        asset.references.iter().filter_map(|named| reference::find_conflict((asset, named), (wanted, estate), steps));
+        asset.references.iter().filter_map(|named| reference::find_conflict(asset, named, wanted, estate, steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
         findings.extend(check_inclusions(asset, wanted, estate));

@@ -39,7 +39,7 @@ impl<'p> ReferenceValidator<'p> {
     }
 
     /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
-    pub(super) fn check_asset(&self, (asset, step): (&'p WantedAsset, &AssetStep), findings: &mut Vec<Finding>) {
+    pub(super) fn check_asset(&self, asset: &'p WantedAsset, step: &AssetStep, findings: &mut Vec<Finding>) {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
                 findings.extend(asset.references.iter().filter_map(|reference| {
@@ -54,7 +54,8 @@ impl<'p> ReferenceValidator<'p> {
     /// Checks everything that a release includes, at any depth. The server resolves it only at submission.
     pub(super) fn check_release(
         &mut self,
-        (release, located): (&'p ReleaseManifest, &'p LocatedValue),
+        release: &'p ReleaseManifest,
+        located: &'p LocatedValue,
         findings: &mut Vec<Finding>,
     ) {
         for (index, binding) in release.bindings.iter().enumerate() {
@@ -72,18 +73,13 @@ impl<'p> ReferenceValidator<'p> {
                         self.enqueue(reference, at);
                     }
                 }
-                None => self.visit_remote((slug, label.as_deref()), &at, findings),
+                None => self.visit_remote(slug, label.as_deref(), &at, findings),
             }
         }
     }
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
-    fn visit_remote(
-        &mut self,
-        (slug, label): (&str, Option<&str>),
-        at: &FindingLocation<'p>,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
         let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
         let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
@@ -124,8 +120,10 @@ impl<'p> ReferenceValidator<'p> {
 /// Checks what no later change can fix: a wrong kind, and a version that neither exists nor is planned. Inclusions of
 /// prompts have their own codes and checks.
 pub(super) fn find_conflict(
-    (asset, reference): (&WantedAsset, &AssetReference),
-    (wanted, estate): (&Directory, &RemoteState),
+    asset: &WantedAsset,
+    reference: &AssetReference,
+    wanted: &Directory,
+    estate: &RemoteState,
     steps: &[AssetStep],
 ) -> Option<Finding> {
     let slug = reference.slug.as_str();

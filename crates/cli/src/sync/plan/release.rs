@@ -21,7 +21,8 @@ use std::collections::BTreeSet;
 
 /// Collects the conflicts between a release and the server's state.
 pub(super) fn find_conflicts(
-    (release, located): (&ReleaseManifest, &LocatedValue),
+    release: &ReleaseManifest,
+    located: &LocatedValue,
     estate: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {

@@ -24,7 +24,8 @@ pub(super) fn list_kept(wanted: &Directory, estate: &RemoteState, workspace: &st
 /// Plans to archive them, except those in use.
 pub(super) fn list_pruned(
     server: &Server,
-    (wanted, steps): (&Directory, &[AssetStep]),
+    wanted: &Directory,
+    steps: &[AssetStep],
     estate: &RemoteState,
 ) -> Result<Vec<Unmanaged>, Failure> {
     let workspace = server.workspace_id()?;

@@ -17,7 +17,8 @@ use serde_json::{Map, Value, json};
 /// Collects the conflicts between a workload and the server's state. Built-in workloads can be changed, but not
 /// created.
 pub(super) fn find_conflicts(
-    (wanted, located): (&WorkloadManifest, &LocatedValue),
+    wanted: &WorkloadManifest,
+    located: &LocatedValue,
     estate: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {

@@ -27,7 +27,7 @@ fn assert_succeeded_or_stale(output: &[CommandOutput]) {
     }
 }
 
-fn assert_counts(terminal: &Terminal, folder: &str, (versions, releases): (usize, usize)) {
+fn assert_counts(terminal: &Terminal, folder: &str, versions: usize, releases: usize) {
     for (slug, versions) in
         [("letters-prompt", versions), ("house-style", versions), ("letters-flow", 1), ("letters-policy", 1)]
     {
@@ -62,7 +62,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
     assert_succeeded_or_stale(&apply_concurrently(&terminals, folder));
     let terminal = Terminal::connected(&app).acting_as("service:ci");
     terminal.run_ok(&["sync", "apply", folder]);
-    assert_counts(&terminal, folder, (1, 1));
+    assert_counts(&terminal, folder, 1, 1);
     for (round, text) in ["stern", "loud", "quiet"].into_iter().enumerate() {
         for name in ["house-style.yaml", "letters-prompt.md"] {
             let path = files.path().join("assets").join(name);
@@ -88,7 +88,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
             fs::write(&path, marked).unwrap();
         }
         assert_succeeded_or_stale(&apply_concurrently(&terminals, folder));
-        assert_counts(&terminal, folder, (round + 2, round + 2));
+        assert_counts(&terminal, folder, round + 2, round + 2);
     }
 }
 
@@ -138,5 +138,5 @@ async fn removes_duplicate_bindings() {
     assert_eq!(terminal.run_json(&["sync", "plan", folder])["releases"][0]["action"], "complete");
     let again = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!(again["releases"][0]["release_id"], id);
-    assert_counts(&terminal, folder, (1, 1));
+    assert_counts(&terminal, folder, 1, 1);
 }

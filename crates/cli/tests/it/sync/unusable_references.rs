@@ -181,7 +181,7 @@ fn activate(app: &TestApp, applied: &Value) {
     }
 }
 
-fn replace_in_file(root: &Path, named: impl Fn(&str) -> String, (file, before, after): (&str, &str, &str)) {
+fn replace_in_file(root: &Path, named: impl Fn(&str) -> String, file: &str, before: &str, after: &str) {
     let path = root.join(named(file));
     let text = if before.is_empty() { String::new() } else { fs::read_to_string(&path).unwrap() };
     assert!(text.contains(before), "{text}");
@@ -214,7 +214,9 @@ async fn reports_unusable_references_before_any_change() {
             "in sync\n",
             "{name}: a serving release stays in sync"
         );
-        changes.iter().for_each(|changed| replace_in_file(files.path(), named, *changed));
+        for (file, before, after) in changes {
+            replace_in_file(files.path(), named, file, before, after);
+        }
         let before = server_state(&terminal, name);
         for command in ["plan", "apply", "status"] {
             let output = terminal.run(&["sync", command, folder]);

@@ -103,7 +103,7 @@ impl Violations {
     }
 
     /// Requires exactly one of the two fields.
-    fn require_one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
+    fn require_one_of(&mut self, object: &Value, pointer: &str, first: &str, second: &str) {
         match (object.get(first).is_some(), object.get(second).is_some()) {
             (true, true) => self.add(format!("{pointer}/{second}"), Violation::NotAllowedHere),
             (false, false) => self.add(format!("{pointer}/{first}"), Violation::MissingField),

@@ -74,7 +74,8 @@ impl<'a> Run<'a> {
         &mut self,
         step: &'a Step,
         inputs: &Map<String, Value>,
-        (choice, most): (&'a ToolChoice, Option<u64>),
+        choice: &'a ToolChoice,
+        most: Option<u64>,
     ) -> Result<StepProgress, StepFailure> {
         let plan = self.run_input.plan;
         let (system_prompt, messages) = self.prepare_messages(step, inputs)?;
@@ -111,9 +112,9 @@ impl<'a> Run<'a> {
             description: bound.tool.description.clone(),
             input_schema: Arc::clone(&bound.tool.input_schema),
         };
-        let words = (agent.system_prompt.clone(), agent.messages.clone());
         let tools = agent.tools.iter().map(offer).collect();
-        let reached = self.build_request(step, words, tools, agent.transcribed)?;
+        let reached =
+            self.build_request(step, agent.system_prompt.clone(), agent.messages.clone(), tools, agent.transcribed)?;
         agent.transcribed = agent.messages.len();
         self.agent = Some(Box::new(agent));
         Ok(reached)
@@ -124,7 +125,8 @@ impl<'a> Run<'a> {
         &mut self,
         walking: ActiveStep<'a>,
         asked: PendingRequest,
-        (answer, verdict): (ModelResponse, Option<SchemaResult>),
+        answer: ModelResponse,
+        verdict: Option<SchemaResult>,
     ) -> RunEffect {
         let ActiveStep { step, started_at: began } = walking;
         let was_told = answer.was_streamed;
@@ -217,11 +219,9 @@ impl<'a> Run<'a> {
             if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&wanted.arguments)?)) }
         });
         let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
-        self.check_schema(
-            walking,
-            Some(tool.tool.arguments_schema()),
-            (Value::Object(arguments), |_| ResumePoint::PendingCalls),
-        )
+        self.check_schema(walking, Some(tool.tool.arguments_schema()), Value::Object(arguments), |_| {
+            ResumePoint::PendingCalls
+        })
     }
 
     /// The name of the tool that is being called.
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return RunEffect::Ended };
         // A hook may have made the arguments invalid, so they are checked again.
         let again = Value::Object(said.clone());
-        match self.check_schema(walking, Some(bound.tool.arguments_schema()), (again, ResumePoint::ToolArguments)) {
+        match self.check_schema(walking, Some(bound.tool.arguments_schema()), again, ResumePoint::ToolArguments) {
             Ok(Ok(())) => {}
             Ok(Err(rejection)) => return self.fail_tool_call(walking, rejection.code(ARGUMENTS_INVALID)),
             Err(turn) => return turn,
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
                     return self.fail_tool_call(walking, "tool_quarantined");
                 }
                 self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Mcp(build_mcp_call((bound, binding), (server, way), said, call_id));
+                let call = ToolTarget::Mcp(build_mcp_call(bound, binding, server, way, said, call_id));
                 RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
             }
             ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase) => {
@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
         resume: fn(Value) -> ResumePoint,
     ) -> Result<Result<(), &'static str>, RunEffect> {
         let Some(tool) = self.active_call().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
-        let verdict = self.check_schema(walking, tool.tool.result_schema(), (given.clone(), resume))?;
+        let verdict = self.check_schema(walking, tool.tool.result_schema(), given.clone(), resume)?;
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
         if let (Ok(given), Some(reference)) = (result, reference) {
             self.record_tool_result(&format!("{reference}#call-{number}"), given);
         }
-        self.record_evidence_with_payload("tool_call", "tool-call.json", (body, payload));
+        self.record_evidence_with_payload("tool_call", "tool-call.json", body, payload);
     }
 }
 

@@ -99,18 +99,18 @@ impl<'a> Run<'a> {
         let found = match found {
             Ok(found) => found,
             Err(RetrievalError::Refused(decision)) => {
-                self.record_retrieval(step, (knowledge, lookup), decision_members(&decision), &[]);
+                self.record_retrieval(step, knowledge, lookup, decision_members(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
             }
             Err(RetrievalError::NoRoute(refused)) => {
                 self.record_refused_embedding(step, &refused);
                 let body = Map::from_iter([("failure".to_owned(), json!(NO_ROUTE))]);
-                self.record_retrieval(step, (knowledge, lookup), body, &[]);
+                self.record_retrieval(step, knowledge, lookup, body, &[]);
                 return Err(StepFailure::failed(NO_ROUTE, "the embedding account may not receive the query"));
             }
             Err(RetrievalError::Failed(code)) => {
                 let body = Map::from_iter([("failure".to_owned(), json!(code))]);
-                self.record_retrieval(step, (knowledge, lookup), body, &[]);
+                self.record_retrieval(step, knowledge, lookup, body, &[]);
                 return Err(StepFailure::failed(code, "the knowledge base could not be searched"));
             }
         };
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
         if let Some(embedded) = &found.query_embedding {
             body.insert("embedding".to_owned(), embedding_evidence(embedded));
         }
-        self.record_retrieval(step, (knowledge, lookup), body, &found.chunks);
+        self.record_retrieval(step, knowledge, lookup, body, &found.chunks);
         self.record_documents(&knowledge.slug, &found.chunks);
         if found.decision.citation_required {
             self.add_obligation(Obligation::RequireCitation);
@@ -170,7 +170,8 @@ impl<'a> Run<'a> {
     fn record_retrieval(
         &mut self,
         step: &Step,
-        (knowledge, lookup): (&BoundKnowledgeBase, &RetrievalQuery),
+        knowledge: &BoundKnowledgeBase,
+        lookup: &RetrievalQuery,
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {

@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
             }
             History::Loaded(decisions, recalled) => {
                 let writing = WriteCondition::IfLastErasure(recalled.last_erasure);
-                self.load_history(&mut body, (&memory.slug, &decisions), recalled, writing)
+                self.load_history(&mut body, &memory.slug, &decisions, recalled, writing)
             }
             History::Reloaded(decisions, recalled) => {
                 let writing = match recalled.last_erasure {
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
                         WriteCondition::Never
                     }
                 };
-                self.load_history(&mut body, (&memory.slug, &decisions), recalled, writing)
+                self.load_history(&mut body, &memory.slug, &decisions, recalled, writing)
             }
         };
         self.record_evidence("memory", "memory.json", body);
@@ -114,7 +114,8 @@ impl<'a> Run<'a> {
     fn load_history(
         &mut self,
         body: &mut Map<String, Value>,
-        (slug, decisions): (&str, &[ContractDecision]),
+        slug: &str,
+        decisions: &[ContractDecision],
         recalled: RecalledTurns,
         writing: WriteCondition,
     ) -> ConversationState {
@@ -172,7 +173,8 @@ impl RunOutcome {
     #[must_use]
     pub fn evaluate_turn(
         &mut self,
-        (execution_id, place): (ExecutionId, ConversationKey),
+        execution_id: ExecutionId,
+        place: ConversationKey,
         knowledge: &[BoundKnowledgeBase],
         decisions: Option<&[ContractDecision]>,
         outside: Env<'_>,

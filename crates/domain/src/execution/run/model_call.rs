@@ -48,8 +48,8 @@ impl<'a> Run<'a> {
         step: &'a Step,
         inputs: &Map<String, Value>,
     ) -> Result<StepProgress, StepFailure> {
-        let words = self.prepare_messages(step, inputs)?;
-        self.build_request(step, words, Vec::new(), 0)
+        let (system_prompt, messages) = self.prepare_messages(step, inputs)?;
+        self.build_request(step, system_prompt, messages, Vec::new(), 0)
     }
 
     /// The system prompt and the messages of a step.
@@ -77,7 +77,8 @@ impl<'a> Run<'a> {
     pub(super) fn build_request(
         &mut self,
         step: &Step,
-        (system_prompt, messages): (String, Vec<Message>),
+        system_prompt: String,
+        messages: Vec<Message>,
         tools: Vec<ToolDefinition>,
         transcribed: usize,
     ) -> Result<StepProgress, StepFailure> {
@@ -165,7 +166,8 @@ impl<'a> Run<'a> {
         &mut self,
         step: &Step,
         asked: PendingRequest,
-        (answer, verdict): (ModelResponse, Option<SchemaResult>),
+        answer: ModelResponse,
+        verdict: Option<SchemaResult>,
     ) -> Result<Value, StepFailure> {
         let completion = self.record_response(step, asked, answer)?;
         if matches!(step.kind, StepKind::Embedding { .. }) {
@@ -358,7 +360,7 @@ impl<'a> Run<'a> {
 
     /// Records an evidence artifact of codes and counts.
     pub(super) fn record_evidence(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
-        self.push_artifact(kind, file, (body, None));
+        self.push_artifact(kind, file, body, None);
     }
 
     /// Records an evidence artifact with an erasable payload.
@@ -366,16 +368,18 @@ impl<'a> Run<'a> {
         &mut self,
         kind: &'static str,
         file: &'static str,
-        (body, words): (Map<String, Value>, Payload),
+        body: Map<String, Value>,
+        words: Payload,
     ) {
-        self.push_artifact(kind, file, (body, Some(words)));
+        self.push_artifact(kind, file, body, Some(words));
     }
 
     fn push_artifact(
         &mut self,
         kind: &'static str,
         file: &'static str,
-        (body, payload): (Map<String, Value>, Option<Payload>),
+        body: Map<String, Value>,
+        payload: Option<Payload>,
     ) {
         let artifact_id = self.env.ids.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {

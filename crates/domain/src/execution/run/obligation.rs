@@ -90,7 +90,7 @@ impl FinishedRun {
             ("retrieved".to_owned(), json!(self.citable_documents)),
             ("cited".to_owned(), json!(cited)),
         ]);
-        self.record_evidence(outside, ("citations", "citations.json"), (body, None), now);
+        self.record_evidence(outside, "citations", "citations.json", body, None, now);
         if !cites {
             self.run_outcome.output = None;
             (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, Outcome::Failure);
@@ -110,7 +110,7 @@ impl FinishedRun {
             ("digest".to_owned(), json!(digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
-        self.record_evidence(outside, ("transcript", "transcript.json"), (body, Some(payload)), now);
+        self.record_evidence(outside, "transcript", "transcript.json", body, Some(payload), now);
         true
     }
 
@@ -122,15 +122,17 @@ impl FinishedRun {
             masked.add(&outside.redactor.redact(said));
         }
         let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
-        self.record_evidence(outside, ("redaction", "redaction.json"), (body, None), now);
+        self.record_evidence(outside, "redaction", "redaction.json", body, None, now);
         true
     }
 
     fn record_evidence(
         &mut self,
         outside: Env<'_>,
-        (kind, name): (&'static str, &'static str),
-        (body, payload): (Map<String, Value>, Option<Payload>),
+        kind: &'static str,
+        name: &'static str,
+        body: Map<String, Value>,
+        payload: Option<Payload>,
         created_at: Timestamp,
     ) {
         let artifact_id = outside.ids.new_id().into();

@@ -64,7 +64,8 @@ impl<'a> Run<'a> {
         &mut self,
         ActiveStep { step, started_at: began }: ActiveStep<'a>,
         schema: Option<&EmbeddedSchema>,
-        (value, resume): (Value, impl FnOnce(Value) -> ResumePoint),
+        value: Value,
+        resume: impl FnOnce(Value) -> ResumePoint,
     ) -> Result<SchemaResult, RunEffect> {
         if let Some(verdict) = self.schema_result.take() {
             return Ok(verdict);

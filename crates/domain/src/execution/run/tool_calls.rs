@@ -61,8 +61,10 @@ pub(super) fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
 }
 
 pub(super) fn build_mcp_call(
-    (bound, binding): (&BoundTool, &McpBinding),
-    (server, way): (&BoundServer, &McpConnection),
+    bound: &BoundTool,
+    binding: &McpBinding,
+    server: &BoundServer,
+    way: &McpConnection,
     said: Map<String, Value>,
     call_id: String,
 ) -> McpCall {

@@ -11,26 +11,27 @@ impl Template {
     /// # Errors
     /// The errors of [`Self::resolve`].
     pub fn measure(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<(), ResolveError> {
-        self.measure_at(scope, (allowance, 0))
+        self.measure_at(scope, allowance, 0)
     }
 
     fn measure_at(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut ValueBudget, usize),
+        allowance: &mut ValueBudget,
+        above: usize,
     ) -> Result<(), ResolveError> {
         match self {
             Self::Scalar(value) => Ok(allowance.charge_at(value, above)?),
-            Self::Text(text) => text.measure(scope, (allowance, above)),
+            Self::Text(text) => text.measure(scope, allowance, above),
             Self::List(items) => {
                 allowance.charge_level(above)?;
-                items.iter().try_for_each(|item| item.measure_at(scope, (&mut *allowance, above + 1)))
+                items.iter().try_for_each(|item| item.measure_at(scope, &mut *allowance, above + 1))
             }
             Self::Object(members) => {
                 allowance.charge_level(above)?;
                 members.iter().try_for_each(|(key, member)| {
                     allowance.charge_key(key)?;
-                    member.measure_at(scope, (&mut *allowance, above + 1))
+                    member.measure_at(scope, &mut *allowance, above + 1)
                 })
             }
         }
@@ -41,7 +42,8 @@ impl TextTemplate {
     fn measure(
         &self,
         scope: &dyn ReferenceScope,
-        (allowance, above): (&mut ValueBudget, usize),
+        allowance: &mut ValueBudget,
+        above: usize,
     ) -> Result<(), ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
             return Ok(allowance.charge_at(&*lookup(scope, only)?, above)?);

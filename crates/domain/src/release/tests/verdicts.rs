@@ -10,7 +10,7 @@ fn full_release_accepts_one_objection_per_person() {
         full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
     }
     let more = |release: &Release, who: &str, verdict| {
-        release.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp(who)).map(|_| ())
+        release.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp(who)).map(|_| ())
     };
     let by = stamp("user:ops");
     assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
@@ -42,7 +42,7 @@ fn limits_objections_once_rejection_is_final() {
         full = review(&full, &format!("user:reviewer-{number}"), verdict);
     }
     for verdict in Verdict::ALL {
-        let more = full.review(Uuid::from_u128(31).into(), (verdict, None), APPROVAL_RULE, &stamp("user:eve"));
+        let more = full.review(Uuid::from_u128(31).into(), verdict, None, APPROVAL_RULE, &stamp("user:eve"));
         assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
     }
     assert!(full.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_err());

@@ -69,7 +69,6 @@ pub(crate) fn decide(
         has_no_route: false,
         is_workload_retired: false,
     };
-    let may_serve = (&standing, APPROVAL_RULE);
     let decision = match operation {
         Operation::Bind(release) => {
             let bound = releases[*release].bind((*id).into(), AssetKind::KnowledgeBase, version, stamp);
@@ -80,17 +79,19 @@ pub(crate) fn decide(
         }
         Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Transition),
         Operation::Review(release, verdict) => {
-            releases[*release].review((*id).into(), (*verdict, None), APPROVAL_RULE, stamp).map(Decision::Verdict)
+            releases[*release].review((*id).into(), *verdict, None, APPROVAL_RULE, stamp).map(Decision::Verdict)
         }
         Operation::Approve(release) => {
             releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
         }
-        Operation::Activate(release, taking) => {
-            releases[*release].activate(&lane_selection(taking), deployment, may_serve, stamp).map(lane_decision)
-        }
+        Operation::Activate(release, taking) => releases[*release]
+            .activate(&lane_selection(taking), deployment, &standing, APPROVAL_RULE, stamp)
+            .map(lane_decision),
         Operation::Advance(release) => {
             let record = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
-            releases[*release].advance(Advance::Manual(record), deployment, may_serve, stamp).map(lane_decision)
+            releases[*release]
+                .advance(Advance::Manual(record), deployment, &standing, APPROVAL_RULE, stamp)
+                .map(lane_decision)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lane_decision),
         Operation::RollBack(release, lane) => {
@@ -108,7 +109,7 @@ pub(crate) fn decide(
                 .filter_map(target)
                 .collect();
             releases[*release]
-                .roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp)
+                .roll_back(&ways, deployment, (*id).into(), "It answers in riddles.", stamp)
                 .map(lane_decision)
         }
     };

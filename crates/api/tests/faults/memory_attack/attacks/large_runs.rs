@@ -18,10 +18,12 @@ const TICKET_BYTES: usize = 1_000_000;
 /// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
 /// the next attack.
 async fn send_runs(
-    (target, workload): (&Arc<Target>, &ActiveWorkload),
+    target: &Arc<Target>,
+    workload: &ActiveWorkload,
     random: &mut Random,
     scale: usize,
-    (sync, queued): (Aim, Aim),
+    sync: Aim,
+    queued: Aim,
 ) -> Tally {
     let mut sent: Vec<AttackRequest> = Vec::new();
     for path in [workload.execute_path(), format!("{}?mode=async", workload.execute_path())] {
@@ -36,13 +38,13 @@ async fn send_runs(
 }
 
 pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let aims = (Aim::at("copying run").proved_by("\"status\":\"completed\""), Aim::at("queued copying run"));
-    send_runs((target, &target.copying), random, scale, aims).await
+    let sync = Aim::at("copying run").proved_by("\"status\":\"completed\"");
+    send_runs(target, &target.copying, random, scale, sync, Aim::at("queued copying run")).await
 }
 
 pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let aims = (Aim::at("redacted run").proved_by("\"status\":\"completed\""), Aim::at("queued redacted run"));
-    send_runs((target, &target.redacting), random, scale, aims).await
+    let sync = Aim::at("redacted run").proved_by("\"status\":\"completed\"");
+    send_runs(target, &target.redacting, random, scale, sync, Aim::at("queued redacted run")).await
 }
 
 /// Runs with a large output to read.

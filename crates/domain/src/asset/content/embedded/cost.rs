@@ -57,7 +57,7 @@ impl Cost {
         self.size.saturating_mul(COMPILED_NODE_BYTES).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
     }
 
-    const fn of_node(nodes: u64, (patterns, weight): (u64, u64)) -> Self {
+    const fn of_node(nodes: u64, patterns: u64, weight: u64) -> Self {
         let own = Evaluations { nodes, patterns: weight };
         Self { size: 1, patterns, depth: 1, check: own, unevaluated: own }
     }
@@ -97,7 +97,7 @@ impl<'s> Meter<'s> {
         match node {
             Value::Object(members) => self.measure_object(members, node, above),
             Value::Array(items) => self.measure_in_place(items.iter(), above),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_node(1, (0, 0))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_node(1, 0, 0)),
         }
     }
 
@@ -108,7 +108,8 @@ impl<'s> Meter<'s> {
         above: usize,
     ) -> Result<Cost, EmbeddedRefusal> {
         let division = if members.contains_key("multipleOf") { DIVISION_EVALUATIONS } else { 0 };
-        let mut whole = Cost::of_node(1 + division, measure_patterns(node)?);
+        let (patterns, weight) = measure_patterns(node)?;
+        let mut whole = Cost::of_node(1 + division, patterns, weight);
         let mut has_unevaluated = false;
         for (key, member) in members {
             // A property of this name has an object as its value and is not a keyword.
@@ -148,7 +149,7 @@ impl<'s> Meter<'s> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut whole = Cost::of_node(1, (0, 0));
+        let mut whole = Cost::of_node(1, 0, 0);
         for schema in schemas {
             whole.add_in_place(self.measure(schema, above + 1)?);
         }

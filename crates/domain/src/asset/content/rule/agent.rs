@@ -30,7 +30,7 @@ fn is_device_name(name: &str) -> bool {
 }
 
 pub(super) fn check_agent(content: &Value, findings: &mut Violations) {
-    findings.require_one_of(content, "", ("instructions", "prompt_ref"));
+    findings.require_one_of(content, "", "instructions", "prompt_ref");
 }
 
 pub(super) fn check_memory(content: &Value, findings: &mut Violations) {
@@ -43,7 +43,7 @@ pub(super) fn check_memory(content: &Value, findings: &mut Violations) {
 
 pub(super) fn check_harness(content: &Value, findings: &mut Violations) {
     if let Some(entry) = content.get("entry") {
-        findings.require_one_of(entry, "/entry", ("flow_ref", "agent_ref"));
+        findings.require_one_of(entry, "/entry", "flow_ref", "agent_ref");
     }
     let Some(permissions) = content.get("permissions") else { return };
     let mut listed = BTreeSet::new();

@@ -9,7 +9,7 @@ const MODEL_ASSERTIONS: [&str; 6] =
 
 pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violations) {
     if let Some(dataset) = content.get("dataset") {
-        findings.require_one_of(dataset, "/dataset", ("items", "ref"));
+        findings.require_one_of(dataset, "/dataset", "items", "ref");
         if dataset.get("ref").is_some() {
             findings.require(dataset, "/dataset", "sha256");
         }
