@@ -297,7 +297,7 @@ impl ExecutionView {
 #[post("/v1/workloads/by-slug/{slug}/execute")]
 pub(crate) async fn execute_workload(
     request: HttpRequest,
-    (api, base): (web::Data<Api>, web::Data<HttpBase>),
+    api: web::Data<Api>,
     RuntimeClient(arrival): RuntimeClient,
     slug: web::Path<String>,
     keyed: IdempotencyHeader,
@@ -341,11 +341,12 @@ pub(crate) async fn execute_workload(
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }
+    let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
     // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
     // read it later.
     if wanted.wait == WaitMode::Acceptance
         && run.execution.status != Status::Denied
-        && let Some(stream) = events::stream_accepted_run(&api, &base, &run, arrival).await
+        && let Some(stream) = events::stream_accepted_run(&api, base, &run, arrival).await
     {
         return Ok(stream);
     }

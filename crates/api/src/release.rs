@@ -34,7 +34,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     Failure,
-    release::{ReleaseDraft, ReleaseQuery, Transition},
+    release::{ActiveReleaseQuery, ReleaseDraft, ReleaseQuery, Transition},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -233,10 +233,11 @@ pub(crate) async fn read_active_release(
     let (environment, lane) =
         (fields.check(parse_environment(&query.environment)), fields.check(parse_lane(query.lane.as_deref())));
     let (environment, lane) = fields.finish(|| Some((environment?, lane?)))?;
+    let query = ActiveReleaseQuery { workload: *workload, environment: &environment, lane };
     let body = api
         .services
         .releases
-        .active_release((api.mode, &claimed.0, request_id()), (*workload, &environment, lane), |active| {
+        .active_release(api.mode, &claimed.0, request_id(), &query, |active| {
             serde_json::to_string(&ReleaseDetail::of(&active.release))
                 .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))
         })

@@ -194,6 +194,20 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A place in a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Position {
+    /// From 1.
+    pub(crate) line: u32,
+    /// From 1, in characters.
+    pub(crate) column: u32,
+}
+
+impl Position {
+    /// The first character of a text.
+    pub(crate) const START: Self = Self { line: 1, column: 1 };
+}
+
 /// One error in a file, with the position that an editor or a pipeline can jump to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 pub(crate) struct Finding {
@@ -223,8 +237,8 @@ impl Finding {
     }
 
     /// Sets the position.
-    pub(crate) fn at(mut self, place: Option<(u32, u32)>) -> Self {
-        (self.line, self.column) = place.unzip();
+    pub(crate) fn at(mut self, position: Option<Position>) -> Self {
+        (self.line, self.column) = position.map(|position| (position.line, position.column)).unzip();
         self
     }
 

@@ -4,7 +4,7 @@ pub(crate) mod sidecar;
 mod source_span;
 mod strict;
 
-use crate::failure::{Failure, Finding};
+use crate::failure::{Failure, Finding, Position};
 use serde_json::Value;
 use source_span::SourceSpans;
 use std::{
@@ -108,16 +108,16 @@ impl Source {
 }
 
 /// Line and column of a byte offset, both from 1; columns count characters.
-fn line_column(text: &str, offset: usize) -> (u32, u32) {
+fn line_column(text: &str, offset: usize) -> Position {
     let before = text.get(..offset).unwrap_or(text);
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
-    (number(before.matches('\n').count() + 1), number(column + 1))
+    Position { line: number(before.matches('\n').count() + 1), column: number(column + 1) }
 }
 
 impl LocatedValue {
     /// The position of the value at a JSON pointer, or of its nearest existing ancestor.
-    pub(crate) fn position(&self, pointer: &str) -> Option<(u32, u32)> {
+    pub(crate) fn position(&self, pointer: &str) -> Option<Position> {
         self.spans.nearest(pointer)
     }
 
@@ -227,7 +227,7 @@ fn decode_text(name: &str, file: impl Read, longest: u64) -> Result<Source, Find
         Some(line_column(&before, before.len()))
     };
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(wrong("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some((1, 1))));
+        return Err(wrong("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some(Position::START)));
     }
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
         return Err(wrong("file_binary", "the file contains a NUL byte and is not text").at(at(offset)));

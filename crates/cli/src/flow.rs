@@ -2,7 +2,7 @@
 
 use crate::{
     asset,
-    failure::{Failure, Finding},
+    failure::{Failure, Finding, Position},
     file::{MAX_FILE_BYTES, Source},
     output::{Column, print},
     server::required_string,
@@ -133,7 +133,8 @@ pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), F
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
     let stated = |problem: FlowProblem| {
-        Finding::whole(&source.name, problem.code, problem.message).at(problem.line.zip(problem.column))
+        Finding::whole(&source.name, problem.code, problem.message)
+            .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };
     problems.into_iter().map(stated).collect()
 }

@@ -313,6 +313,17 @@ pub struct NewWorkspace {
     pub assistant: Workload,
 }
 
+/// The identifiers that the creation of a workspace uses.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkspaceIds {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// The namespace, if it is new.
+    pub namespace_id: NamespaceId,
+    /// The built-in assistant.
+    pub assistant_id: WorkloadId,
+}
+
 impl Workspace {
     /// Creates a workspace with its built-in assistant, in a namespace that is created on first use.
     ///
@@ -321,7 +332,7 @@ impl Workspace {
     /// # Errors
     /// When a slug or the name is invalid.
     pub fn create(
-        ids: (WorkspaceId, NamespaceId, WorkloadId),
+        ids: WorkspaceIds,
         slug: &str,
         name: &str,
         namespace: &str,
@@ -331,7 +342,7 @@ impl Workspace {
             return Err(refusal);
         }
         let (slug, namespace) = (parse_slug("slug", slug)?, parse_slug("namespace", namespace)?);
-        let (workspace_id, namespace_id, assistant_id) = ids;
+        let WorkspaceIds { workspace_id, namespace_id, assistant_id } = ids;
         let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
         let detail = json!({
             "slug": slug.as_str(), "namespace": namespace.as_str(), "assistant_workload_id": assistant_id,

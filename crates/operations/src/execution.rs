@@ -3,6 +3,7 @@
 pub(crate) mod active_runs;
 mod cancel;
 mod delegation;
+mod early_end;
 mod engine;
 mod event_stream;
 mod evidence;

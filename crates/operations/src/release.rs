@@ -13,7 +13,7 @@ mod transition;
 mod vector_checks;
 
 pub(crate) use activation_checks::{CheckScope, ContentSummary};
-pub use active::{ActiveRelease, ActiveReleaseCache};
+pub use active::{ActiveRelease, ActiveReleaseCache, ActiveReleaseQuery};
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;

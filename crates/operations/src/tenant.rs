@@ -12,10 +12,10 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
-    id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
+    id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
-    tenant::{Tenant, TenantScope, TenantStore, Workspace, WorkspaceStore},
+    tenant::{Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use std::sync::Arc;
 
@@ -205,13 +205,13 @@ impl Tenants {
                 scope,
                 key,
                 async || {
-                    let ids = (
-                        self.context.new_id::<WorkspaceId>(),
-                        self.context.new_id::<NamespaceId>(),
-                        self.context.new_id::<WorkloadId>(),
-                    );
+                    let ids = WorkspaceIds {
+                        workspace_id: self.context.new_id(),
+                        namespace_id: self.context.new_id(),
+                        assistant_id: self.context.new_id(),
+                    };
                     let change = Workspace::create(ids, slug, name, namespace, &self.context.stamp(caller))?;
-                    let outcome = keyed_outcome(key, 201, ids.0.uuid());
+                    let outcome = keyed_outcome(key, 201, ids.workspace_id.uuid());
                     Ok(self.workspace_store.commit_new(scope, change, outcome.as_ref()).await?)
                 },
                 async |id| self.read_workspace(caller, id.into()).await,

@@ -6,7 +6,7 @@ use fairway_domain::{
     audit::{AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
     id::TenantId,
     store::{Page, PageRequest},
-    tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceStore},
+    tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use fairway_postgres::Database;
 use serde_json::{Value, json};
@@ -28,7 +28,14 @@ async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     let id = change.next.tenant_id;
     TenantStore::commit_new(store, scope(), change, None).await.unwrap();
     let theirs = TenantScope::for_background_task(id);
-    let change = Workspace::create((fresh(), fresh(), fresh()), "home", "Home", "home", &stamp()).unwrap();
+    let change = Workspace::create(
+        WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() },
+        "home",
+        "Home",
+        "home",
+        &stamp(),
+    )
+    .unwrap();
     let workspace = WorkspaceStore::commit_new(store, theirs, change, None).await.unwrap();
     (theirs, workspace)
 }

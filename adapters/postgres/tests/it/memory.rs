@@ -23,11 +23,11 @@ const ASSET: Uuid = Uuid::from_u128(7);
 const MAX_BLOCKS_PER_ROW: i64 = 10;
 
 /// Inserts turns of the actor in the workload: their number, and SQL expressions for session, contract and expiry.
-async fn fill(stage: &Fixture, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
-    let (workload, (contract, ends)) = (workload.workload_id.uuid(), more);
+async fn fill(stage: &Fixture, workload: &Workload, turns: u32, session: &str, contract: &str, expires_in: &str) {
+    let workload = workload.workload_id.uuid();
     let sql = format!(
         "INSERT INTO memory_turn SELECT tenant_id, gen_random_uuid(), workload_id, '{ASSET}', '{owner}', {session}, 'a', 'b', 2,
-            'x', sha256('x'), true, ARRAY[{contract}], true, now() - n * interval '1 ms', now() + interval '{ends}'
+            'x', sha256('x'), true, ARRAY[{contract}], true, now() - n * interval '1 ms', now() + interval '{expires_in}'
          FROM workload, generate_series(1, {turns}) AS n WHERE workload_id = '{workload}'",
         owner = crate::fixture::actor(),
     );
@@ -46,8 +46,8 @@ async fn next_run(stage: &Fixture, workload: &Workload, release: &Release) -> Ac
 async fn no_statement_scans_all_turns_of_an_owner() {
     let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     let (workload, placed) = stage.active().await;
-    fill(&stage, &workload, 20_000, "'other-' || n", ("'another/contract-' || n", "1 day")).await;
-    fill(&stage, &workload, 150, "'s'", ("'another/contract'", "1 day")).await;
+    fill(&stage, &workload, 20_000, "'other-' || n", "'another/contract-' || n", "1 day").await;
+    fill(&stage, &workload, 150, "'s'", "'another/contract'", "1 day").await;
     stage.owner.batch_execute("ANALYZE").await.unwrap();
     let mut runs = Vec::new();
     for _ in 0..2 * TURNS {
@@ -93,9 +93,9 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     );
     stage.owner.batch_execute(&sql).await.unwrap();
     let own = "fairway_contract_mark(tenant_id, 'handbook')";
-    fill(&stage, &workload, 6_000, "'mine-' || n", (own, "1 day")).await;
-    fill(&stage, &workload, 3_000, "'theirs-' || n", ("'another/handbook'", "1 day")).await;
-    fill(&stage, &workload, 2_500, "'over-' || n", ("'another/handbook'", "-1 day")).await;
+    fill(&stage, &workload, 6_000, "'mine-' || n", own, "1 day").await;
+    fill(&stage, &workload, 3_000, "'theirs-' || n", "'another/handbook'", "1 day").await;
+    fill(&stage, &workload, 2_500, "'over-' || n", "'another/handbook'", "-1 day").await;
     stage.owner.batch_execute("ANALYZE").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
@@ -116,7 +116,7 @@ async fn rejected_turn_evicts_no_other_turn() {
     let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
     let asset = placed.release.bindings[0].asset_id;
-    fill(&stage, &workload, 10, "'s'", ("'another/handbook'", "1 day")).await;
+    fill(&stage, &workload, 10, "'s'", "'another/handbook'", "1 day").await;
     let end = async || {
         let run = next_run(&stage, &workload, &placed.release).await;
         let mut ending = ending_with_turn(&run, "s");

@@ -53,7 +53,7 @@ async fn local_server_trusts_the_actor_header() {
 #[tokio::test]
 async fn ignores_headers_that_resemble_the_actor_header() {
     let app = TestApp::start().await;
-    app.fixtures().bind_role("user:weak", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
     // A proxy that folds underscores into hyphens would make this a second, unchecked identity.
     let address = app.address();
     let body = r#"{"slug":"twin","asset_kind":"skill","owner_ref":"team:a"}"#;
@@ -74,12 +74,12 @@ async fn former_role_holder_keeps_only_remaining_permissions() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
-    let viewer = given.bind_role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let viewer = given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
     let refused = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "asset.create");
-    let author = given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    let author = given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     app.post("/v1/assets", body).as_actor("user:ada").await.expect(201);
     for binding in [viewer, author] {
         let path = format!("/v1/role-bindings/{binding}");
@@ -97,10 +97,10 @@ async fn role_changes_take_effect_on_the_next_request() {
     let workload = app.active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let here = ("workspace", Some(WORKSPACE));
-    let keep = given.bind_role("user:ada", "auditor", here).await;
+    let here = Some(WORKSPACE);
+    let keep = given.bind_role("user:ada", "auditor", "workspace", here).await;
     for _ in 0..3 {
-        let operator = given.bind_role("user:ada", "operator", here).await;
+        let operator = given.bind_role("user:ada", "operator", "workspace", here).await;
         // Each request is sent twice: the second response comes from the caches that the first one filled.
         for _ in 0..2 {
             app.get(&active).as_actor("user:ada").await.expect(200);
@@ -132,7 +132,7 @@ async fn first_role_in_another_tenant_ends_default_permissions() {
             with_caller(app.post(workload.execute_path(), body.clone())).await.expect(200);
         }
         // The actor's first role is in another tenant; the bindings of this tenant do not change.
-        app.fixtures().in_tenant(&tenant, "").bind_role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
+        app.fixtures().in_tenant(&tenant, "").bind_role(actor, "tenant_admin", "tenant", Some(&tenant)).await;
         with_caller(app.get(&active)).await.expect_refusal(404, "not_found");
         with_caller(app.post(workload.execute_path(), body.clone())).await.expect_refusal(404, "not_found");
     }
@@ -146,7 +146,7 @@ async fn revoked_platform_role_ends_in_every_tenant() {
     let workload = app.fixtures().in_tenant(&tenant, &there).active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
-    let binding = app.fixtures().bind_role("user:roamer", "operator", ("platform", None)).await;
+    let binding = app.fixtures().bind_role("user:roamer", "operator", "platform", None).await;
     for _ in 0..2 {
         app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.expect(200);
         let run = app.post(workload.execute_path(), body.clone()).as_actor("user:roamer").in_tenant(&tenant);
@@ -162,7 +162,7 @@ async fn revoked_platform_role_ends_in_every_tenant() {
 async fn workload_role_reveals_only_that_workload() {
     let app = TestApp::start().await;
     let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
-    app.fixtures().bind_role("user:guest", "runtime_user", ("workload", Some(&one.workload_id))).await;
+    app.fixtures().bind_role("user:guest", "runtime_user", "workload", Some(&one.workload_id)).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     app.post(one.execute_path(), body.clone()).as_actor("user:guest").await.expect(200);
     app.post(two.execute_path(), body).as_actor("user:guest").await.expect_refusal(404, "not_found");
@@ -196,7 +196,7 @@ async fn callers_grant_roles_only_within_their_own_scope() {
         roles[1]["permissions"],
         json!(["workload.view", "execution.run", "notification.read", "notification.preference.self_manage"])
     );
-    given.bind_role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let grant = |role: &str, kind: &str, reference: Option<&str>| {
         let body = json!({ "principal": "user:new", "role": role, "scope_kind": kind, "scope_ref": reference });
         app.post("/v1/role-bindings", body)
@@ -274,10 +274,10 @@ async fn requests_need_exactly_one_workspace() {
     let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
     assert_eq!(by_query["workspace_id"], other);
     // Without an explicit workspace, the server uses the only workspace that the caller's roles name.
-    given.bind_role("user:at-home", "author", ("workspace", Some(&other))).await;
+    given.bind_role("user:at-home", "author", "workspace", Some(&other)).await;
     let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
     assert_eq!(home["workspace_id"], other);
-    given.bind_role("user:at-home", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:at-home", "author", "workspace", Some(WORKSPACE)).await;
     // On a local server, the default workspace is the fallback if the roles name more than one.
     let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
     assert_eq!(open["workspace_id"], WORKSPACE);
@@ -285,7 +285,7 @@ async fn requests_need_exactly_one_workspace() {
     // Another tenant has no fallback workspace.
     let tenant = given.tenant("acme").await;
     let other_tenant = given.in_tenant(&tenant, "");
-    other_tenant.bind_role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    other_tenant.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;
     other_tenant.workspace("only", "only").await;
     app.post("/v1/assets", body("h")).as_actor("user:eve").await.expect_refusal(422, "workspace_required");
 }

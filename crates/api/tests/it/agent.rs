@@ -107,7 +107,7 @@ async fn tool_call_payload_is_withheld_from_viewers() {
     let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
     let whole = fixture.app.get(execution_path(id, &rest)).await.expect(200);
     assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
-    fixture.app.fixtures().bind_role("user:vera", "viewer", ("tenant", Some(crate::fixture::TENANT))).await;
+    fixture.app.fixtures().bind_role("user:vera", "viewer", "tenant", Some(crate::fixture::TENANT)).await;
     let read = fixture.app.get(execution_path(id, &rest)).as_actor("user:vera").await.expect(200);
     assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
 }

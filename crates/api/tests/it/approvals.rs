@@ -7,14 +7,14 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-fn review_with(app: &TestApp, release: &str, change: (&str, Value)) -> Request {
+fn review_with(app: &TestApp, release: &str, field: &str, value: Value) -> Request {
     let mut body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
-    body[change.0] = change.1;
+    body[field] = value;
     app.post(format!("/v1/releases/{release}/approvals"), body)
 }
 
 fn approve(app: &TestApp, release: &str) -> Request {
-    review_with(app, release, ("outcome", json!("approved")))
+    review_with(app, release, "outcome", json!("approved"))
 }
 
 fn transition(app: &TestApp, release: &str, to: &str) -> Request {
@@ -44,7 +44,7 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
         ("outcome", json!("")),
         ("outcome", json!(true)),
     ] {
-        let refused = review_with(&app, &release, (field, value.clone())).await.expect_refusal(422, "validation_error");
+        let refused = review_with(&app, &release, field, value.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{value}");
     }
     // None of these requests approved the release, and neither does an approval of the other release.
@@ -59,16 +59,16 @@ async fn only_an_approving_outcome_approves_the_release() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
     let rejected = release_in_review(&app, &workload, &policy).await;
-    review_with(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
+    review_with(&app, &rejected, "outcome", json!("rejected")).await.expect(201);
     transition(&app, &rejected, "approved").await.expect_refusal(422, "approval_required");
     // A rejection overrides an older approval.
     let reversed = release_in_review(&app, &workload, &policy).await;
     approve(&app, &reversed).await.expect(201);
-    review_with(&app, &reversed, ("outcome", json!("rejected"))).await.expect(201);
+    review_with(&app, &reversed, "outcome", json!("rejected")).await.expect(201);
     transition(&app, &reversed, "approved").await.expect_refusal(422, "approval_required");
     // A request for changes returns the release to draft.
     let sent_back = release_in_review(&app, &workload, &policy).await;
-    review_with(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
+    review_with(&app, &sent_back, "outcome", json!("changes_requested")).await.expect(201);
     assert_eq!(app.get(format!("/v1/releases/{sent_back}")).await.expect(200)["state"], "draft");
     transition(&app, &sent_back, "approved").await.expect_refusal(409, "invalid_transition");
 }

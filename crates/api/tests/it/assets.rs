@@ -148,7 +148,7 @@ async fn hidden_blocking_releases_are_counted_and_not_listed() {
     let theirs = given.in_workspace(&hidden);
     let workload = theirs.workload("theirs").await;
     let release = theirs.draft(&workload, std::slice::from_ref(&policy)).await;
-    given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     let answer = app.post(path(&policy.asset_id, "archive"), json!({})).as_actor("user:ada").await;
     let refused = answer.expect_refusal(409, "asset_in_use");
     assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&json!([]), &json!(1)));

@@ -85,16 +85,16 @@ async fn auditors_read_the_events_of_their_scope() {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         app.post(workload.execute_path(), body).await.expect(200);
     }
-    for (actor, scope) in [
-        ("user:of-namespace", ("namespace", namespace.as_str())),
-        ("user:of-workspace", ("workspace", &here)),
-        ("user:of-workload", ("workload", &theirs.workload_id)),
-        ("user:of-both", ("workspace", &here)),
-        ("user:of-both", ("workload", &theirs.workload_id)),
+    for (actor, kind, scope) in [
+        ("user:of-namespace", "namespace", namespace.as_str()),
+        ("user:of-workspace", "workspace", &here),
+        ("user:of-workload", "workload", &theirs.workload_id),
+        ("user:of-both", "workspace", &here),
+        ("user:of-both", "workload", &theirs.workload_id),
     ] {
-        given.bind_role(actor, "auditor", (scope.0, Some(scope.1))).await;
+        given.bind_role(actor, "auditor", kind, Some(scope)).await;
     }
-    given.bind_role("user:viewer", "viewer", ("workspace", Some(&here))).await;
+    given.bind_role("user:viewer", "viewer", "workspace", Some(&here)).await;
     let all = audit_log(&app).await;
     let events_of = async |query: String, actor: &str| -> Vec<Value> {
         let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;

@@ -184,18 +184,18 @@ async fn every_role_gets_the_access_of_the_table() {
 }
 
 async fn bind_roles(stage: &WorkspaceFixture<'_>) {
-    let here = ("workspace", Some(stage.workspace.as_str()));
+    let here = Some(stage.workspace.as_str());
     let given = &stage.fixtures;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {
-        given.bind_role(&format!("user:{}", role.replace('_', "-")), role, here).await;
+        given.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
     }
-    given.bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
-    given.bind_role("user:platform-admin", "platform_admin", ("platform", None)).await;
-    let revoked = given.bind_role("user:nobody", "workspace_admin", here).await;
+    given.bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
+    given.bind_role("user:platform-admin", "platform_admin", "platform", None).await;
+    let revoked = given.bind_role("user:nobody", "workspace_admin", "workspace", here).await;
     stage.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let other_workspace = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&other_workspace))).await;
+    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other_workspace)).await;
     let other_tenant = given.tenant("elsewhere").await;
     let elsewhere = stage.app.fixtures().in_tenant(&other_tenant, "");
-    elsewhere.bind_role("user:stranger", "tenant_admin", ("tenant", Some(&other_tenant))).await;
+    elsewhere.bind_role("user:stranger", "tenant_admin", "tenant", Some(&other_tenant)).await;
 }

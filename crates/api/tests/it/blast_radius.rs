@@ -112,7 +112,7 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let their_release = draft_binding(&app, &theirs, &hidden_version, "skill").await;
     let ours = given.workload("ours").await;
     let our_release = draft_binding(&app, &ours, &visible, "agent").await;
-    given.bind_role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
     let answer = app.get(&path).as_actor("user:ada").await;
     let found = answer.expect(200);

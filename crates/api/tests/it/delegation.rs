@@ -25,8 +25,8 @@ async fn start() -> (TestApp, ActiveWorkload) {
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
     let given = app.fixtures();
     let workload = given.active_workload("main").await;
-    given.bind_role("service:portal", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     (app, workload)
 }
 
@@ -61,7 +61,7 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:mia").await;
     bind_principal(&app, &workload, "user:leo").await;
-    given.bind_role("user:leo", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:leo", "viewer", "workspace", Some(WORKSPACE)).await;
     let refused = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "execution.run");
     submit_delegated(&app, &workload, "user:mia").await.expect(200);
@@ -76,7 +76,7 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     app.delete(bindings).await.expect(204);
     submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
     bind_principal(&app, &workload, "user:new").await;
-    given.bind_role("user:new", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:new", "runtime_user", "workspace", Some(WORKSPACE)).await;
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
     app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
@@ -88,7 +88,7 @@ async fn delegation_requires_both_permissions_and_a_binding() {
 #[tokio::test]
 async fn only_runs_accept_on_behalf_of_fields() {
     let (app, workload) = start().await;
-    app.fixtures().bind_role("service:portal", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("service:portal", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
     for path in ["/v1/workloads", "/v1/releases", &links] {
         for (field, value) in delegated_body("user:mia").as_object().unwrap() {

@@ -232,9 +232,9 @@ async fn submitters_and_permitted_callers_cancel_runs() {
     let given = app.fixtures();
     let workload = given.active_workload("main").await;
     for (actor, role) in [("user:sender", "runtime_user"), ("user:viewer", "viewer"), ("user:operator", "operator")] {
-        given.bind_role(actor, role, ("workspace", Some("00000000-0000-7000-8000-000000000003"))).await;
+        given.bind_role(actor, role, "workspace", Some("00000000-0000-7000-8000-000000000003")).await;
     }
-    given.bind_role("user:nobody", "viewer", ("workload", Some(&given.workload("elsewhere").await))).await;
+    given.bind_role("user:nobody", "viewer", "workload", Some(&given.workload("elsewhere").await)).await;
     let one = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
     let two = async_run(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
     let stop = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);

@@ -92,8 +92,8 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    given.bind_role("user:author", "author", ("workspace", Some(&elsewhere))).await;
-    given.bind_role("user:runner", "runtime_user", ("tenant", Some(crate::fixture::TENANT))).await;
+    given.bind_role("user:author", "author", "workspace", Some(&elsewhere)).await;
+    given.bind_role("user:runner", "runtime_user", "tenant", Some(crate::fixture::TENANT)).await;
     // The generator's workload is in a workspace that the author cannot see.
     generate_in(&app, &elsewhere, DESCRIPTION).as_actor("user:author").await.expect(200);
     for (actor, workspace) in

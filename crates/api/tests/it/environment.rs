@@ -142,7 +142,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     for (who, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {
-        given.bind_role(who, role, ("workspace", Some(WORKSPACE))).await;
+        given.bind_role(who, role, "workspace", Some(WORKSPACE)).await;
     }
     let workload = given.workload("main").await;
     let profile =

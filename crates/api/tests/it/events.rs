@@ -174,7 +174,7 @@ async fn other_readers_get_steps_without_output() {
     assert_eq!(kinds_of(&parse_event_stream(&stream)), COMPLETED_RUN_EVENTS);
     assert!(!stream.text().contains("canary"), "{}", stream.text());
     let given = app.fixtures();
-    given.bind_role("user:elsewhere", "viewer", ("workload", Some(&given.workload("other").await))).await;
+    given.bind_role("user:elsewhere", "viewer", "workload", Some(&given.workload("other").await)).await;
     app.get(execution_path(&id, "/events")).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 

@@ -60,8 +60,8 @@ async fn completed_run() -> (TestApp, ActiveWorkload, String) {
     let workload = workload_with_obligations(&app).await;
     let answer = run(&app, &workload).await.expect(200);
     let id = answer["execution_id"].as_str().unwrap().to_owned();
-    app.fixtures().bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    app.fixtures().bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     (app, workload, id)
 }
 
@@ -438,7 +438,7 @@ async fn lineage_detail_depends_on_the_role() {
     assert_eq!(items[0]["decision_evidence_refs"][0], evidence["policy_decision"]["decision_id"]);
 
     let other = app.fixtures().workspace("other", "default").await;
-    app.fixtures().bind_role("user:elsewhere", "operator", ("workspace", Some(&other))).await;
+    app.fixtures().bind_role("user:elsewhere", "operator", "workspace", Some(&other)).await;
     let foreign_path = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
     for actor in ["user:operator", "user:elsewhere"] {
         app.get(&foreign_path).as_actor(actor).await.expect_refusal(404, "not_found");
@@ -452,7 +452,7 @@ async fn refusal_of_evidence_names_the_permission_to_submitters() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:eve", "runtime_user"), ("user:grace", "viewer")] {
-        app.fixtures().bind_role(actor, role, ("workspace", Some(WORKSPACE))).await;
+        app.fixtures().bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let ran = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);

@@ -345,10 +345,10 @@ async fn missing_prompt_arguments_return_422() {
 #[tokio::test]
 async fn only_the_submitter_reads_the_result() {
     let app = TestApp::start().await;
-    let here = ("workspace", Some(crate::fixture::WORKSPACE));
+    let here = Some(crate::fixture::WORKSPACE);
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:grace", "viewer"), ("user:eve", "runtime_user")] {
-        app.fixtures().bind_role(actor, role, here).await;
+        app.fixtures().bind_role(actor, role, "workspace", here).await;
     }
     let ran = run(&app, &workload).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());

@@ -78,7 +78,7 @@ impl<'a> WorkspaceFixture<'a> {
         let knowledge = given.version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
-        let binding = given.bind_role(&format!("user:{slug}-somebody"), "viewer", ("workspace", Some(workspace))).await;
+        let binding = given.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
         let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
         let path = format!("/v1/assets/{}/grants?workspace_id={workspace}", prompt.asset_id);
         let granted = app.post(path, json!({ "principal": "user:guest" })).in_tenant(tenant).await.expect(201);
@@ -318,7 +318,7 @@ impl<'a> WorkspaceFixture<'a> {
             "healthz" | "readyz" | "metrics" => format!("/{operation}"),
             "delete_role_binding" => {
                 let principal = format!("user:{}", self.unique_name());
-                let binding = self.fixtures.bind_role(&principal, "viewer", ("workspace", Some(workspace))).await;
+                let binding = self.fixtures.bind_role(&principal, "viewer", "workspace", Some(workspace)).await;
                 return app.delete(format!("/v1/role-bindings/{binding}"));
             }
             "list_principal_bindings" => {

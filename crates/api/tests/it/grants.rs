@@ -24,7 +24,7 @@ async fn viewers_see_assets_of_the_whole_namespace() {
     let two = given.workspace("two", "shared").await;
     let three = given.workspace("three", "elsewhere").await;
     let asset = given.in_workspace(&one).asset("skill", "shared-skill").await;
-    given.bind_role("user:ada", "author", ("workspace", Some(&two))).await;
+    given.bind_role("user:ada", "author", "workspace", Some(&two)).await;
     for (from, status) in [(&one, 200), (&two, 200), (&three, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
         assert_eq!(answer.status, status, "{answer}");
@@ -50,9 +50,9 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let there = given.workspace("there", "there").await;
     let home = given.in_workspace(&here);
     let (shown, hidden) = (home.prompt("shown").await, home.prompt("hidden").await);
-    given.bind_role("user:ada", "viewer", ("workspace", Some(&there))).await;
+    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
     // The only role of this caller was revoked.
-    let revoked = given.bind_role("user:bob", "viewer", ("workspace", Some(&there))).await;
+    let revoked = given.bind_role("user:bob", "viewer", "workspace", Some(&there)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let read =
         |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
@@ -102,8 +102,8 @@ async fn workspace_grant_permits_reading_and_binding_there() {
     let policy = given.in_workspace(&here).policy("policy").await;
     let guest = given.in_workspace(&there);
     let (theirs, next) = (guest.workload("theirs").await, given.in_workspace(&beside).workload("next").await);
-    given.bind_role("user:ada", "viewer", ("workspace", Some(&there))).await;
-    given.bind_role("user:bob", "viewer", ("workspace", Some(&beside))).await;
+    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    given.bind_role("user:bob", "viewer", "workspace", Some(&beside)).await;
     let bind = async |workload: &str| {
         let draft = given.draft(workload, &[]).await;
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
@@ -191,8 +191,8 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
         "slug": "x", "asset_kind": "skill", "owner_ref": "team:a", "ownership_tier": "platform_builtin",
     });
     app.post("/v1/assets", body).await.expect_refusal(422, "validation_error");
-    given.bind_role("user:ada", "workspace_admin", ("workspace", Some(&elsewhere))).await;
-    given.bind_role("user:home", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "workspace_admin", "workspace", Some(&elsewhere)).await;
+    given.bind_role("user:home", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let read = app.get(format!("/v1/assets/{}?workspace_id={elsewhere}", builtin.asset_id)).as_actor("user:ada").await;
     assert_eq!(read.expect(200)["ownership_tier"], "platform_builtin");
     for query in ["".to_owned(), format!("?workspace_id={elsewhere}"), "?asset_kind=prompt_template".to_owned()] {
@@ -207,7 +207,7 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     app.post(format!("/v1/assets/{}/retire?workspace_id={WORKSPACE}", builtin.asset_id), json!({})).await.expect(200);
     assert_eq!(own.slug, "own");
     // A caller without a role in the tenant does not see built-in assets.
-    let revoked = given.bind_role("user:nobody", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let revoked = given.bind_role("user:nobody", "viewer", "workspace", Some(WORKSPACE)).await;
     app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let path = format!("/v1/assets/{}?workspace_id={WORKSPACE}", builtin.asset_id);
     app.get(path).as_actor("user:nobody").await.expect_refusal(404, "not_found");

@@ -213,10 +213,10 @@ async fn keys_expire_after_one_day() {
 async fn replays_require_current_permissions() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let here = ("workspace", Some(WORKSPACE));
+    let here = Some(WORKSPACE);
     let workload = app.active_workload("main").await;
-    let author = given.bind_role("user:ada", "author", here).await;
-    given.bind_role("user:ada", "runtime_user", here).await;
+    let author = given.bind_role("user:ada", "author", "workspace", here).await;
+    given.bind_role("user:ada", "runtime_user", "workspace", here).await;
     let post = || app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:ada").idempotency_key("k");

@@ -197,7 +197,7 @@ async fn changing_access_requires_workload_expose() {
     let workload = workload_with_echo_flow(&app, "main").await;
     let given = app.fixtures();
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
-        given.bind_role(actor, role, ("workspace", Some(crate::fixture::WORKSPACE))).await;
+        given.bind_role(actor, role, "workspace", Some(crate::fixture::WORKSPACE)).await;
     }
     let set = |actor: &str, config: Value| {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)

@@ -215,7 +215,7 @@ async fn reads_only_sources_that_the_caller_may_read() {
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
     let seen = given.version("skill", "seen", skill.clone()).await;
     let hidden = given.in_workspace(&other).version("skill", "hidden", skill).await;
-    given.bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
     let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
     let good = app.post(documents_path(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);

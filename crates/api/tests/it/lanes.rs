@@ -118,8 +118,8 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let workload = LanedWorkload::create(&app, &versions, "main", &LANES).await;
     let other = LanedWorkload::create(&app, &versions, "other", &LANES).await;
     let given = app.fixtures();
-    given.bind_role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
+    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:runner", "operator", "workload", Some(&other.workload_id)).await;
     workload.bind(&app, "user:runner", Some("guided")).await;
     // Without the permission, a caller may not choose the lane that its binding selects either.
     for lane in LANES {
@@ -138,7 +138,7 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let ran = workload.execute(&app, "user:local", Some("standard")).await;
     assert_eq!(workload.assert_serving_lane(&app, &ran).await, "standard");
     // A caller that may not see the workload learns nothing about its lanes.
-    app.fixtures().bind_role("user:stranger", "runtime_user", ("workload", Some(&other.workload_id))).await;
+    app.fixtures().bind_role("user:stranger", "runtime_user", "workload", Some(&other.workload_id)).await;
     workload.execute(&app, "user:stranger", Some("guided")).await.expect_refusal(404, "not_found");
     workload.execute(&app, "anonymous", Some("guided")).await.expect_refusal(404, "not_found");
 }

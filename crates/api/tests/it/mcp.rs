@@ -250,7 +250,7 @@ async fn refusals_carry_their_code_and_no_input() {
     }
     assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
     // The permissions are those of the actor that the request names. No session or handle carries permissions.
-    app.fixtures().bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
     let listed = result_of(&viewer(mcp_request(&app, new, "tools/list", json!({}))).await);
     assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");

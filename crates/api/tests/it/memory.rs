@@ -182,7 +182,7 @@ async fn conversations_are_separate_by_owner_workload_and_session() {
     app.get(memory_path(&workload, "s")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
     app.delete(memory_path(&workload, "s")).in_tenant(&tenant).await.expect_refusal(404, "not_found");
     // Another viewer of the workload has an empty session of the same name.
-    given.bind_role("user:gone", "viewer", ("tenant", Some(TENANT))).await;
+    given.bind_role("user:gone", "viewer", "tenant", Some(TENANT)).await;
     app.get(memory_path(&workload, "s")).as_actor("user:gone").await.expect(200);
     for session in ["a b", "a%20b", "%2e%2e", "a%2Fb", &"x".repeat(129), "%00"] {
         app.get(memory_path(&workload, session)).await.expect_refusal(404, "not_found");

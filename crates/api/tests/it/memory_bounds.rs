@@ -116,7 +116,7 @@ async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes:
 async fn authorizes_caller_before_reading_a_large_body() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    given.bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
     let prompt = given.asset("prompt_template", "prompt").await;
     let base = given.asset("knowledge_base", "base").await;
     let flow = given.asset("orchestration_flow", "flow").await;

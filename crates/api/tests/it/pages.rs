@@ -116,7 +116,7 @@ async fn asset_filters_apply_alone_and_combined() {
     }
     expected.reverse();
     // One actor views everything, the other one views one of the two workspaces.
-    given.bind_role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:local", "user:ada"] {
         for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
             for kind in [None, Some("skill"), Some("policy_bundle"), Some("agent")] {

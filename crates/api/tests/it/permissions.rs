@@ -290,7 +290,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             }
             if bound.insert(caller.clone()) {
                 // The role creates a binding of the actor; the actor's name determines its permissions.
-                stage.fixtures.bind_role(&caller, "viewer", ("platform", None)).await;
+                stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
             }
             let answer = prepared.clone().as_actor(&caller).await;
             let outcome = Outcome::of_response(operation, &answer);
@@ -357,7 +357,7 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {
         let caller = SinglePermissions::lacking(&[permission]);
-        stage.fixtures.bind_role(&caller, "viewer", ("platform", None)).await;
+        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) {
             Outcome::MissingPermission(permission.to_owned())

@@ -147,11 +147,11 @@ async fn bindings_require_workspace_manage() {
     let given = app.fixtures();
     let bindings = bindings_path(&given.workload("main").await);
     app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
-    given.bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:boss", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let next_door = given.workspace("next-door", "next-door").await;
-    given.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&next_door)).await;
     let body = json!({ "principal": "user:eve", "lane": "restricted" });
     let requests = || {
         let ended = format!("{bindings}/user:ada");

@@ -124,7 +124,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     let distant = prompt_version(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
         for scope in scopes {
-            given.bind_role(who, "author", ("workspace", Some(scope))).await;
+            given.bind_role(who, "author", "workspace", Some(scope)).await;
         }
     }
     let mine = given.asset("prompt_template", "mine").await;

@@ -33,7 +33,7 @@ fn run_request(app: &Client, workload: &ActiveWorkload) -> Request {
 async fn anonymous_callers_use_public_workloads_only() {
     let app = TestApp::start().await;
     let workload = create_public_workload(&app, "main").await;
-    app.fixtures().bind_role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:nobody", "auditor", "workspace", Some(WORKSPACE)).await;
     assert_eq!(app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200)["slug"], "main");
     for actor in ["anonymous", "user:nobody", "user:ada"] {
         let ran = run_request(&app, &workload).as_actor(actor).await.expect(200);

@@ -161,7 +161,7 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
 async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
     let answer = desk.execute("How many days of leave?").await.expect(200);
-    desk.app.fixtures().bind_role("user:reader", "viewer", ("workspace", Some(WORKSPACE))).await;
+    desk.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
     let flat = desk.app.get(path).as_actor("user:reader").await.expect(200);
     let event = &flat["retrieval_events"][0];
@@ -175,7 +175,7 @@ async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
     let given = desk.app.fixtures();
     for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
-        given.bind_role(actor, role, ("workspace", Some(WORKSPACE))).await;
+        given.bind_role(actor, role, "workspace", Some(WORKSPACE)).await;
     }
     let abroad = given.tenant("abroad").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });

@@ -83,7 +83,7 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     assert_eq!((&shown["execution_id"], &shown["output"]), (&id, &json!("write to [email]")));
     assert!(shown["asked_at"].as_str() < shown["lapses_at"].as_str());
     asked().await.expect_refusal(403, "self_approval_not_allowed");
-    app.fixtures().bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
     asked().as_actor("user:vera").await.expect_refusal(403, "forbidden");
     let evidence = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
@@ -157,7 +157,7 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     assert!(read["content"]["reviewed_at"].is_string() && read["content"]["note_digest"].is_string(), "{read}");
     assert!(!read["content"].to_string().contains("person"), "{read}");
     assert_eq!(read["payload"]["note"], "It names a person.");
-    app.fixtures().bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let read = app.get(&document).as_actor("user:viewer").await.expect(200);
     assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
 }
@@ -167,7 +167,7 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
     let app = start_server().await;
     let given = app.fixtures();
     let workload = active_reviewed_workload(&given, "main", &[]).await;
-    let here = ("workspace", Some(WORKSPACE));
+    let here = Some(WORKSPACE);
     for (actor, role) in [
         ("user:sender", "runtime_user"),
         ("user:both", "runtime_user"),
@@ -176,9 +176,9 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
         ("user:operator", "operator"),
         ("user:approver", "approver"),
     ] {
-        given.bind_role(actor, role, here).await;
+        given.bind_role(actor, role, "workspace", here).await;
     }
-    given.bind_role("user:elsewhere", "approver", ("workload", Some(&given.workload("elsewhere").await))).await;
+    given.bind_role("user:elsewhere", "approver", "workload", Some(&given.workload("elsewhere").await)).await;
     let sent = async |actor: &str| run(&app, &workload).as_actor(actor).await.expect(202)["execution_id"].clone();
     let (id, own) = (sent("user:sender").await, sent("user:both").await);
     let verdict = json!({ "outcome": "approved" });
@@ -298,8 +298,8 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let app = start_server().await;
     let given = app.fixtures();
     let workload = active_reviewed_workload(&given, "main", &["notify_owner"]).await;
-    given.bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let (one, two) = (run_until_review(&app, &workload).await.0, run_until_review(&app, &workload).await.0);
     let cancel = |id: &Value, actor: &str| app.post(execution_path(id, "/cancel"), json!({})).as_actor(actor);
     cancel(&one, "user:viewer").await.expect_refusal(403, "forbidden");

@@ -33,13 +33,13 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     let (first, second, third) =
         (execute_run(&app, &one).await, execute_run(&app, &two).await, execute_run(&app, &three).await);
 
-    given.bind_role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:there", "viewer", ("workspace", Some(&next_door))).await;
-    given.bind_role("user:single", "viewer", ("workload", Some(&two.workload_id))).await;
-    given.bind_role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:both", "viewer", ("workload", Some(&one.workload_id))).await;
-    given.bind_role("user:both", "viewer", ("workload", Some(&three.workload_id))).await;
-    given.bind_role("user:runs", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
+    given.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
+    given.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:both", "viewer", "workload", Some(&one.workload_id)).await;
+    given.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
+    given.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
     for (actor, seen) in [
         ("user:local", vec![&third, &second, &first]),
         ("user:here", vec![&second, &first]),

@@ -173,9 +173,9 @@ async fn callers_see_the_workloads_of_their_roles() {
     let away = app.fixtures().in_tenant(&tenant, &foreign).workload("away").await;
     let config = json!({ "interface_config": chat_interface("shared word") });
     app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
-    app.fixtures().bind_role("user:near", "runtime_user", ("workspace", Some(crate::fixture::WORKSPACE))).await;
-    app.fixtures().bind_role("user:far", "viewer", ("workspace", Some(&elsewhere))).await;
-    app.fixtures().bind_role("user:one", "runtime_user", ("workload", Some(&here))).await;
+    app.fixtures().bind_role("user:near", "runtime_user", "workspace", Some(crate::fixture::WORKSPACE)).await;
+    app.fixtures().bind_role("user:far", "viewer", "workspace", Some(&elsewhere)).await;
+    app.fixtures().bind_role("user:one", "runtime_user", "workload", Some(&here)).await;
     for (actor, slugs, unseen) in
         [("user:near", ["here"], "there"), ("user:far", ["there"], "here"), ("user:one", ["here"], "there")]
     {

@@ -114,8 +114,8 @@ async fn scripts_pass_the_same_checks_as_runs() {
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
     // Public access to a workload does not cover scripts.
-    given.bind_role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:nobody", "viewer", ("workspace", Some(&other_workspace))).await;
+    given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
     let public = given.active_workload("public").await;
     let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
     app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);

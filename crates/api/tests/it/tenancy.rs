@@ -90,7 +90,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
     let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(logs, std::slice::from_ref(&id));
     // Administrators of another tenant neither read nor change them.
-    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
     app.patch(&path, change).as_actor("user:tenant-admin").await.expect_refusal(404, "not_found");
     let nowhere = format!("/v1/tenants/{UNKNOWN_ID}/settings");
     app.patch(nowhere, json!({ "notifications_enabled": false })).await.expect_refusal(404, "not_found");
@@ -106,7 +106,7 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
         .start()
         .await;
     let path = format!("/v1/tenants/{TENANT}/settings");
-    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.fixtures().bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
     let set = |hosts: Value| app.patch(&path, json!({ "public_hosts": hosts }));
     let hosts = |count: usize| (0..count).map(|number| format!("h{number}.example")).collect::<Vec<_>>();
     for named in [json!(["acme.example"]), json!([]), json!(["localhost"])] {
@@ -190,17 +190,17 @@ async fn requests_use_one_tenant() {
         listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()).collect()
     };
     // An actor with roles in one tenant uses that tenant by default.
-    abroad.bind_role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    abroad.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
     // An actor with roles in several tenants chooses one. The default is the default tenant.
-    abroad.bind_role("user:both", "viewer", ("workspace", Some(&there))).await;
-    app.fixtures().bind_role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
+    abroad.bind_role("user:both", "viewer", "workspace", Some(&there)).await;
+    app.fixtures().bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(TENANT)).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(&tenant)).await, ["there"]);
     // Foreign, unknown and invalid tenants get the same response.
-    app.fixtures().bind_role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.fixtures().bind_role("user:home", "tenant_admin", "tenant", Some(TENANT)).await;
     for actor in ["user:home", "user:never-bound"] {
         for wanted in [tenant.as_str(), UNKNOWN_ID, "acme", ""] {
             let answer = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
@@ -253,7 +253,7 @@ async fn foreign_identifiers_look_like_unknown_ones() {
     let app = TestApp::start().await;
     let (home, abroad) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
     let next_door = home.fixtures.workspace("next-door", "next-door").await;
-    home.fixtures.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    home.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&next_door)).await;
     let mut compared = 0;
     for route in routes() {
         let names = route.placeholders();
@@ -310,7 +310,7 @@ async fn foreign_identifiers_look_like_unknown_ones() {
 async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
     let app = TestApp::start().await;
     let (home, abroad) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
-    home.fixtures.bind_role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    home.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(WORKSPACE)).await;
     let draft = home.fixtures.draft(&home.workload.workload_id, &[]).await;
     let theirs = &abroad.workload;
     let policy = theirs.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();

@@ -209,7 +209,7 @@ async fn all_pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
     };
     view.foreign.multiply_evidence().await;
     if actor == OTHER_WORKSPACE_ADMIN {
-        home.fixtures.bind_role(actor, "workspace_admin", ("workspace", Some(&other.workspace))).await;
+        home.fixtures.bind_role(actor, "workspace_admin", "workspace", Some(&other.workspace)).await;
     }
     let pairs: Vec<RequestPair> =
         [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();

@@ -115,7 +115,7 @@ async fn internal_clients_delegate_runs_but_not_reads() {
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     let workload = app.active_workload("main").await;
     for principal in ["service:portal", "user:mia"] {
-        app.fixtures().bind_role(principal, "runtime_user", ("workspace", Some(WORKSPACE))).await;
+        app.fixtures().bind_role(principal, "runtime_user", "workspace", Some(WORKSPACE)).await;
     }
     let on_behalf = |mut body: Value| {
         body["execution_mode"] = json!("on_behalf_of");
@@ -160,9 +160,9 @@ async fn knowledge_queries_follow_the_contract_and_record_facts() {
     assert_eq!(found["chunks"][0]["text"], "Thirty days of leave a year.");
     assert_eq!(facts("knowledge.read").await, 1);
     // A caller that the contract does not name is refused, and a caller that may not see the base gets 404.
-    app.fixtures().bind_role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
-    app.fixtures().bind_role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    app.fixtures().bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
+    app.fixtures().bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
     query().as_actor("user:ada").await.expect_refusal(422, "contract_refused");
     assert_eq!((facts("knowledge.read").await, facts("knowledge.read_refused").await), (1, 1));
     query().as_actor("user:mia").await.expect_refusal(404, "not_found");
@@ -209,8 +209,8 @@ async fn inspect_evidence_requires_read_and_run_permissions() {
     let inspect = || app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": { "execution_id": id } }));
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(inspect().await.expect(200), json!({ "status": "success", "result": evidence }));
-    app.fixtures().bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
-    app.fixtures().bind_role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
+    app.fixtures().bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     assert_eq!(inspect().as_actor("user:vera").await.expect_refusal(403, "forbidden")["permission"], "execution.run");
     inspect().as_actor("user:mia").await.expect_refusal(404, "not_found");
 }
@@ -249,7 +249,7 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
     assert_eq!(manifest["tools"][3]["name"], "run_ticket_sorter");
     assert!(manifest["tools"][3]["title"].as_str().unwrap().contains("ticket-sorter"));
     assert_eq!(manifest["truncated"], false);
-    app.fixtures().bind_role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
     assert_eq!(names(app.get(path).as_actor("user:vera").await.expect(200)), always);
     let next_door = app.fixtures().workspace("next-door", "next-door").await;

@@ -4,6 +4,7 @@
 //! exponentially expanding aliases, with their position, before anything expands.
 
 use super::{MAX_FILE_BYTES, strict::Fault};
+use crate::failure::Position;
 use fairway_domain::asset::content::MAX_VALUES;
 use saphyr_parser::{Event, Parser, Span, StrInput};
 use std::collections::{HashMap, HashSet};
@@ -31,7 +32,7 @@ pub(super) struct SourceSpans {
 struct ValueSpan {
     parent: u32,
     step: Step,
-    position: (u32, u32),
+    position: Position,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +49,7 @@ impl SourceSpans {
     pub(super) fn parse(text: &str) -> Result<Self, Fault> {
         let structure = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
         if text.bytes().filter(|byte| structure(byte)).count() > MAX_INDICATORS {
-            return Err(Fault::expansion((1, 1)));
+            return Err(Fault::expansion(Position::START));
         }
         let events = Parser::new_from_str(text);
         let mut walk = EventWalker { events, sizes: HashMap::new(), spans: Vec::new(), values: 0, bytes: 0 };
@@ -60,7 +61,7 @@ impl SourceSpans {
     }
 
     /// The position of a value, or of its nearest existing ancestor.
-    pub(super) fn nearest(&self, pointer: &str) -> Option<(u32, u32)> {
+    pub(super) fn nearest(&self, pointer: &str) -> Option<Position> {
         let mut at = 0;
         for step in pointer.split('/').skip(1) {
             let Some(inside) = self.child(at, step) else { break };
@@ -129,29 +130,29 @@ impl<'t> EventWalker<'t> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Fault::syntax(line_column(error.marker().line(), error.marker().col()))),
-            None => Err(Fault::syntax((1, 1))),
+            None => Err(Fault::syntax(Position::START)),
         }
     }
 
     /// Visits one value, and returns its depth with aliases expanded.
     fn visit(&mut self, event: Event<'t>, span: Span, around: u32, step: Step, depth: usize) -> Result<usize, Fault> {
-        let at = start_position(span);
+        let position = start_position(span);
         if depth > MAX_DEPTH {
-            return Err(Fault::too_deep(at));
+            return Err(Fault::too_deep(position));
         }
         let before = (self.values, self.bytes);
-        self.count_expansion(1, 0, at)?;
+        self.count_expansion(1, 0, position)?;
         let own = to_u32(self.spans.len());
-        self.spans.push(ValueSpan { parent: around, step, position: at });
+        self.spans.push(ValueSpan { parent: around, step, position });
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {
-                reject_tag(tag.is_some(), at)?;
-                self.count_expansion(0, text.len(), at)?;
+                reject_tag(tag.is_some(), position)?;
+                self.count_expansion(0, text.len(), position)?;
                 anchor
             }
             Event::SequenceStart(anchor, tag) => {
-                reject_tag(tag.is_some(), at)?;
+                reject_tag(tag.is_some(), position)?;
                 for index in 0_u32.. {
                     let (event, span) = self.next()?;
                     if matches!(event, Event::SequenceEnd) {
@@ -162,7 +163,7 @@ impl<'t> EventWalker<'t> {
                 anchor
             }
             Event::MappingStart(anchor, tag) => {
-                reject_tag(tag.is_some(), at)?;
+                reject_tag(tag.is_some(), position)?;
                 let mut keys = HashSet::new();
                 loop {
                     let (event, span) = self.next()?;
@@ -190,11 +191,11 @@ impl<'t> EventWalker<'t> {
                 anchor
             }
             Event::Alias(anchor) => {
-                let size = *self.sizes.get(&anchor).ok_or_else(|| Fault::expansion(at))?;
+                let size = *self.sizes.get(&anchor).ok_or_else(|| Fault::expansion(position))?;
                 if depth + size.levels > MAX_DEPTH {
-                    return Err(Fault::too_deep(at));
+                    return Err(Fault::too_deep(position));
                 }
-                self.count_expansion(size.values, size.bytes, at)?;
+                self.count_expansion(size.values, size.bytes, position)?;
                 levels = size.levels;
                 0
             }
@@ -204,7 +205,7 @@ impl<'t> EventWalker<'t> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd
             | Event::SequenceEnd
-            | Event::MappingEnd => return Err(Fault::syntax(at)),
+            | Event::MappingEnd => return Err(Fault::syntax(position)),
         };
         if anchor != 0 {
             let size = ExpandedSize { values: self.values - before.0, bytes: self.bytes - before.1, levels };
@@ -213,26 +214,26 @@ impl<'t> EventWalker<'t> {
         Ok(levels)
     }
 
-    fn count_expansion(&mut self, values: usize, bytes: usize, at: (u32, u32)) -> Result<(), Fault> {
+    fn count_expansion(&mut self, values: usize, bytes: usize, position: Position) -> Result<(), Fault> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
         // The allowance covers the envelope around the content, which is small.
         let is_within =
             self.values <= MAX_VALUES + 1_000 && u64::try_from(self.bytes).is_ok_and(|bytes| bytes <= MAX_FILE_BYTES);
-        if is_within { Ok(()) } else { Err(Fault::expansion(at)) }
+        if is_within { Ok(()) } else { Err(Fault::expansion(position)) }
     }
 }
 
-const fn reject_tag(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
-    if tagged { Err(Fault::tag(at)) } else { Ok(()) }
+const fn reject_tag(tagged: bool, position: Position) -> Result<(), Fault> {
+    if tagged { Err(Fault::tag(position)) } else { Ok(()) }
 }
 
-fn start_position(span: Span) -> (u32, u32) {
+fn start_position(span: Span) -> Position {
     line_column(span.start.line(), span.start.col())
 }
 
-fn line_column(line: usize, column: usize) -> (u32, u32) {
-    (to_u32(line.max(1)), to_u32(column).saturating_add(1))
+fn line_column(line: usize, column: usize) -> Position {
+    Position { line: to_u32(line.max(1)), column: to_u32(column).saturating_add(1) }
 }
 
 fn to_u32(number: usize) -> u32 {

@@ -1,7 +1,7 @@
 //! Strict JSON and YAML parsing: refuses duplicate keys and numbers that JSON cannot represent, which the libraries
 //! accept.
 
-use crate::failure::Finding;
+use crate::failure::{Finding, Position};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
@@ -12,7 +12,7 @@ use std::fmt;
 /// The reason why a text is not a valid value.
 #[derive(Debug)]
 pub(super) struct Fault {
-    position: Option<(u32, u32)>,
+    position: Option<Position>,
     code: &'static str,
     message: &'static str,
 }
@@ -22,32 +22,32 @@ const DUPLICATE_KEY: &str = "a mapping contains a key twice";
 const NUMBER_OUT_OF_RANGE: &str = "a number is out of range";
 
 impl Fault {
-    const fn new(place: (u32, u32), code: &'static str, message: &'static str) -> Self {
-        Self { position: Some(place), code, message }
+    const fn new(position: Position, code: &'static str, message: &'static str) -> Self {
+        Self { position: Some(position), code, message }
     }
 
-    pub(super) const fn syntax(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_syntax", "the text is not a single YAML document")
+    pub(super) const fn syntax(position: Position) -> Self {
+        Self::new(position, "yaml_syntax", "the text is not a single YAML document")
     }
 
-    pub(super) const fn expansion(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_expansion", "the document is too large with its aliases expanded")
+    pub(super) const fn expansion(position: Position) -> Self {
+        Self::new(position, "yaml_expansion", "the document is too large with its aliases expanded")
     }
 
-    pub(super) const fn too_deep(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_too_deep", "the document is nested more than 64 levels deep")
+    pub(super) const fn too_deep(position: Position) -> Self {
+        Self::new(position, "yaml_too_deep", "the document is nested more than 64 levels deep")
     }
 
-    pub(super) const fn tag(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_tag", "tags are not allowed")
+    pub(super) const fn tag(position: Position) -> Self {
+        Self::new(position, "yaml_tag", "tags are not allowed")
     }
 
-    pub(super) const fn key(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_key_no_text", "a key must be a string")
+    pub(super) const fn key(position: Position) -> Self {
+        Self::new(position, "yaml_key_no_text", "a key must be a string")
     }
 
-    pub(super) const fn duplicate_key(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_duplicate_key", DUPLICATE_KEY)
+    pub(super) const fn duplicate_key(position: Position) -> Self {
+        Self::new(position, "yaml_duplicate_key", DUPLICATE_KEY)
     }
 
     pub(super) fn in_file(self, file: &str) -> Finding {
@@ -60,7 +60,7 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let read: Result<StrictValue, serde_json::Error> = serde_json::from_str(text);
     read.map(|strict| strict.0).map_err(|error| Fault {
-        position: Some((number(error.line().max(1)), number(error.column().max(1)))),
+        position: Some(Position { line: number(error.line().max(1)), column: number(error.column().max(1)) }),
         code: "malformed_json",
         message: if error.to_string().starts_with(DUPLICATE_KEY) {
             DUPLICATE_KEY
@@ -75,7 +75,9 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let read: Result<StrictValue, serde_yaml::Error> = serde_yaml::from_str(text);
     read.map(|strict| strict.0).map_err(|error| {
-        let place = error.location().map(|place| (number(place.line().max(1)), number(place.column().max(1))));
+        let position = error
+            .location()
+            .map(|place| Position { line: number(place.line().max(1)), column: number(place.column().max(1)) });
         let text_of_error = error.to_string();
         let (code, message) = if text_of_error.contains(DUPLICATE_KEY) {
             ("yaml_duplicate_key", DUPLICATE_KEY)
@@ -84,7 +86,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
         } else {
             ("yaml_syntax", "the text is not a single YAML document")
         };
-        Fault { position: Some(place.unwrap_or((1, 1))), code, message }
+        Fault { position: Some(position.unwrap_or(Position::START)), code, message }
     })
 }
 

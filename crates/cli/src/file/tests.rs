@@ -12,14 +12,14 @@ fn locates_values_by_json_pointer() {
     let read = parsed("a.yaml", text).unwrap();
     let content = json!({ "rules": [{ "id": "a", "any/thing": [1, { "b": 2.5 }] }], "base": { "c": true }, "same": { "c": true } });
     assert_eq!(read.value, json!({ "kind": "x", "content": content }));
-    for (pointer, place) in [
+    for (pointer, (line, column)) in [
         ("", (1, 1)),
         ("/content/rules/0/id", (4, 11)),
         ("/content/rules/0/any~1thing/1/b", (5, 26)),
         ("/content/rules/0/missing/below", (4, 7)),
         ("/content/same", (7, 9)),
     ] {
-        assert_eq!(read.position(pointer), Some(place), "{pointer}");
+        assert_eq!(read.position(pointer), Some(Position { line, column }), "{pointer}");
     }
     let read = parsed("a.json", "{\n \"a\": [1,\n  {\"b\": \"\\ud83d\\ude00\"}]}").unwrap();
     assert_eq!(read.value, json!({ "a": [1, { "b": "😀" }] }));

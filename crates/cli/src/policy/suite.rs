@@ -236,7 +236,7 @@ impl CompiledBundle {
             report.tests.push(TestResult {
                 bundle: self.slug.clone(),
                 file: located.name.clone(),
-                line: located.position(&place).map(|(line, _)| line),
+                line: located.position(&place).map(|position| position.line),
                 name: scenario.name().to_owned(),
                 passed: differences.is_empty(),
                 difference: (!differences.is_empty()).then(|| differences.join("; ")),

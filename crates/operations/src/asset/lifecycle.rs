@@ -18,6 +18,32 @@ use fairway_domain::{
 /// Maximum number of blocking releases in a refusal.
 const MAX_BLOCKING_SHOWN: u32 = 100;
 
+/// A request to change the lifecycle state of an asset.
+#[derive(Clone, Copy)]
+enum LifecycleCommand {
+    Activate,
+    Retire,
+    Archive,
+}
+
+impl LifecycleCommand {
+    const fn operation(self) -> Operation {
+        match self {
+            Self::Activate => Operation::ActivateAsset,
+            Self::Retire => Operation::RetireAsset,
+            Self::Archive => Operation::ArchiveAsset,
+        }
+    }
+
+    const fn target(self) -> Lifecycle {
+        match self {
+            Self::Activate => Lifecycle::Active,
+            Self::Retire => Lifecycle::Retired,
+            Self::Archive => Lifecycle::Archived,
+        }
+    }
+}
+
 impl Assets {
     /// Activates an asset: it can be bound. Also reverses a retirement.
     ///
@@ -31,7 +57,7 @@ impl Assets {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        self.move_asset(caller, (Operation::ActivateAsset, Lifecycle::Active), (id, from), expected, key).await
+        self.change_lifecycle(caller, LifecycleCommand::Activate, id, from, expected, key).await
     }
 
     /// Retires an asset: it takes no new bindings, and existing releases continue.
@@ -46,7 +72,7 @@ impl Assets {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        self.move_asset(caller, (Operation::RetireAsset, Lifecycle::Retired), (id, from), expected, key).await
+        self.change_lifecycle(caller, LifecycleCommand::Retire, id, from, expected, key).await
     }
 
     /// Archives an asset. Its versions stay.
@@ -62,27 +88,28 @@ impl Assets {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        self.move_asset(caller, (Operation::ArchiveAsset, Lifecycle::Archived), (id, from), expected, key).await
+        self.change_lifecycle(caller, LifecycleCommand::Archive, id, from, expected, key).await
     }
 
-    async fn move_asset(
+    async fn change_lifecycle(
         &self,
         caller: &Caller,
-        (operation, to): (Operation, Lifecycle),
-        (id, from): (AssetId, WorkspaceId),
+        command: LifecycleCommand,
+        id: AssetId,
+        from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        let (scope, _) = self.asset_from(caller, operation, id, from).await?;
+        let (scope, _) = self.asset_from(caller, command.operation(), id, from).await?;
         self.idempotency
             .idempotent(
                 scope,
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        let (scope, asset) = self.asset_from(caller, operation, id, from).await?;
+                        let (scope, asset) = self.asset_from(caller, command.operation(), id, from).await?;
                         expected.check(asset.revision)?;
-                        let change = asset.transition_to(to, &self.context.stamp(caller))?;
+                        let change = asset.transition_to(command.target(), &self.context.stamp(caller))?;
                         let next = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.asset_store.commit_lifecycle(scope, change, outcome.as_ref()).await {

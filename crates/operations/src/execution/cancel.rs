@@ -1,31 +1,31 @@
 //! Cancellation of runs: queued runs end at once, active runs through the worker that executes them.
 
-use super::{ExecutionDetail, evidence::Ownership};
+use super::{
+    ExecutionDetail,
+    early_end::{EarlyEnd, UnstartedRun},
+    evidence::Ownership,
+};
 use crate::{
     Failure, Idempotent, RunRefusal, Services,
     access::{Operation, authorize},
     idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller},
-    audit::Stamp,
-    evidence::RecordedDecision,
+    access::Caller,
     execution::{
-        Execution, FinishRecord, Outcome, RunError, RunRef, Status,
+        Execution, RunRef, Status,
         dispatch::{CancelLease, CancelOutcome, LeaseRef},
         ports::RunState,
     },
-    id::{ExecutionId, RequestId},
+    id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
     policy::Obligation,
     share_link::TokenHash,
-    store::CommitError,
     tenant::TenantScope,
     wakeup::Wakeup,
 };
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
 const CANCEL_GRACE: Duration = Duration::from_millis(700);
@@ -175,63 +175,8 @@ impl Services {
             environment: &execution.environment,
             input_digest: record.input_digest,
         };
-        self.end_without_steps(
-            (scope, named, held.lease),
-            (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
-            (None, owes),
-            (caller.actor.clone(), caller.request_id),
-        )
-        .await
-    }
-
-    /// Ends a run without step results. Of its obligations, only the owner's notification needs no state of the run.
-    pub(super) async fn end_without_steps(
-        &self,
-        (scope, run, lease): (TenantScope, RunRef<'_>, Uuid),
-        (status, outcome, code, message): (Status, Outcome, &str, &str),
-        (decision, owes_owner): (Option<RecordedDecision>, bool),
-        (actor, request_id): (ActorRef, RequestId),
-    ) -> Result<(), Failure> {
-        let finished_at = self.context.clock.now();
-        let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
-        let mut fact = match &decision {
-            Some(denial) if outcome == Outcome::Denied => run.denied_fact(denial, &stamp),
-            Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
-        };
-        let mut fulfilled = Vec::new();
-        if owes_owner && let Some(workload) = self.stores.workloads.find(scope, run.workload_id).await? {
-            fact = fact.notifying_owner(&workload.owner_ref.to_string());
-            fulfilled.push((Obligation::NotifyOwner, finished_at));
-        }
-        // A denial carries its own reason.
-        let error = decision.is_none().then(|| RunError::new(code, message));
-        let ending = FinishRecord {
-            execution_id: run.execution_id,
-            lease,
-            status,
-            outcome,
-            review_timeout: None,
-            error,
-            output: None,
-            steps: Vec::new(),
-            decisions: decision.into_iter().collect(),
-            artifacts: Vec::new(),
-            lineage: Vec::new(),
-            fulfilled,
-            progress: None,
-            writeback: None,
-            finished_at,
-            fact,
-        };
-        match self.stores.executions.finish(scope, &ending).await {
-            Ok(()) => {
-                self.context.notify_facts();
-                self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
-                Ok(())
-            }
-            // A concurrent process ended the run.
-            Err(CommitError::Stale) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let target = UnstartedRun { scope, run: named, lease: held.lease, owes_owner: owes };
+        let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
+        self.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await
     }
 }

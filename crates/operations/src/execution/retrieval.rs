@@ -31,23 +31,18 @@ pub(super) struct RetrievalContext<'r> {
     pub(super) conversation: Option<ConversationKey>,
     /// The submitter of the run with its request.
     pub(super) sender: (ActorRef, RequestId),
-    principals: Vec<ActorRef>,
+    /// The submitter and its groups.
+    pub(super) principals: Vec<ActorRef>,
 }
 
-impl<'r> RetrievalContext<'r> {
-    pub(super) fn new(
-        (scope, workspace): (TenantScope, WorkspaceId),
-        (release, environment): (ReleaseId, &'r Slug),
-        plan: &'r RunPlan,
-        (facts, conversation): (&PolicyAttributes, Option<ConversationKey>),
-        sender: (ActorRef, RequestId),
-    ) -> Self {
-        let names = std::iter::once(&facts.actor).chain(&facts.groups);
-        // An invalid name identifies no principal, so no contract can name it.
-        let principals = names.filter_map(|name| ActorRef::parse(name).ok()).collect();
-        Self { scope, plan, workspace, release, environment, conversation, sender, principals }
-    }
+/// The principals that access contracts can name: the submitter of a run and its groups.
+pub(super) fn principals_of(attributes: &PolicyAttributes) -> Vec<ActorRef> {
+    let names = std::iter::once(&attributes.actor).chain(&attributes.groups);
+    // An invalid name identifies no principal, so no contract can name it.
+    names.filter_map(|name| ActorRef::parse(name).ok()).collect()
+}
 
+impl RetrievalContext<'_> {
     fn access_request(&self, mode: AccessMode) -> AccessRequest<'_> {
         AccessRequest { principals: &self.principals, workspace: self.workspace, mode }
     }

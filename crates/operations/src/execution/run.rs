@@ -5,7 +5,7 @@ use super::{
     engine::{CheckpointPolicy, MAX_RETRY_DELAY, MIN_RETRY_DELAY, ProgressRecorder, Replay, run_to_end},
     large_runs::Reservation,
     plan::CachedPlan,
-    retrieval::RetrievalContext,
+    retrieval::{RetrievalContext, principals_of},
     run_limit::RunSlot,
     script::RunWork,
 };
@@ -214,10 +214,16 @@ impl ActiveRun {
             self.start(QueuedStart { acceptance, expected_revisions: on, lease: self.lease, progress, share_link })
                 .await?;
         }
-        let place = (self.scope, accepted.workspace_id);
-        let under = (accepted.release_id, &accepted.environment);
-        let sender = (accepted.submitter.clone(), accepted.request_context.request_id);
-        let reader = RetrievalContext::new(place, under, &self.plan.plan, (&self.facts, conversation), sender);
+        let reader = RetrievalContext {
+            scope: self.scope,
+            plan: &self.plan.plan,
+            workspace: accepted.workspace_id,
+            release: accepted.release_id,
+            environment: &accepted.environment,
+            conversation,
+            sender: (accepted.submitter.clone(), accepted.request_context.request_id),
+            principals: principals_of(&self.facts),
+        };
         let cut = if self.cancelled_by.get().is_some() {
             Some(Interruption::Cancelled)
         } else {

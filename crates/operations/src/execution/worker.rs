@@ -3,6 +3,7 @@
 mod claims;
 
 use super::{
+    early_end::{EarlyEnd, UnstartedRun},
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
     run::{ActiveRun, RunResult},
     script::RunWork,
@@ -20,7 +21,6 @@ use fairway_domain::{
     },
     id::{DecisionId, TenantId},
     policy::{self, Obligation, PolicyDecision},
-    workload,
 };
 use serde_json::{Map, Value};
 use std::{
@@ -128,39 +128,6 @@ pub async fn run_worker(services: Services) {
 fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
     let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
     counts.iter().filter(|(_, count)| **count > SATURATION).map(|(tenant, _)| *tenant).collect()
-}
-
-/// The end of a run that never reached its steps.
-struct EarlyEnd {
-    status: Status,
-    outcome: Outcome,
-    code: &'static str,
-    message: &'static str,
-    decision: Option<RecordedDecision>,
-}
-
-impl EarlyEnd {
-    const fn interrupted(cut: Interruption) -> Self {
-        let (status, outcome, code, message) = cut.ending();
-        Self { status, outcome, code, message, decision: None }
-    }
-
-    const fn failed(code: &'static str, message: &'static str) -> Self {
-        Self { status: Status::Failed, outcome: Outcome::Failure, code, message, decision: None }
-    }
-
-    const fn cancelled(code: &'static str, message: &'static str) -> Self {
-        Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
-    }
-
-    /// The end of a run whose workload accepts no more runs.
-    const fn for_workload(status: workload::Status) -> Option<Self> {
-        match status {
-            workload::Status::Registered => None,
-            workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
-            workload::Status::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
-        }
-    }
 }
 
 /// The next action for a claimed run.
@@ -428,20 +395,16 @@ impl Services {
             environment: &run.environment,
             input_digest: claimed.input_digest,
         };
-        let EarlyEnd { status, outcome, code, message, decision } = early_end;
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        let by = match (outcome, &claimed.cancelled_by) {
+        let by = match (early_end.outcome, &claimed.cancelled_by) {
             (Outcome::Cancelled, Some(by)) => by.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
-        self.end_without_steps(
-            (claimed.scope, named, claimed.lease),
-            (status, outcome, code, message),
-            (decision, owes),
-            (by, claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id)),
-        )
-        .await
+        let request_id =
+            claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id);
+        let target = UnstartedRun { scope: claimed.scope, run: named, lease: claimed.lease, owes_owner: owes };
+        self.end_without_steps(target, early_end, by, request_id).await
     }
 }
 

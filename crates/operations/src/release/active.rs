@@ -65,9 +65,19 @@ impl ActiveReleaseCache {
     }
 }
 
+/// Selects the release that serves a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct ActiveReleaseQuery<'q> {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// The environment.
+    pub environment: &'q Slug,
+    /// The lane; without it, the most general lane with a holder.
+    pub lane: Option<Lane>,
+}
+
 impl Releases {
-    /// The release that serves a workload in an environment, rendered by `render`: on the named lane, else on the
-    /// most general lane with a holder.
+    /// The release that serves a workload in an environment, rendered by `render`.
     ///
     /// The response is cached with the revisions of the deployment and of the tenant's access. One point read
     /// verifies both. After a change, caller and response are computed again, so a revoked role or a moved lane
@@ -77,10 +87,13 @@ impl Releases {
     /// Not found when the caller does not see the workload's releases, or no requested lane has a holder.
     pub async fn active_release(
         &self,
-        (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
-        (workload, environment, lane): (WorkloadId, &Slug, Option<Lane>),
+        mode: IdentityMode,
+        claims: &Claims,
+        request_id: RequestId,
+        query: &ActiveReleaseQuery<'_>,
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
+        let &ActiveReleaseQuery { workload, environment, lane } = query;
         if let Some(tenant) = self.active_releases.tenants.get(claims) {
             let key =
                 ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };

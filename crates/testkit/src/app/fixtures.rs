@@ -108,9 +108,8 @@ impl Fixtures {
     }
 
     /// Binds a role to a principal.
-    pub async fn bind_role(&self, principal: &str, role: &str, scope: (&str, Option<&str>)) -> String {
-        let (kind, reference) = scope;
-        let body = json!({ "principal": principal, "role": role, "scope_kind": kind, "scope_ref": reference });
+    pub async fn bind_role(&self, principal: &str, role: &str, scope_kind: &str, scope_ref: Option<&str>) -> String {
+        let body = json!({ "principal": principal, "role": role, "scope_kind": scope_kind, "scope_ref": scope_ref });
         required_id(&self.post("/v1/role-bindings", body).await.expect(201), "role_binding_id")
     }
 

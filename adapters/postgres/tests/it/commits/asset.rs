@@ -13,13 +13,13 @@ use fairway_domain::{
     audit::FactKind,
     id::{NamespaceId, WorkspaceId},
     store::{Change, Conflict},
-    tenant::{DEFAULT_TENANT, Workspace, WorkspaceStore},
+    tenant::{DEFAULT_TENANT, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use uuid::Uuid;
 
 /// A workspace without references to it, so that it can be deleted.
 pub(super) async fn deletable_workspace(stage: &Fixture) -> (WorkspaceId, NamespaceId) {
-    let ids = (fresh(), fresh(), fresh());
+    let ids = WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() };
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
     let assistant = change.next.assistant.workload_id;
     let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();

@@ -10,7 +10,7 @@ use fairway_domain::{
     audit::FactKind,
     release::lane::Lane,
     store::{Change, Conflict},
-    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
     workload::Workload,
 };
 use uuid::Uuid;
@@ -47,7 +47,7 @@ pub(super) async fn settings(stage: &Fixture) -> Decision {
 }
 
 pub(super) fn new_workspace(stage: &Fixture) -> Decision {
-    let ids = (fresh(), fresh(), fresh());
+    let ids = WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() };
     let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
     let taken = format!(
         "INSERT INTO workspace SELECT tenant_id, '{}', namespace_id, '{}', 'Other', now(), 'user:eve' FROM namespace

@@ -74,8 +74,8 @@ async fn erasing_another_owners_session_requires_execution_kill() {
     for actor in ["user:ada", "user:local"] {
         message_request(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
     }
-    given.bind_role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:op", "operator", "workspace", Some(WORKSPACE)).await;
     let erase =
         |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
     assert_eq!(erase("user:runner", "user:ada").await.expect_refusal(403, "forbidden")["permission"], "execution.kill");

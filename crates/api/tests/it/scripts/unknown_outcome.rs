@@ -84,10 +84,10 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
     let gateway = StubGateway::new(GatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
     let app = start_app(&gateway).await;
     let given = app.fixtures();
-    given.bind_role("user:author", "author", ("workspace", Some(WORKSPACE))).await;
-    given.bind_role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    given.bind_role("user:elsewhere", "operator", ("workspace", Some(&elsewhere))).await;
+    given.bind_role("user:elsewhere", "operator", "workspace", Some(&elsewhere)).await;
     for (outcome, status, error) in
         [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
     {

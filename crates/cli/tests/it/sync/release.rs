@@ -107,7 +107,7 @@ async fn plan_needs_only_viewer_permissions() {
     let author = Terminal::connected(&app).acting_as("user:ada");
     author.run_ok(&["sync", "apply", "examples/sync"]);
     app.fixtures().prompt("forgotten").await;
-    app.fixtures().bind_role("service:ci", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.fixtures().bind_role("service:ci", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = Terminal::connected(&app).acting_as("service:ci");
     for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
         assert_eq!(viewer.run_ok(&words), author.run_ok(&words));
