@@ -386,7 +386,7 @@ impl Process {
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
-        relays.spawn(run_review_expiry(self.services.clone()));
+        relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
         Ok(relays)
     }
 
@@ -400,7 +400,7 @@ impl Process {
         let services = self.services.clone();
         relays.spawn(async move { services.exchange_wakeups(line).await });
         // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
-        relays.spawn(run_recovery(self.services.clone()));
+        relays.spawn(run_recovery(Arc::clone(&self.services.run_recovery)));
         if self.dispatch.has_workers() && works == RunWorkers::Enabled {
             let options = DatabaseOptions {
                 url: self.url.clone(),
@@ -409,7 +409,8 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch_database(database.in_flight().clone());
-            relays.spawn(run_worker(self.services.with_stores(stores(&database, self.access_decorator.as_ref()))));
+            let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
+            relays.spawn(run_worker(services.run_worker));
         }
         Ok(relays)
     }

@@ -328,7 +328,7 @@ pub(crate) async fn read_evidence_graph(
         Some("graph") => EvidenceFormat::Graph,
         Some(_) => return Err(FieldProblem::new("format", "invalid", "must be `flat` or `graph`").into()),
     };
-    let record = api.services.read_evidence(&caller, *execution).await?;
+    let record = api.services.execution_reader.read_evidence(&caller, *execution).await?;
     Ok(ResourceResponse::ok(&to_view(&record, form)?).into_response())
 }
 

@@ -320,8 +320,11 @@ pub(crate) async fn execute_workload(
         actor_auth_mode,
     } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of =
-        delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let on_behalf_of = delegation::delegated_subject(
+        delegation,
+        api.services.executions.is_delegating_client(&claims.actor),
+        api.mode,
+    )?;
     let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
@@ -334,7 +337,7 @@ pub(crate) async fn execute_workload(
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
-    let run = api.services.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
@@ -447,7 +450,7 @@ async fn identify_runtime_caller(
 ) -> Result<Caller, ApiError> {
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    api.services.count_run_request(&caller, execution, token, visit.address).await?;
+    api.services.execution_reader.count_run_request(&caller, execution, token, visit.address).await?;
     Ok(caller)
 }
 
@@ -476,6 +479,6 @@ pub(crate) async fn read_execution(
     let token = result_token(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let ExecutionDetail { execution, steps } =
-        api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
+        api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(ResourceResponse::ok(&ExecutionView::of(&execution, steps.as_deref())?).into_response())
 }

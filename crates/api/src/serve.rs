@@ -319,7 +319,7 @@ async fn serve_with_database(
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
-        if let Err(error) = services.provision_generators().await {
+        if let Err(error) = services.generators.provision_generators().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to provision generators");
         }
     });
@@ -330,8 +330,8 @@ async fn serve_with_database(
         _ = terminate.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
         _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
     }
-    process.services().drain(RUN_DRAIN_TIMEOUT).await;
-    match process.services().release_leases().await {
+    process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT).await;
+    match process.services().run_recovery.release_leases().await {
         Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {
             tracing::warn!(
@@ -429,8 +429,8 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("shutting down: draining active runs");
-    process.services().drain(WORKER_DRAIN_TIMEOUT).await;
-    let runs = process.services().release_leases().await?;
+    process.services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
+    let runs = process.services().run_recovery.release_leases().await?;
     relays.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())

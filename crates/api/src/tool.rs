@@ -171,7 +171,7 @@ impl ToolCallContext<'_> {
             }
             ToolCall::InspectEvidence { execution, format: form } => {
                 let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
-                let record = api.services.inspect_evidence(&caller, execution).await?;
+                let record = api.services.execution_reader.inspect_evidence(&caller, execution).await?;
                 Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, Effect::Fresh))
             }
         }
@@ -190,7 +190,7 @@ impl ToolCallContext<'_> {
             session: None,
             wait: WaitMode::End(None),
         };
-        let run = api.services.execute_flow(api.mode, claims, request_id, &wanted, key).await?;
+        let run = api.services.executions.execute_flow(api.mode, claims, request_id, &wanted, key).await?;
         if !run.replayed {
             api.metrics.execution(run.execution.status);
         }
@@ -249,8 +249,11 @@ pub(crate) async fn call_tool(
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of =
-        delegation::delegated_subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let on_behalf_of = delegation::delegated_subject(
+        delegation,
+        api.services.executions.is_delegating_client(&claims.actor),
+        api.mode,
+    )?;
     if on_behalf_of.is_some() && tool != BuiltinTool::ExecuteFlow {
         // The tool would read with the service's own rights.
         let message = "on-behalf-of fields are accepted by `execute_flow` only";

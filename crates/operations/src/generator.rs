@@ -4,25 +4,32 @@
 //! generator's only right is to run: its answers are data and are never executed.
 
 use crate::{
-    Failure, RunRefusal, Services,
-    access::{Claims, Operation, authorize},
-    asset::validate,
-    execution::{ExecuteRequest, RunPayload, WaitMode},
+    Failure, RunRefusal, Settings, Stores,
+    access::{Authorizer, Claims, Operation, authorize},
+    asset::{Assets, validate},
+    context::OperationContext,
+    execution::{ExecuteRequest, Executions, RunPayload, WaitMode},
+    release::Releases,
+    services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller},
+    access::{AccessStore, ActorRef, Caller},
     asset::{
         content::{self, ContentWarning},
         kind::AssetKind,
+        ports::AssetStore,
     },
     execution::{Execution, Status, dispatch::DispatchPolicy},
     generator::{Description, ENVIRONMENT, SLUG, parse_answer},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
+    release::ports::ReleaseStore,
     slug::Slug,
-    tenant::TenantScope,
+    tenant::{TenantScope, TenantStore, WorkspaceStore},
+    workload::ports::WorkloadStore,
 };
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 mod provision;
 
@@ -98,7 +105,49 @@ impl GenerateRefusal {
     }
 }
 
-impl Services {
+/// Generates drafts by the built-in workload of a tenant.
+pub struct Generators {
+    context: OperationContext,
+    settings: Arc<Settings>,
+    access_store: Arc<dyn AccessStore>,
+    asset_store: Arc<dyn AssetStore>,
+    release_store: Arc<dyn ReleaseStore>,
+    tenant_store: Arc<dyn TenantStore>,
+    workload_store: Arc<dyn WorkloadStore>,
+    workspace_store: Arc<dyn WorkspaceStore>,
+    authorizer: Arc<Authorizer>,
+    assets: Arc<Assets>,
+    executions: Arc<Executions>,
+    releases: Arc<Releases>,
+}
+
+impl Generators {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        assets: &Arc<Assets>,
+        executions: &Arc<Executions>,
+        releases: &Arc<Releases>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            access_store: Arc::clone(&stores.access),
+            asset_store: Arc::clone(&stores.assets),
+            release_store: Arc::clone(&stores.releases),
+            tenant_store: Arc::clone(&stores.tenants),
+            workload_store: Arc::clone(&stores.workloads),
+            workspace_store: Arc::clone(&stores.workspaces),
+            authorizer: Arc::clone(&common.authorizer),
+            assets: Arc::clone(assets),
+            executions: Arc::clone(executions),
+            releases: Arc::clone(releases),
+        }
+    }
+}
+
+impl Generators {
     /// Generates the content of a prompt template from a description. Only the run is stored.
     ///
     /// # Errors
@@ -175,7 +224,7 @@ impl Services {
             wait: WaitMode::End(None),
         };
         let mode = self.settings.identity;
-        match self.execute(mode, &claims, caller.request_id, &wanted, key).await {
+        match self.executions.execute(mode, &claims, caller.request_id, &wanted, key).await {
             Err(failure) if is_missing(&failure) => {
                 if self.settings.generator == Provisioning::Off {
                     return Err(GenerateRefusal::Unavailable(None).into());
@@ -192,7 +241,7 @@ impl Services {
             }
             ran => return ran.map(|answer| (answer.execution, answer.replayed)),
         }
-        match self.execute(mode, &claims, caller.request_id, &wanted, key).await {
+        match self.executions.execute(mode, &claims, caller.request_id, &wanted, key).await {
             Err(failure) if is_missing(&failure) => Err(GenerateRefusal::Unavailable(None).into()),
             ran => ran.map(|answer| (answer.execution, answer.replayed)),
         }

@@ -6,17 +6,17 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
     SequencerWakeup,
-    access::{Authorizer, Identities, IdentityMode, PrincipalBindings, RoleBindings},
+    access::{Identities, IdentityMode, PrincipalBindings, RoleBindings},
     asset::{Artifacts, Assets},
     audit::AuditLog,
-    context::OperationContext,
     demo::DemoSeeder,
     environment::Environments,
     execution::{
-        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
+        Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes,
+        engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
-    generator::Provisioning,
+    generator::{Generators, Provisioning},
     idempotency::Idempotency,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
@@ -25,7 +25,7 @@ use crate::{
     rollout::Rollouts,
     share_link::ShareLinks,
     tenant::Tenants,
-    wakeups::{WakeupSender, Wakeups, run_exchange},
+    wakeups::run_exchange,
     workload::Workloads,
 };
 use fairway_domain::{
@@ -162,12 +162,26 @@ pub struct Services {
     pub artifacts: Arc<Artifacts>,
     /// Assets, their versions, grants and references.
     pub assets: Arc<Assets>,
-    /// The authorization of callers on workspaces and workloads.
-    pub(crate) authorizer: Arc<Authorizer>,
     /// The demo.
     pub demo: Arc<DemoSeeder>,
     /// Settings of environments.
     pub environments: Arc<Environments>,
+    /// Cancellation of runs.
+    pub cancellations: Arc<Cancellations>,
+    /// Executions: acceptance and start.
+    pub executions: Arc<Executions>,
+    /// Executions, their events and their evidence, for reading.
+    pub execution_reader: Arc<ExecutionReader>,
+    /// Generators of drafts.
+    pub generators: Arc<Generators>,
+    /// Runs that wait for a review.
+    pub reviews: Arc<Reviews>,
+    /// Recovery and drain of runs.
+    pub run_recovery: Arc<RunRecovery>,
+    /// The worker.
+    pub run_worker: Arc<RunWorker>,
+    /// Resolution of runs with an unknown outcome.
+    pub unknown_outcomes: Arc<UnknownOutcomes>,
     /// Flows.
     pub flows: Arc<Flows>,
     /// Idempotency keys.
@@ -194,20 +208,7 @@ pub struct Services {
     pub tenants: Arc<Tenants>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
-    pub(crate) stores: Stores,
-    pub(crate) provider: Arc<dyn Provider>,
-    pub(crate) http_caller: Arc<dyn HttpCaller>,
-    pub(crate) code_gateway: Arc<dyn ScriptGateway>,
-    pub(crate) context: OperationContext,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) plans: Arc<PlanCache>,
-    pub(crate) active_runs: Arc<ActiveRuns>,
-    pub(crate) large_runs: Arc<LargeRuns>,
-    pub(crate) run_limit: Arc<RunSlots>,
-    pub(crate) scripts: Arc<ScriptSlots>,
-    pub(crate) wakeups: Arc<Wakeups>,
-    pub(crate) wakeup_sender: WakeupSender,
-    pub(crate) shared: SharedState,
+    shared: SharedState,
 }
 
 impl Services {
@@ -232,7 +233,28 @@ impl Services {
         let knowledge_bases = Arc::new(KnowledgeBases::new(&stores, &shared, &common, &environments, &assets));
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
+        let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
+        let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
+        let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
+        let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
+        let executions =
+            Arc::new(Executions::new(&stores, &shared, &common, &execution_reader, &run_engine, &run_plans));
         Self {
+            cancellations: Arc::new(Cancellations::new(
+                &stores,
+                &shared,
+                &common,
+                &execution_reader,
+                &reviews,
+                &run_engine,
+            )),
+            generators: Arc::new(Generators::new(&stores, &shared, &common, &assets, &executions, &releases)),
+            run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),
+            run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
+            unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
+            execution_reader,
+            executions,
+            reviews,
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
@@ -248,23 +270,9 @@ impl Services {
             knowledge_bases,
             releases,
             artifacts: common.artifacts,
-            authorizer: common.authorizer,
             idempotency: common.idempotency,
             identities: common.identities,
             rate_limits: common.rate_limits,
-            provider: Arc::clone(&shared.provider),
-            http_caller: Arc::clone(&shared.http_caller),
-            code_gateway: Arc::clone(&shared.code_gateway),
-            context: shared.context.clone(),
-            settings: Arc::clone(&shared.settings),
-            plans: Arc::clone(&shared.plans),
-            active_runs: Arc::clone(&shared.active_runs),
-            large_runs: Arc::clone(&shared.large_runs),
-            run_limit: Arc::clone(&shared.run_limit),
-            scripts: Arc::clone(&shared.scripts),
-            wakeups: shared.wakeups.subscriptions(),
-            wakeup_sender: shared.wakeups.clone(),
-            stores,
             shared,
         }
     }
@@ -272,11 +280,11 @@ impl Services {
     /// The wakeup of the sequencer.
     #[must_use]
     pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
-        Arc::clone(&self.context.sequencer)
+        Arc::clone(&self.shared.context.sequencer)
     }
 
     /// Exchanges wakeups with the other processes, forever.
     pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
-        run_exchange(Arc::clone(&self.wakeups), Arc::clone(&self.active_runs), line).await;
+        run_exchange(self.shared.wakeups.subscriptions(), Arc::clone(&self.shared.active_runs), line).await;
     }
 }

@@ -1,9 +1,9 @@
 //! Built-in tools for agents: the operations of the HTTP API with the same rights and the same evidence.
 
 use crate::{
-    Failure, RunRefusal, Services, ToolRefusal,
+    Failure, RunRefusal, ToolRefusal,
     access::{Claims, IdentityMode, Operation, authorize},
-    execution::{ExecuteRequest, ExecuteResult, run_access},
+    execution::{ExecuteRequest, ExecuteResult, ExecutionReader, Executions},
 };
 use fairway_domain::{
     access::{Caller, Permission},
@@ -11,9 +11,7 @@ use fairway_domain::{
     execution::dispatch::DispatchPolicy,
     id::{ExecutionId, RequestId, WorkspaceId},
     idempotency::RequestKey,
-    store::{Page, PageRequest},
     tool::{BuiltinTool, ToolCall},
-    workload::{Workload, ports::RuntimeFilter},
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -33,7 +31,7 @@ pub struct DeploymentSettings {
     pub queue_cap: u32,
 }
 
-impl Services {
+impl Executions {
     /// Executes a workload for a tool call. Differs from executing it only in the refusal when the outcome of
     /// acceptance is unknown.
     ///
@@ -51,42 +49,6 @@ impl Services {
             Err(Failure::Run(RunRefusal::AcceptanceUnknown(id))) => Err(ToolRefusal::ResponseLost(id).into()),
             run => run,
         }
-    }
-
-    /// The evidence of a run, for a caller that may use tools and see executions in the run's scope.
-    ///
-    /// # Errors
-    /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
-    pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
-        let record = self.read_evidence(caller, id).await?;
-        let place = self.scope_of_run(caller, &record.execution).await?;
-        match authorize::authorize(caller, Operation::CallTool, &place) {
-            // A caller that reads the evidence already knows that the run exists.
-            Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
-            entered => entered.map(|_| record),
-        }
-    }
-
-    /// Workloads with a form that the caller may run as they are, newest first: of one workspace if named, else of
-    /// all that the caller sees. A page may hold fewer entries than its limit although the list continues.
-    ///
-    /// # Errors
-    /// When the caller sees no workloads at all, or the named workspace is not found.
-    pub async fn runnable_workloads(
-        &self,
-        caller: &Caller,
-        workspace: Option<WorkspaceId>,
-        page: PageRequest,
-    ) -> Result<Page<Workload>, Failure> {
-        let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
-        let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
-        let mut found = self.stores.workloads.list_runtime(scope, &filter, page).await?;
-        let may_run = |workload: &Workload| {
-            run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()
-        };
-        found.rows.retain(may_run);
-        Ok(found)
     }
 
     /// The deployment's settings for runs, authorized for a workspace.
@@ -108,6 +70,22 @@ impl Services {
             review_deadline: settings.review_deadline,
             queue_cap: settings.queue_cap,
         })
+    }
+}
+
+impl ExecutionReader {
+    /// The evidence of a run, for a caller that may use tools and see executions in the run's scope.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
+    pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
+        let record = self.read_evidence(caller, id).await?;
+        let place = self.scope_of_run(caller, &record.execution).await?;
+        match authorize::authorize(caller, Operation::CallTool, &place) {
+            // A caller that reads the evidence already knows that the run exists.
+            Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
+            entered => entered.map(|_| record),
+        }
     }
 }
 

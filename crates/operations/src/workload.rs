@@ -100,6 +100,28 @@ impl Workloads {
 }
 
 impl Workloads {
+    /// Workloads with a form that the caller may run as they are, newest first: of one workspace if named, else of
+    /// all that the caller sees. A page may hold fewer entries than its limit although the list continues.
+    ///
+    /// # Errors
+    /// When the caller sees no workloads at all, or the named workspace is not found.
+    pub async fn runnable_workloads(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        page: PageRequest,
+    ) -> Result<Page<Workload>, Failure> {
+        let (scope, visible_scopes) =
+            self.authorizer.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
+        let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
+        let mut found = self.workload_store.list_runtime(scope, &filter, page).await?;
+        let may_run = |workload: &Workload| {
+            run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()
+        };
+        found.rows.retain(may_run);
+        Ok(found)
+    }
+
     /// Creates a workload.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub(crate) async fn generate_asset_draft(
     });
     let description = Description::parse(&body.description)
         .map_err(|refusal| FieldProblem::new("description", refusal.code(), refusal.to_string()))?;
-    let draft = api.services.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
+    let draft = api.services.generators.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {
         draft_content: draft.content,
         warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),

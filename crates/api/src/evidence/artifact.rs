@@ -71,6 +71,6 @@ pub(crate) async fn read_evidence_artifact(
     path: Path<(PathId<ExecutionId>, PathId<ArtifactId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (execution, artifact) = path.into_inner();
-    let document = api.services.evidence_artifact(&caller, *execution, *artifact).await?;
+    let document = api.services.execution_reader.evidence_artifact(&caller, *execution, *artifact).await?;
     Ok(ResourceResponse::ok(&ArtifactView::of(document)).into_response())
 }

@@ -152,7 +152,7 @@ pub(crate) async fn read_context_lineage(
     })?;
     let workspace = query.workspace_id.into();
     let (page, disclosure) =
-        api.services.context_lineage(&caller, *execution, workspace, filter, limit, offset).await?;
+        api.services.execution_reader.context_lineage(&caller, *execution, workspace, filter, limit, offset).await?;
     let items = page.items.into_iter().map(|row| ItemView::of(row, disclosure)).collect();
     Ok(ResourceResponse::ok(&LineageView { total: page.total, offset, limit, items }).into_response())
 }

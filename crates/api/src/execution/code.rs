@@ -123,7 +123,7 @@ pub(crate) async fn run_code(
             wait: WaitMode::End(None),
         })
     })?;
-    let run = api.services.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }

@@ -168,7 +168,7 @@ pub(super) async fn open_stream(
     seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut telling = EventStream {
-        wakeups: api.services.subscribe(followed.id),
+        wakeups: api.services.execution_reader.subscribe(followed.id),
         api: api.clone(),
         base: base.clone(),
         target: followed,
@@ -275,7 +275,7 @@ impl EventStream {
         let services = &self.api.services;
         let visit = services.share_links.verify_request(arrival.clone()).await?;
         let caller = services.identities.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        let told = services.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
+        let told = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
         self.has_more = told.has_more;
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }

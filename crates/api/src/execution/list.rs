@@ -64,7 +64,7 @@ pub(crate) async fn list_executions(
             until: until?,
         })
     })?;
-    let executions = api.services.list_executions(&caller, query, list.paging()).await?;
+    let executions = api.services.execution_reader.list_executions(&caller, query, list.paging()).await?;
     Ok(list.respond(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 

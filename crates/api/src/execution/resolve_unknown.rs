@@ -54,7 +54,11 @@ pub(crate) async fn settle_execution(
         fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let settled = fields.finish(|| settled)?;
-    let done = api.services.resolve_execution(&caller, *execution, settled, note.as_deref(), key.as_ref()).await?;
+    let done = api
+        .services
+        .unknown_outcomes
+        .resolve_execution(&caller, *execution, settled, note.as_deref(), key.as_ref())
+        .await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
         .into_response())

@@ -81,7 +81,8 @@ pub(crate) async fn review_execution(
         fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.finish(|| verdict)?;
-    let done = api.services.review_execution(&caller, *execution, verdict, note.as_deref(), key.as_ref()).await?;
+    let done =
+        api.services.reviews.review_execution(&caller, *execution, verdict, note.as_deref(), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
         .into_response())
@@ -119,7 +120,7 @@ pub(crate) async fn read_execution_review(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let AnswerUnderReview { stored_answer, requested_at, expires_at } =
-        api.services.awaiting_review(&caller, *execution).await?;
+        api.services.reviews.awaiting_review(&caller, *execution).await?;
     let stored = serde_json::from_str(&stored_answer).map_err(|error| ApiError::internal().caused_by(&error))?;
     let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (requested_at.to_string(), expires_at.to_string());

@@ -138,7 +138,7 @@ async fn tool_page(
     workspace: Option<WorkspaceId>,
     paging: PageRequest,
 ) -> Result<Page<ToolDescription>, ApiError> {
-    let found = api.services.runnable_workloads(caller, workspace, paging).await?;
+    let found = api.services.workloads.runnable_workloads(caller, workspace, paging).await?;
     let always = if paging.start == PageStart::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
     let always = always.iter().map(|tool| tool.description());
     let rows = always.chain(found.rows.iter().filter_map(describe_workload)).collect();
@@ -158,7 +158,7 @@ pub(crate) async fn read_runtime_plugins(
     caller: IdentifiedCaller,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.deployment_settings(&caller, Operation::ReadPlugins, from.id()).await?;
+    api.services.executions.deployment_settings(&caller, Operation::ReadPlugins, from.id()).await?;
     let view = RuntimePlugins {
         providers: api.provider_plugins.to_vec(),
         hook_handlers: HANDLERS.to_vec(),
@@ -183,7 +183,7 @@ pub(crate) async fn read_runtime_system_meta(
     caller: IdentifiedCaller,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let deployed = api.services.deployment_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
+    let deployed = api.services.executions.deployment_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
         auth_mode: match api.mode {

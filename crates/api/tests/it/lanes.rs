@@ -242,6 +242,7 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
             address: None,
         };
         app.services()
+            .executions
             .execute(IdentityMode::Local, &claims, Uuid::now_v7().into(), &request, None)
             .await
             .map(|answer| answer.execution.lane.as_str())

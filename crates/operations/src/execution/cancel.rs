@@ -6,16 +6,20 @@ use super::{
     evidence::Ownership,
 };
 use crate::{
-    Failure, Idempotent, RunRefusal, Services,
-    access::{Operation, authorize},
-    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    Failure, Idempotent, RunRefusal, Settings, Stores,
+    access::{Authorizer, Operation, authorize},
+    context::OperationContext,
+    execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
+    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    services::{CommonOperations, SharedState},
+    wakeups::{WakeupSender, Wakeups},
 };
 use fairway_domain::{
     access::Caller,
     execution::{
         Execution, RunRef, Status,
         dispatch::{CancelLease, CancelOutcome, LeaseRef},
-        ports::RunState,
+        ports::{ExecutionStore, RunState},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -24,7 +28,7 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
@@ -32,7 +36,45 @@ const CANCEL_GRACE: Duration = Duration::from_millis(700);
 /// Poll interval during that time.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-impl Services {
+/// Cancels runs.
+pub struct Cancellations {
+    context: OperationContext,
+    settings: Arc<Settings>,
+    wakeup_sender: WakeupSender,
+    wakeups: Arc<Wakeups>,
+    execution_store: Arc<dyn ExecutionStore>,
+    authorizer: Arc<Authorizer>,
+    idempotency: Arc<Idempotency>,
+    execution_reader: Arc<ExecutionReader>,
+    reviews: Arc<Reviews>,
+    run_engine: Arc<RunEngine>,
+}
+
+impl Cancellations {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        execution_reader: &Arc<ExecutionReader>,
+        reviews: &Arc<Reviews>,
+        run_engine: &Arc<RunEngine>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            wakeup_sender: shared.wakeups.clone(),
+            wakeups: shared.wakeups.subscriptions(),
+            execution_store: Arc::clone(&stores.executions),
+            authorizer: Arc::clone(&common.authorizer),
+            idempotency: Arc::clone(&common.idempotency),
+            execution_reader: Arc::clone(execution_reader),
+            reviews: Arc::clone(reviews),
+            run_engine: Arc::clone(run_engine),
+        }
+    }
+}
+
+impl Cancellations {
     /// Cancels a run, for its submitter and for callers that may cancel runs in the workload's scope.
     ///
     /// # Errors
@@ -46,7 +88,8 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let (RunState { execution, .. }, own) = self.state_as(caller, id, token, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) =
+            self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
             let place =
                 self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
@@ -64,7 +107,7 @@ impl Services {
             },
         );
         let ((), replayed) = done.await?.into_parts();
-        let ended = self.execution_detail(caller, id, token).await;
+        let ended = self.execution_reader.execution_detail(caller, id, token).await;
         Ok(replayed.with_value(read_after_commit(ended, key)?))
     }
 
@@ -88,13 +131,13 @@ impl Services {
                 return Err(RunRefusal::NotCancellable.into());
             }
             if current.status == Status::AwaitingReview {
-                if self.cancel_review(scope, id, caller, key).await? {
+                if self.reviews.cancel_review(scope, id, caller, key).await? {
                     return Ok(());
                 }
                 current = self.read_current(scope, id).await?;
                 continue;
             }
-            match self.stores.executions.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
+            match self.execution_store.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
@@ -127,7 +170,7 @@ impl Services {
         if self.wait_for_end(scope, held.execution_id).await? {
             return Ok(None);
         }
-        if self.stores.executions.take_over_lease(scope, held).await? {
+        if self.execution_store.take_over_lease(scope, held).await? {
             return self.end_cancelled(scope, execution, held, caller).await.map(|()| None);
         }
         // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
@@ -137,7 +180,7 @@ impl Services {
 
     /// The current state of a run, without a large output.
     async fn read_current(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
-        let state = self.stores.executions.find_state(scope, id).await?;
+        let state = self.execution_store.find_state(scope, id).await?;
         state.map(|state| state.execution).ok_or(Failure::Inconsistent("a run is missing"))
     }
 
@@ -145,7 +188,7 @@ impl Services {
         let mut subscription = self.wakeups.subscribe(id);
         let until = Instant::now() + CANCEL_GRACE;
         loop {
-            let state = self.stores.executions.find_state(scope, id).await?;
+            let state = self.execution_store.find_state(scope, id).await?;
             if state.is_none_or(|state| state.execution.outcome.is_some()) {
                 return Ok(true);
             }
@@ -163,7 +206,7 @@ impl Services {
         held: LeaseRef,
         caller: &Caller,
     ) -> Result<(), Failure> {
-        let found = self.stores.executions.evidence(scope, execution.execution_id).await?;
+        let found = self.execution_store.evidence(scope, execution.execution_id).await?;
         let record = found.ok_or(Failure::Inconsistent("a run is missing"))?;
         let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
@@ -177,6 +220,6 @@ impl Services {
         };
         let target = UnstartedRun { scope, run: named, lease: held.lease, owes_owner: owes };
         let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
-        self.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await
+        self.run_engine.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await
     }
 }

@@ -2,8 +2,9 @@
 
 use super::run_access;
 use crate::{
-    Failure, RunRefusal, Services,
+    Failure, RunRefusal,
     access::{Operation, authorize},
+    execution::start::Executions,
     workload::scope_of,
 };
 use fairway_domain::{
@@ -13,7 +14,7 @@ use fairway_domain::{
     workload::Workload,
 };
 
-impl Services {
+impl Executions {
     /// Whether this service may act on behalf of other principals.
     #[must_use]
     pub fn is_delegating_client(&self, actor: &ActorRef) -> bool {
@@ -40,7 +41,7 @@ impl Services {
             run_access::select_lane(caller, None, chosen, workload)?;
         }
         let scope = TenantScope::for_caller(subject);
-        let bound = self.stores.principal_bindings.find(scope, workload.workload_id, &subject.actor).await?;
+        let bound = self.principal_binding_store.find(scope, workload.workload_id, &subject.actor).await?;
         bound.map(|_| ()).ok_or_else(|| RunRefusal::PrincipalNotBound.into())
     }
 }

@@ -1,7 +1,7 @@
 //! Event streams of runs: waiting for the end of a run, and reading its stored events.
 
 use super::evidence::Ownership;
-use crate::{Failure, Services, access::Operation, wakeups::RunSubscription};
+use crate::{Failure, access::Operation, execution::evidence::ExecutionReader, wakeups::RunSubscription};
 use fairway_domain::{
     access::Caller,
     execution::{
@@ -61,7 +61,7 @@ pub struct EventCursor {
     events: usize,
 }
 
-impl Services {
+impl ExecutionReader {
     /// Waits for the end of a run, at most this long. Returns the run in its last known state.
     pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
         let until = Instant::now() + at_most;
@@ -73,7 +73,7 @@ impl Services {
             }
             // The run was stored just now, and no worker has started it.
             subscription.wait_for_end(left.min(POLL_INTERVAL)).await;
-            if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
+            if let Ok(Some(found)) = self.execution_store.find(scope, queued.execution_id).await
                 && !found.is_active()
             {
                 return found;
@@ -103,7 +103,7 @@ impl Services {
     ) -> Result<EventBatch, Failure> {
         let scope = TenantScope::for_caller(caller);
         // The state is read before the events, so that events stored with the end are not missed.
-        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { mut execution, is_output_omitted: is_output_left_out } = state;
         let own = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
         if own == Ownership::Other {
@@ -112,11 +112,11 @@ impl Services {
         if execution.status == Status::Queued {
             return Ok(EventBatch { events: Vec::new(), last: cursor.events, has_more: false, execution });
         }
-        let EventPage { records: pieces, has_more } = self.stores.executions.events(scope, id, cursor.position).await?;
+        let EventPage { records: pieces, has_more } = self.execution_store.events(scope, id, cursor.position).await?;
         let piece = pieces.last().map_or(cursor.position, |last| last.position);
         let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
         if piece == 0 && execution.outcome.is_some() {
-            told = events_of_stored_steps(&self.stores.executions.steps(scope, id).await?);
+            told = events_of_stored_steps(&self.execution_store.steps(scope, id).await?);
         }
         if own == Ownership::Other {
             // A withheld event keeps its number, so that numbers agree for all callers.
@@ -135,7 +135,7 @@ impl Services {
         let mut told = EventBatch { events, last, has_more, execution };
         if own == Ownership::Own && is_output_left_out && told.is_complete() {
             // Read once at the end instead of with every page.
-            let found = self.stores.executions.find(scope, id).await?;
+            let found = self.execution_store.find(scope, id).await?;
             told.execution.output = found.and_then(|found| found.output);
         }
         Ok(told)
@@ -157,10 +157,10 @@ impl Services {
         }
         // A refused request is not counted: the count would reveal that the run exists.
         let scope = TenantScope::for_caller(caller);
-        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         let execution = state.execution;
         self.authorize_run_access(caller, &execution, token, Operation::ReadExecution).await?;
-        let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
+        let Some(workload) = self.workload_store.find(scope, execution.workload_id).await? else { return Ok(()) };
         self.rate_limits.count_workload_request(scope, &workload, Some(address)).await
     }
 }

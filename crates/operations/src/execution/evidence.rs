@@ -1,8 +1,11 @@
 //! Reading executions and their evidence.
 
 use crate::{
-    Failure, Services,
-    access::{Operation, authorize},
+    Failure, Stores,
+    access::{Authorizer, Operation, authorize},
+    rate_limit::RateLimits,
+    services::{CommonOperations, SharedState},
+    wakeups::Wakeups,
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission, ResourceScope},
@@ -12,14 +15,16 @@ use fairway_domain::{
     },
     execution::{
         Execution, Status, StepRow,
-        ports::{ExecutionFilter, RunState},
+        ports::{ExecutionFilter, ExecutionStore, RunState},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
-    share_link::TokenHash,
+    share_link::{ShareLinkStore, TokenHash},
     store::{Page, PageRequest},
     tenant::TenantScope,
     time::Timestamp,
+    workload::ports::WorkloadStore,
 };
+use std::sync::Arc;
 
 /// The level of detail that a reader of evidence gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +68,30 @@ pub struct ExecutionQuery {
     pub until: Option<Timestamp>,
 }
 
-impl Services {
+/// Reads executions, their events and their evidence.
+pub struct ExecutionReader {
+    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) execution_store: Arc<dyn ExecutionStore>,
+    pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
+    pub(crate) workload_store: Arc<dyn WorkloadStore>,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) rate_limits: Arc<RateLimits>,
+}
+
+impl ExecutionReader {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            wakeups: shared.wakeups.subscriptions(),
+            execution_store: Arc::clone(&stores.executions),
+            share_link_store: Arc::clone(&stores.share_links),
+            workload_store: Arc::clone(&stores.workloads),
+            authorizer: Arc::clone(&common.authorizer),
+            rate_limits: Arc::clone(&common.rate_limits),
+        }
+    }
+}
+
+impl ExecutionReader {
     /// One execution, for its submitter and for callers that may see executions in its scope.
     ///
     /// # Errors
@@ -77,7 +105,7 @@ impl Services {
         let execution = self.read_execution(caller, id, token).await?;
         let place = self.scope_of_run(caller, &execution).await?;
         let steps = match authorize::authorize(caller, Operation::ReadExecution, &place) {
-            Ok(scope) => Some(self.stores.executions.steps(scope, id).await?),
+            Ok(scope) => Some(self.execution_store.steps(scope, id).await?),
             Err(_) => None,
         };
         Ok(ExecutionDetail { execution, steps })
@@ -110,7 +138,7 @@ impl Services {
             self.state_as(caller, id, token, operation).await?;
         match own {
             Ownership::Own if is_output_left_out => {
-                let found = self.stores.executions.find(TenantScope::for_caller(caller), id).await?;
+                let found = self.execution_store.find(TenantScope::for_caller(caller), id).await?;
                 Ok((found.ok_or(Failure::NotFound)?, Ownership::Own))
             }
             Ownership::Own => Ok((execution, Ownership::Own)),
@@ -127,7 +155,7 @@ impl Services {
         operation: Operation,
     ) -> Result<(RunState, Ownership), Failure> {
         let state =
-            self.stores.executions.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+            self.execution_store.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let own = self.authorize_run_access(caller, &state.execution, token, operation).await?;
         Ok((state, own))
     }
@@ -159,7 +187,7 @@ impl Services {
         token: Option<&TokenHash>,
     ) -> Result<bool, Failure> {
         let Some(token) = token else { return Ok(false) };
-        Ok(self.stores.share_links.result_token(scope, id).await?.is_some_and(|kept| kept == *token))
+        Ok(self.share_link_store.result_token(scope, id).await?.is_some_and(|kept| kept == *token))
     }
 
     /// Executions without outputs, newest first. The caller's own runs need the permission too.
@@ -175,7 +203,7 @@ impl Services {
         let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListExecutions)?;
         let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
         let filter = ExecutionFilter { workload, release, status, since, until, visible_scopes };
-        Ok(self.stores.executions.list(scope, &filter, page).await?)
+        Ok(self.execution_store.list(scope, &filter, page).await?)
     }
 
     /// The evidence of an execution. Only operators get approval notes and retrieval queries.
@@ -186,7 +214,7 @@ impl Services {
     pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
-        let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let mut record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
         match disclosure_for(caller, &place) {
             Disclosure::Summary => {
@@ -196,7 +224,7 @@ impl Services {
             Disclosure::Operator if record.has_notes => {
                 let shown: Vec<ApprovalId> =
                     record.chain.approvals.iter().map(|approval| approval.approval_id).collect();
-                record.notes = self.stores.executions.approval_notes(scope, &shown).await?;
+                record.notes = self.execution_store.approval_notes(scope, &shown).await?;
             }
             Disclosure::Operator => {}
         }
@@ -215,7 +243,7 @@ impl Services {
     ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, id).await?;
-        let found = self.stores.executions.artifact(scope, id, artifact).await?;
+        let found = self.execution_store.artifact(scope, id, artifact).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
         let place = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
         if disclosure_for(caller, &place) == Disclosure::Summary {
@@ -239,8 +267,7 @@ impl Services {
     ) -> Result<(LineagePage, Disclosure), Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadContextLineage, id).await?;
-        let lineage =
-            self.stores.executions.lineage(scope, id, filter, limit, offset).await?.ok_or(Failure::NotFound)?;
+        let lineage = self.execution_store.lineage(scope, id, filter, limit, offset).await?.ok_or(Failure::NotFound)?;
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
         }
@@ -278,7 +305,7 @@ impl Services {
             return Ok(());
         }
         let home =
-            self.stores.executions.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
+            self.execution_store.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
         let place = self.authorizer.scope_of_workload(caller, home.workspace, home.workload).await?;
         if home.submitter == caller.actor {
             Ok(())

@@ -2,8 +2,8 @@
 
 use super::run::MAX_INLINE_BYTES;
 use crate::{
-    Services,
     blocking::{WorkDeadline, run_blocking},
+    execution::engine::RunEngine,
 };
 use fairway_domain::{
     asset::content::embedded::SchemaRejection,
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-impl Services {
+impl RunEngine {
     /// Evaluates guardrails on the serving thread; `None` if that is long work.
     pub(super) fn check_guardrails_inline(&self, looking: &GuardrailCheck) -> Option<GuardrailResult> {
         if looking.estimated_bytes() > MAX_INLINE_BYTES {

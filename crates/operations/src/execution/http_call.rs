@@ -4,7 +4,7 @@ use super::{
     engine::{MAX_RETRY_DELAY, MIN_RETRY_DELAY},
     retrieval::RetrievalContext,
 };
-use crate::Services;
+use crate::execution::engine::RunEngine;
 use fairway_domain::{
     asset::content::mcp_server::ToolPin,
     audit::Stamp,
@@ -20,7 +20,7 @@ use fairway_domain::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-impl Services {
+impl RunEngine {
     /// Sends an HTTP call once.
     pub(super) async fn send_call(&self, scope: TenantScope, call: &HttpCall) -> Result<Value, HttpCallError> {
         self.http_caller.call(&self.secret_namespace(scope).await?, call).await
@@ -33,7 +33,7 @@ impl Services {
 
     /// The namespace of a tenant's secrets: its slug.
     async fn secret_namespace(&self, scope: TenantScope) -> Result<Slug, HttpCallError> {
-        let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
+        let tenant = self.tenant_store.find(scope).await.map_err(|error| {
             tracing::error!(
                 tenant_id = %scope.tenant(),
                 error = &error as &dyn std::error::Error,
@@ -59,7 +59,7 @@ impl Services {
         let until = Instant::now() + self.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
-            match self.stores.audit.commit_fact(reader.scope, fact.clone()).await {
+            match self.audit_store.commit_fact(reader.scope, fact.clone()).await {
                 Ok(()) => {
                     self.context.notify_facts();
                     return Ok(());

@@ -3,7 +3,7 @@
 //! The values of such a run are copied several times on the way to the store and the caller. Runs below
 //! [`SMALL_RUN_BYTES`] need no reservation.
 
-use crate::{Failure, Services};
+use crate::{Failure, execution::worker::RunWorker};
 use fairway_domain::{
     execution::{
         Payload,
@@ -148,7 +148,7 @@ impl LargeRuns {
     }
 }
 
-impl Services {
+impl RunWorker {
     /// Acquires a reservation for a claimed run with large inputs, which are not loaded yet; `None` for other runs.
     /// The lease is renewed during the wait.
     ///
@@ -173,7 +173,7 @@ impl Services {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
-            cut = self.renew_lease(claimed.scope, held, look, &cancelled_by) => Err(cut),
+            cut = self.run_engine.renew_lease(claimed.scope, held, look, &cancelled_by) => Err(cut),
         };
         claimed.time_left = claimed.time_left.saturating_sub(since.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());
@@ -188,7 +188,7 @@ impl Services {
         match std::mem::replace(&mut claimed.inputs, ClaimedInputs::Erased) {
             ClaimedInputs::Loaded(inputs) => Ok(Some(inputs)),
             ClaimedInputs::NotLoaded => {
-                Ok(self.stores.executions.inputs(claimed.scope, claimed.execution.execution_id).await?)
+                Ok(self.execution_store.inputs(claimed.scope, claimed.execution.execution_id).await?)
             }
             ClaimedInputs::Erased => Ok(None),
         }

@@ -3,8 +3,8 @@
 
 use super::{retrieval::RetrievalContext, run::MAX_INLINE_BYTES};
 use crate::{
-    Services,
     blocking::{WorkDeadline, run_blocking},
+    execution::engine::RunEngine,
 };
 use fairway_domain::{
     execution::run::{Env, History, RunOutcome, all_allow},
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-impl Services {
+impl RunEngine {
     /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
     pub(super) async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
@@ -31,7 +31,7 @@ impl Services {
             max_age_days: rules.retention_days,
             personal_data: rules.personal_data,
         };
-        match self.stores.memory.recall(reader.scope, place, &wanted).await {
+        match self.memory_store.recall(reader.scope, place, &wanted).await {
             Ok(recalled) => History::Loaded(decisions, recalled),
             Err(error) => {
                 tracing::warn!(

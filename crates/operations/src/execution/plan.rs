@@ -1,9 +1,12 @@
 //! Run plans: the compiled form of a release, built once and shared by its runs.
 
 use crate::{
-    Failure, Services,
+    Failure, Stores,
+    asset::Assets,
     blocking::{WorkDeadline, run_blocking},
     cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
+    release::Releases,
+    services::SharedState,
 };
 use fairway_domain::{
     asset::{
@@ -14,7 +17,8 @@ use fairway_domain::{
     evidence::{GovernanceChain, Snapshot, SnapshotDigest},
     execution::{
         plan::{BoundAsset, BoundTool, RunPlan, SourceVersion},
-        ports::WorkloadWithDeployment,
+        ports::{ExecutionStore, WorkloadWithDeployment},
+        provider::Provider,
         retrieval::BoundKnowledgeBase,
         routing::Routing,
         script::SandboxProfile,
@@ -25,7 +29,7 @@ use fairway_domain::{
     id::{ReleaseId, TenantId, WorkloadId},
     knowledge::KnowledgeBase,
     memory::{BoundMemory, MemoryConfig},
-    release::{Binding, Release},
+    release::{Binding, Release, ports::ReleaseStore},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
@@ -109,7 +113,30 @@ impl PlanCache {
     }
 }
 
-impl Services {
+/// Builds and caches the plans of runs.
+pub struct RunPlans {
+    plans: Arc<PlanCache>,
+    provider: Arc<dyn Provider>,
+    execution_store: Arc<dyn ExecutionStore>,
+    release_store: Arc<dyn ReleaseStore>,
+    assets: Arc<Assets>,
+    releases: Arc<Releases>,
+}
+
+impl RunPlans {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, assets: &Arc<Assets>, releases: &Arc<Releases>) -> Self {
+        Self {
+            plans: Arc::clone(&shared.plans),
+            provider: Arc::clone(&shared.provider),
+            execution_store: Arc::clone(&stores.executions),
+            release_store: Arc::clone(&stores.releases),
+            assets: Arc::clone(assets),
+            releases: Arc::clone(releases),
+        }
+    }
+}
+
+impl RunPlans {
     /// The plan of a release, cached or built now.
     pub(crate) async fn plan(
         &self,
@@ -135,15 +162,14 @@ impl Services {
         release: ReleaseId,
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed =
-            self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !placed.release.state.holds_lanes() {
             // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
             // retried at once.
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.build_plan(scope, workload, &placed.release).await?);
-        self.stores.executions.store_snapshot(scope, &plan.snapshot).await?;
+        self.execution_store.store_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
     }
@@ -156,8 +182,7 @@ impl Services {
         release: ReleaseId,
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed =
-            self.stores.releases.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         let mut plan = Box::pin(self.build_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))

@@ -1,20 +1,23 @@
 //! Recovery of runs with an expired lease, so that every accepted run has an end; release of leases at shutdown.
 
 use super::script::LOST_SCRIPT;
-use crate::{Failure, Services};
+use crate::{
+    Failure, Settings, Stores, context::OperationContext, execution::active_runs::ActiveRuns, services::SharedState,
+    wakeups::WakeupSender,
+};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
         FinishRecord, Outcome, RunError, RunRef, Status,
         dispatch::LeaseRef,
-        ports::{LapsedFilter, LapsedRun, WorkKind},
+        ports::{ExecutionStore, LapsedFilter, LapsedRun, WorkKind},
     },
     policy::Obligation,
     store::CommitError,
     wakeup::Wakeup,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Poll interval for expired leases.
@@ -23,9 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Ends runs with an expired lease, forever. Any number of processes may run it concurrently.
-pub async fn run_recovery(services: Services) {
+pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     loop {
-        match services.recover().await {
+        match recovery.recover().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an expired lease"),
             Err(error) => {
@@ -39,16 +42,37 @@ pub async fn run_recovery(services: Services) {
     }
 }
 
-impl Services {
+/// Recovers runs whose process stopped, and drains the runs of a process that stops.
+pub struct RunRecovery {
+    context: OperationContext,
+    active_runs: Arc<ActiveRuns>,
+    settings: Arc<Settings>,
+    wakeup_sender: WakeupSender,
+    execution_store: Arc<dyn ExecutionStore>,
+}
+
+impl RunRecovery {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            context: shared.context.clone(),
+            active_runs: Arc::clone(&shared.active_runs),
+            settings: Arc::clone(&shared.settings),
+            wakeup_sender: shared.wakeups.clone(),
+            execution_store: Arc::clone(&stores.executions),
+        }
+    }
+}
+
+impl RunRecovery {
     /// Ends a batch of runs with an expired lease; returns their number.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.stores.executions.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
+        let lapsed = self.execution_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
-            match self.stores.executions.finish(run.scope, &self.end_of_lapsed(&run)).await {
+            match self.execution_store.finish(run.scope, &self.end_of_lapsed(&run)).await {
                 Ok(()) => ended += 1,
                 // A concurrent process ended the run.
                 Err(CommitError::Stale) => {}
@@ -83,7 +107,7 @@ impl Services {
     pub async fn release_leases(&self) -> Result<usize, Failure> {
         let held = self.active_runs.drain();
         for (scope, id, lease) in &held {
-            self.stores.executions.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
+            self.execution_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
             self.wakeup_sender.publish(Wakeup::RunQueued);

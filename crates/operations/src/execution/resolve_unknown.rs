@@ -2,16 +2,19 @@
 
 use super::ExecutionDetail;
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent, Stores,
     access::{Operation, authorize},
-    execution::evidence::Ownership,
-    idempotency::{keyed_outcome, read_after_commit},
+    context::OperationContext,
+    execution::evidence::{ExecutionReader, Ownership},
+    idempotency::{Idempotency, keyed_outcome, read_after_commit},
+    services::{CommonOperations, SharedState},
+    wakeups::WakeupSender,
 };
 use fairway_domain::{
     access::{Caller, Permission},
     execution::{
-        ports::RunState,
-        resolve_unknown::{Resolution, ResolveRefusal, resolve},
+        ports::{ExecutionStore, RunState},
+        resolve_unknown::{Resolution, ResolutionStore, ResolveRefusal, resolve},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -19,8 +22,37 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
 };
+use std::sync::Arc;
 
-impl Services {
+/// Resolves runs with an unknown outcome.
+pub struct UnknownOutcomes {
+    context: OperationContext,
+    wakeup_sender: WakeupSender,
+    execution_store: Arc<dyn ExecutionStore>,
+    resolution_store: Arc<dyn ResolutionStore>,
+    idempotency: Arc<Idempotency>,
+    execution_reader: Arc<ExecutionReader>,
+}
+
+impl UnknownOutcomes {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        execution_reader: &Arc<ExecutionReader>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            wakeup_sender: shared.wakeups.clone(),
+            execution_store: Arc::clone(&stores.executions),
+            resolution_store: Arc::clone(&stores.resolutions),
+            idempotency: Arc::clone(&common.idempotency),
+            execution_reader: Arc::clone(execution_reader),
+        }
+    }
+}
+
+impl UnknownOutcomes {
     /// Records a person's statement of the outcome of an unknown run.
     ///
     /// # Errors
@@ -34,8 +66,9 @@ impl Services {
         note: Option<&str>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let place = self.scope_of_run(caller, &execution).await?;
+        let (RunState { execution, .. }, own) =
+            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
+        let place = self.execution_reader.scope_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
@@ -51,7 +84,7 @@ impl Services {
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
-        let detail = self.execution_detail(caller, id, None).await;
+        let detail = self.execution_reader.execution_detail(caller, id, None).await;
         Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
 
@@ -64,9 +97,9 @@ impl Services {
         note: Option<&str>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
-        let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let settlement = resolve(&record, settled, note, &self.context.stamp(caller), self.context.ids.as_ref())?;
-        match self.stores.resolutions.commit_resolution(scope, &settlement, key).await {
+        match self.resolution_store.commit_resolution(scope, &settlement, key).await {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(id));

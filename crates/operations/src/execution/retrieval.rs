@@ -1,7 +1,7 @@
 //! Document retrieval of runs: access contracts and lookups with the current rights of the submitter.
 
 use crate::{
-    Services,
+    execution::engine::RunEngine,
     knowledge::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest},
 };
 use fairway_domain::{
@@ -48,7 +48,7 @@ impl RetrievalContext<'_> {
     }
 }
 
-impl Services {
+impl RunEngine {
     /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
     /// read: then retrieval is refused.
     pub(super) async fn contract_decisions_for(

@@ -2,17 +2,23 @@
 
 use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
-    Failure, Idempotent, Services,
+    Failure, Idempotent, Stores,
     access::{Operation, authorize},
-    idempotency::{keyed_outcome, read_after_commit},
+    context::OperationContext,
+    execution::evidence::ExecutionReader,
+    idempotency::{Idempotency, keyed_outcome, read_after_commit},
+    services::{CommonOperations, SharedState},
+    wakeups::WakeupSender,
 };
 use fairway_domain::{
     access::{ActorRef, Caller, Permission},
-    audit::Stamp,
+    audit::{AuditStore, Stamp},
     execution::{
         Execution,
-        ports::RunState,
-        review::{AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal},
+        ports::{ExecutionStore, RunState},
+        review::{
+            AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
+        },
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -20,16 +26,16 @@ use fairway_domain::{
     tenant::TenantScope,
     wakeup::Wakeup,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Poll interval for overdue reviews.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Ends runs whose review is overdue or whose workload is stopped, forever. Any number of processes may run it
 /// concurrently.
-pub async fn run_review_expiry(services: Services) {
+pub async fn run_review_expiry(reviews: Arc<Reviews>) {
     loop {
-        match services.expire_reviews().await {
+        match reviews.expire_reviews().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an overdue review"),
             Err(error) => {
@@ -43,7 +49,37 @@ pub async fn run_review_expiry(services: Services) {
     }
 }
 
-impl Services {
+/// Operations on runs that wait for a human review.
+pub struct Reviews {
+    context: OperationContext,
+    wakeup_sender: WakeupSender,
+    audit_store: Arc<dyn AuditStore>,
+    execution_store: Arc<dyn ExecutionStore>,
+    review_store: Arc<dyn ReviewStore>,
+    idempotency: Arc<Idempotency>,
+    execution_reader: Arc<ExecutionReader>,
+}
+
+impl Reviews {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        execution_reader: &Arc<ExecutionReader>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            wakeup_sender: shared.wakeups.clone(),
+            audit_store: Arc::clone(&stores.audit),
+            execution_store: Arc::clone(&stores.executions),
+            review_store: Arc::clone(&stores.reviews),
+            idempotency: Arc::clone(&common.idempotency),
+            execution_reader: Arc::clone(execution_reader),
+        }
+    }
+}
+
+impl Reviews {
     /// Records a reviewer's verdict on the answer of a run. An approval completes the run; a rejection denies it and
     /// erases the answer.
     ///
@@ -58,7 +94,8 @@ impl Services {
         note: Option<&str>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) =
+            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
         let done = self.idempotency.idempotent(
@@ -68,7 +105,7 @@ impl Services {
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.into_parts();
-        let detail = self.execution_detail(caller, id, None).await;
+        let detail = self.execution_reader.execution_detail(caller, id, None).await;
         Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
 
@@ -77,12 +114,13 @@ impl Services {
     /// # Errors
     /// As for the verdict; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
-        let (RunState { execution, .. }, own) = self.state_as(caller, id, None, Operation::ReadExecution).await?;
+        let (RunState { execution, .. }, own) =
+            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReadReview).await?;
-        let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };
         pending.authorize_reader(&caller.actor)?;
-        self.stores.reviews.find_pending(scope, id).await?.ok_or(Failure::NotFound)
+        self.review_store.find_pending(scope, id).await?.ok_or(Failure::NotFound)
     }
 
     async fn authorize_review(
@@ -92,7 +130,7 @@ impl Services {
         own: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
-        let place = self.scope_of_run(caller, execution).await?;
+        let place = self.execution_reader.scope_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
@@ -111,13 +149,13 @@ impl Services {
         note: Option<&str>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
-        let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let pending = PendingReview::from_record(&record)?;
         let end = match pending.decide(verdict, note, &self.context.stamp(caller), self.context.ids.as_ref()) {
             Ok(end) => end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.context.stamp(caller));
-                self.stores.audit.commit_fact(scope, fact).await?;
+                self.audit_store.commit_fact(scope, fact).await?;
                 self.context.notify_facts();
                 return Err(refusal.into());
             }
@@ -134,7 +172,7 @@ impl Services {
         caller: &Caller,
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
-        let record = self.stores.executions.evidence(scope, id).await?;
+        let record = self.execution_store.evidence(scope, id).await?;
         let record = record.ok_or(Failure::Inconsistent("a run is missing"))?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Ok(false) };
         self.end_review(scope, &pending.cancel(&self.context.stamp(caller)), key).await
@@ -146,8 +184,8 @@ impl Services {
     /// When the store fails.
     pub async fn expire_reviews(&self) -> Result<usize, Failure> {
         let mut ended = 0;
-        for ExpiredReview { scope, execution_id, workload_status } in self.stores.reviews.list_expired().await? {
-            let Some(record) = self.stores.executions.evidence(scope, execution_id).await? else { continue };
+        for ExpiredReview { scope, execution_id, workload_status } in self.review_store.list_expired().await? {
+            let Some(record) = self.execution_store.evidence(scope, execution_id).await? else { continue };
             let Ok(pending) = PendingReview::from_record(&record) else { continue };
             let actor = ActorRef::system("review");
             let stamp = Stamp {
@@ -168,7 +206,7 @@ impl Services {
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
-        match self.stores.reviews.commit_end(scope, end, key).await {
+        match self.review_store.commit_end(scope, end, key).await {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(end.execution_id));

@@ -10,8 +10,8 @@ use super::{
     script::RunWork,
 };
 use crate::{
-    Services,
     blocking::{WorkDeadline, run_blocking},
+    execution::engine::RunEngine,
 };
 use fairway_domain::{
     access::ActorRef,
@@ -49,7 +49,7 @@ pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
 pub(super) struct ActiveRun {
-    pub(super) services: Services,
+    pub(super) engine: Arc<RunEngine>,
     pub(super) scope: TenantScope,
     pub(super) plan: Arc<CachedPlan>,
     pub(super) facts: PolicyAttributes,
@@ -139,7 +139,7 @@ impl ActiveRun {
             Ok((ended, last, remembered)) => {
                 // The inputs may be large and are no longer needed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
-                let finished_at = self.services.context.clock.now();
+                let finished_at = self.engine.context.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
                 if self.store_end(&ending).await {
                     RunResult::Ended(Box::new(self.ended_execution(ending)))
@@ -153,7 +153,7 @@ impl ActiveRun {
     }
 
     fn recorder(&self) -> ProgressRecorder<'_> {
-        ProgressRecorder::new(&self.services, self.scope, self.lease_ref(), self.checkpoint_policy, self.replay.clone())
+        ProgressRecorder::new(&self.engine, self.scope, self.lease_ref(), self.checkpoint_policy, self.replay.clone())
             .with_reservation(&self.reservation)
     }
 
@@ -179,11 +179,11 @@ impl ActiveRun {
     }
 
     async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
-        let services = &self.services;
+        let engine = &self.engine;
         let outside = Env {
-            clock: services.context.clock.as_ref(),
-            ids: services.context.ids.as_ref(),
-            redactor: &services.settings.redactor,
+            clock: engine.context.clock.as_ref(),
+            ids: engine.context.ids.as_ref(),
+            redactor: &engine.settings.redactor,
         };
         let accepted = &self.acceptance;
         let subject = RunInput {
@@ -229,7 +229,7 @@ impl ActiveRun {
         } else {
             let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
             tokio::select! {
-                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Some(Interruption::DeadlineExceeded)),
+                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Err(Interruption::DeadlineExceeded)).err(),
                 cut = self.renew_lease(look) => Some(cut),
             }
         };
@@ -240,7 +240,7 @@ impl ActiveRun {
         let last = recorder.last_record(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, look).await;
         let last = with_review_event(&mut recorder, last, &ended);
-        let remembered = services.write_back(&mut ended, accepted.execution_id, &reader).await;
+        let remembered = engine.write_back(&mut ended, accepted.execution_id, &reader).await;
         Ok((ended, last, remembered))
     }
 
@@ -251,9 +251,9 @@ impl ActiveRun {
     }
 
     async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
-        match self.services.stores.executions.start(self.scope, &start).await {
+        match self.engine.execution_store.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
-                self.services.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
+                self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
             }
             Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
@@ -272,18 +272,18 @@ impl ActiveRun {
     /// Fulfils the run's obligations. Long work runs on the blocking pool, under the lease. If it fails or the lease
     /// is lost, the run has no output.
     async fn fulfil(&self, closed: FinishedRun, look: &Notify) -> RunOutcome {
-        let services = &self.services;
+        let engine = &self.engine;
         if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
             let outside = Env {
-                clock: services.context.clock.as_ref(),
-                ids: services.context.ids.as_ref(),
-                redactor: &services.settings.redactor,
+                clock: engine.context.clock.as_ref(),
+                ids: engine.context.ids.as_ref(),
+                redactor: &engine.settings.redactor,
             };
             return closed.fulfil(outside);
         }
         let unfulfilled = closed.without_fulfilment();
-        let (clock, ids) = (Arc::clone(&services.context.clock), Arc::clone(&services.context.ids));
-        let redactor = Arc::clone(&services.settings.redactor);
+        let (clock, ids) = (Arc::clone(&engine.context.clock), Arc::clone(&engine.context.ids));
+        let redactor = Arc::clone(&engine.settings.redactor);
         let fulfil = move || closed.fulfil(Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
         let work = run_blocking(self.scope, WorkDeadline::Run, fulfil);
         tokio::select! {
@@ -294,14 +294,14 @@ impl ActiveRun {
 
     /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
     pub(super) async fn renew_lease(&self, look: &Notify) -> Interruption {
-        self.services.renew_lease(self.scope, self.lease_ref(), look, &self.cancelled_by).await
+        self.engine.renew_lease(self.scope, self.lease_ref(), look, &self.cancelled_by).await
     }
 
     fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
         let output = ended.output.map(|(output, metadata)| Payload {
             // Moved instead of copied: the output may be large.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
-            salt: self.services.context.ids.salt(),
+            salt: self.engine.context.ids.salt(),
         });
         let accepted = &self.acceptance;
         let run = RunRef {
@@ -319,7 +319,7 @@ impl ActiveRun {
             }
         };
         let stamp = Stamp {
-            fact_id: self.services.context.new_id(),
+            fact_id: self.engine.context.new_id(),
             at: finished_at,
             actor: actor.clone(),
             request_id: accepted.request_context.request_id,
@@ -341,7 +341,7 @@ impl ActiveRun {
             lease: self.lease,
             status: ended.status,
             outcome: ended.outcome,
-            review_timeout: awaits_review.then_some(self.services.settings.review_deadline),
+            review_timeout: awaits_review.then_some(self.engine.settings.review_deadline),
             error: ended.error,
             output,
             steps: ended.steps,
@@ -358,20 +358,20 @@ impl ActiveRun {
 
     /// Stores the end, with retries for the duration of a lease.
     async fn store_end(&self, ending: &FinishRecord) -> bool {
-        let stores = &self.services.stores.executions;
-        let until = tokio::time::Instant::now() + self.services.settings.lease;
+        let stores = &self.engine.execution_store;
+        let until = tokio::time::Instant::now() + self.engine.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
-                    self.services.context.notify_facts();
+                    self.engine.context.notify_facts();
                     let end = Wakeup::RunEnded(ending.execution_id);
                     if self.checkpoint_policy == CheckpointPolicy::WithEvents
                         || self.is_detached.load(Ordering::Relaxed)
                     {
-                        self.services.wakeup_sender.publish(end);
+                        self.engine.wakeup_sender.publish(end);
                     } else {
-                        self.services.wakeup_sender.deliver(end);
+                        self.engine.wakeup_sender.deliver(end);
                     }
                     return true;
                 }
@@ -400,7 +400,7 @@ impl ActiveRun {
     }
 
     async fn is_stored(&self, ending: &FinishRecord) -> bool {
-        let found = self.services.stores.executions.find(self.scope, ending.execution_id).await;
+        let found = self.engine.execution_store.find(self.scope, ending.execution_id).await;
         found.is_ok_and(|found| {
             found.is_some_and(|found| match ending.review_timeout {
                 Some(_) => found.status == Status::AwaitingReview,
@@ -425,7 +425,7 @@ impl ActiveRun {
     }
 }
 
-impl Services {
+impl RunEngine {
     /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
     /// run has to stop.
     pub(super) async fn renew_lease(
@@ -438,7 +438,7 @@ impl Services {
         let interval = self.settings.lease / 3;
         loop {
             let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
-            match self.stores.executions.renew(scope, held.execution_id, held.lease).await {
+            match self.execution_store.renew(scope, held.execution_id, held.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Interruption::LeaseLost,
                 Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,

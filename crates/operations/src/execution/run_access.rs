@@ -1,15 +1,16 @@
 //! Access to workloads and runs: by a permission, through a public workload, or by a share link.
 
 use crate::{
-    Failure, Services,
+    Failure,
     access::{Operation, authorize},
+    execution::{evidence::ExecutionReader, start::Executions},
     share_link::VerifiedLink,
     workload::scope_of,
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission},
     execution::{DelegatedAccess, Execution},
-    id::ExecutionId,
+    id::{ExecutionId, IdSource},
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal, is_guest},
     tenant::TenantScope,
@@ -76,17 +77,17 @@ pub(crate) fn select_lane(
 
 /// The guest access of a run, and the result token of an anonymous submitter.
 pub(crate) fn guest_of(
-    services: &Services,
+    ids: &dyn IdSource,
     caller: &Caller,
     pass: Option<&VerifiedLink>,
 ) -> (DelegatedAccess, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
-    let token = nameless.then(|| ResultToken::from_secret(services.context.ids.secret()));
+    let token = nameless.then(|| ResultToken::from_secret(ids.secret()));
     let share_link = pass.map(|pass| pass.link().share_link_id);
     (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }
 
-impl Services {
+impl Executions {
     /// The refusal of a share link that closed after its request arrived.
     pub(crate) async fn closed_link_refusal(
         &self,
@@ -95,12 +96,14 @@ impl Services {
         pass: &VerifiedLink,
     ) -> Result<TokenRefusal, Failure> {
         let id = pass.link().share_link_id;
-        let seen = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+        let seen = self.share_link_store.find(scope, workload.workload_id, id).await?;
         let seen = seen.ok_or(Failure::ShareToken(TokenRefusal::Invalid))?;
         // A closed link never reopens.
         seen.check_can_start_run().err().ok_or(Failure::Contended)
     }
+}
 
+impl ExecutionReader {
     /// The run of an earlier request with the same key. A guest gets no output, because the key may be another
     /// client's.
     pub(crate) async fn run_of_key(
@@ -112,7 +115,7 @@ impl Services {
         if !is_guest(caller.actor.kind()) {
             return self.read_execution(caller, id, None).await;
         }
-        let state = self.stores.executions.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         Ok(Execution { output: None, ..state.execution })
     }
 }

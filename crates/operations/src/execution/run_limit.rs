@@ -4,7 +4,7 @@
 //! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
 
 use super::{execute_request::ExecuteRequest, script::RunPayload};
-use crate::{Failure, Services, blocking::busy};
+use crate::{Failure, blocking::busy, execution::start::Executions};
 use fairway_domain::{
     execution::dispatch::DispatchMode,
     id::TenantId,
@@ -40,7 +40,7 @@ impl Placement {
     }
 }
 
-impl Services {
+impl Executions {
     /// Where a run executes under the deployment's dispatch mode; `None` for a denied run. Scripts are never queued.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 
 use super::{run::ActiveRun, run_access};
 use crate::{
-    Failure, RunRefusal, Services,
+    Failure, RunRefusal,
     access::{Operation, authorize},
+    execution::start::Executions,
     share_link::VerifiedLink,
     workload::scope_of,
 };
@@ -221,26 +222,26 @@ pub(super) const LOST_SCRIPT: (Status, Outcome, &str, &str) = (
 impl ActiveRun {
     /// Executes the script and waits for its result, unless the run is stopped first.
     pub(super) async fn run_script(&self, ready: PreparedScript, look: &Notify) -> FinishedRun {
-        let services = &self.services;
+        let engine = &self.engine;
         let PreparedScript { script, limits, gateway, _slot: _place } = ready;
-        let gateway = gateway.unwrap_or_else(|| services.code_gateway.prepare(script.language, limits));
+        let gateway = gateway.unwrap_or_else(|| engine.code_gateway.prepare(script.language, limits));
         let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
-        let began = services.context.clock.now();
+        let began = engine.context.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
-                in_time.map_or_else(|_| services.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
+                in_time.map_or_else(|_| engine.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
             }
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };
-        let over = services.context.clock.now();
+        let over = engine.context.clock.now();
         let outside = Env {
-            clock: services.context.clock.as_ref(),
-            ids: services.context.ids.as_ref(),
-            redactor: &services.settings.redactor,
+            clock: engine.context.clock.as_ref(),
+            ids: engine.context.ids.as_ref(),
+            redactor: &engine.settings.redactor,
         };
         let ran = ScriptRun {
             request,
-            gateway: services.code_gateway.name(),
+            gateway: engine.code_gateway.name(),
             outcome: came,
             started_at: began,
             finished_at: over,
@@ -249,7 +250,7 @@ impl ActiveRun {
     }
 }
 
-impl Services {
+impl Executions {
     /// The work of a script, under a script slot. The gateway is prepared while the run is stored, and receives the
     /// script only after that.
     pub(super) fn prepare_script(

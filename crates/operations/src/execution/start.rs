@@ -12,27 +12,40 @@ use super::{
     submit::{Submission, SubmitOutcome},
 };
 use crate::{
-    Failure, Services,
-    access::{Claims, IdentityMode},
+    Failure, Settings, Stores,
+    access::{Authorizer, Claims, Identities, IdentityMode},
     blocking::busy,
+    context::OperationContext,
+    execution::{
+        active_runs::ActiveRuns,
+        engine::RunEngine,
+        evidence::ExecutionReader,
+        large_runs::LargeRuns,
+        plan::{PlanCache, RunPlans},
+        run_limit::RunSlots,
+        script::ScriptSlots,
+    },
     failure::RunRefusal,
+    rate_limit::RateLimits,
+    services::{CommonOperations, SharedState},
     workload::{scope_of, unknown_slug},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller},
+    access::{ActorRef, Caller, principal_binding::PrincipalBindingStore},
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, DelegatedAccess, Payload, RunRef,
         dispatch::RequestContext,
         plan::PolicyAttributes,
-        ports::{AcceptOutcome, ExpectedRevisions, WorkloadWithDeployment},
+        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, WorkloadWithDeployment},
+        script::ScriptGateway,
     },
     id::{DecisionId, ExecutionId, RequestId},
-    idempotency::{KeyState, RequestKey},
+    idempotency::{IdempotencyStore, KeyState, RequestKey},
     memory::SessionId,
     policy,
     release::lane::Lane,
-    share_link::TokenRefusal,
+    share_link::{ShareLinkStore, TokenRefusal},
     slug::Slug,
     store::{StoreError, StoreFault},
     tenant::TenantScope,
@@ -60,7 +73,61 @@ struct RunContext {
     is_fresh: bool,
 }
 
-impl Services {
+/// Accepts runs from requests and starts them.
+pub struct Executions {
+    pub(crate) context: OperationContext,
+    pub(crate) active_runs: Arc<ActiveRuns>,
+    pub(crate) code_gateway: Arc<dyn ScriptGateway>,
+    pub(crate) large_runs: Arc<LargeRuns>,
+    pub(crate) plans: Arc<PlanCache>,
+    pub(crate) run_limit: Arc<RunSlots>,
+    pub(crate) scripts: Arc<ScriptSlots>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) execution_store: Arc<dyn ExecutionStore>,
+    pub(crate) key_store: Arc<dyn IdempotencyStore>,
+    pub(crate) principal_binding_store: Arc<dyn PrincipalBindingStore>,
+    pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) rate_limits: Arc<RateLimits>,
+    pub(crate) execution_reader: Arc<ExecutionReader>,
+    pub(crate) run_engine: Arc<RunEngine>,
+    pub(crate) run_plans: Arc<RunPlans>,
+}
+
+impl Executions {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        execution_reader: &Arc<ExecutionReader>,
+        run_engine: &Arc<RunEngine>,
+        run_plans: &Arc<RunPlans>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            active_runs: Arc::clone(&shared.active_runs),
+            code_gateway: Arc::clone(&shared.code_gateway),
+            large_runs: Arc::clone(&shared.large_runs),
+            plans: Arc::clone(&shared.plans),
+            run_limit: Arc::clone(&shared.run_limit),
+            scripts: Arc::clone(&shared.scripts),
+            settings: Arc::clone(&shared.settings),
+            execution_store: Arc::clone(&stores.executions),
+            key_store: Arc::clone(&stores.idempotency),
+            principal_binding_store: Arc::clone(&stores.principal_bindings),
+            share_link_store: Arc::clone(&stores.share_links),
+            authorizer: Arc::clone(&common.authorizer),
+            identities: Arc::clone(&common.identities),
+            rate_limits: Arc::clone(&common.rate_limits),
+            execution_reader: Arc::clone(execution_reader),
+            run_engine: Arc::clone(run_engine),
+            run_plans: Arc::clone(run_plans),
+        }
+    }
+}
+
+impl Executions {
     /// Runs a workload and waits for its end, but not longer than the wait budget.
     ///
     /// # Errors
@@ -171,7 +238,7 @@ impl Services {
         }
         let scope = TenantScope::for_caller(caller);
         let entry =
-            self.stores.executions.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
+            self.execution_store.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 
@@ -212,14 +279,14 @@ impl Services {
         let Some(((lane, release_id), deployment)) = serving else {
             return self.replay_or_refuse(scope, caller, request, key, RunRefusal::NoActiveRelease).await;
         };
-        let plan = match self.plan(scope, workload, release_id, deployment.revision).await {
+        let plan = match self.run_plans.plan(scope, workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };
         if matches!(request.payload, RunPayload::Inputs(_) | RunPayload::Form(_)) && !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
-        let facts = self.run_facts(caller, entry, &request.environment, lane);
+        let facts = policy_attributes(caller, entry, &request.environment, lane);
         let decision = facts.decide(&plan.plan, &inputs, self.context.clock.now());
         let execution_id: ExecutionId = self.context.new_id();
         let started_at = self.context.clock.now();
@@ -273,7 +340,7 @@ impl Services {
             lane: wanted.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
-        let (guest, result_token) = run_access::guest_of(self, caller, pass);
+        let (guest, result_token) = run_access::guest_of(self.context.ids.as_ref(), caller, pass);
         let guest = DelegatedAccess { delegate: decided.delegate.as_ref().map(|client| client.actor.clone()), ..guest };
         let acceptance = Acceptance {
             execution_id,
@@ -305,7 +372,7 @@ impl Services {
             reservation.get_or_init(|| Arc::new(reserved));
         }
         let running = ActiveRun {
-            services: self.clone(),
+            engine: Arc::clone(&self.run_engine),
             scope,
             plan: Arc::<CachedPlan>::clone(&plan),
             facts,
@@ -341,7 +408,7 @@ impl Services {
             (SubmitOutcome::Denied(denied), _) => denied,
             (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
             (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
-                self.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
+                self.execution_reader.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
             }
             (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
             (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
@@ -353,26 +420,6 @@ impl Services {
     /// How long a caller waits, at most the deployment's limit.
     fn wait_budget(&self, asked: Option<Duration>) -> Duration {
         asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
-    }
-
-    pub(super) fn run_facts(
-        &self,
-        caller: &Caller,
-        entry: &WorkloadWithDeployment,
-        environment: &Slug,
-        lane: Lane,
-    ) -> PolicyAttributes {
-        let place = scope_of(caller, &entry.workload);
-        PolicyAttributes {
-            actor: caller.actor.to_string(),
-            actor_kind: caller.actor.kind().as_str(),
-            groups: caller.groups.iter().map(ActorRef::to_string).collect(),
-            roles: caller.rights.roles_at(&place).iter().map(|role| role.as_str().to_owned()).collect(),
-            workload_slug: entry.workload.slug.to_string(),
-            owner_ref: entry.workload.owner_ref.to_string(),
-            environment: environment.to_string(),
-            lane,
-        }
     }
 
     /// A refusal, unless an earlier request with the key was accepted: then that run is the response.
@@ -399,14 +446,14 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Option<ExecuteResult>, Failure> {
         let Some(key) = key else { return Ok(None) };
-        match self.stores.idempotency.key_state(scope, key).await? {
+        match self.key_store.key_state(scope, key).await? {
             KeyState::Unknown => Ok(None),
             KeyState::DifferentBody => Err(Failure::KeyReused),
             KeyState::Completed(_) | KeyState::Reserved => {
                 Err(Failure::Inconsistent("another route holds an idempotency key of execute"))
             }
             KeyState::InUse(id) => {
-                let execution = self.run_of_key(scope, caller, id.into()).await?;
+                let execution = self.execution_reader.run_of_key(scope, caller, id.into()).await?;
                 let in_line = request.wait == WaitMode::Queued;
                 match request.wait {
                     WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
@@ -420,7 +467,9 @@ impl Services {
             }
         }
     }
+}
 
+impl RunEngine {
     /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
     /// the refusal names its identifier.
     pub(super) async fn find_accepted(
@@ -429,7 +478,7 @@ impl Services {
         id: ExecutionId,
         error: StoreError,
     ) -> Result<AcceptOutcome, Failure> {
-        match (timeout(LOOKUP_TIMEOUT, self.stores.executions.find(scope, id)).await, error.fault) {
+        match (timeout(LOOKUP_TIMEOUT, self.execution_store.find(scope, id)).await, error.fault) {
             (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
             (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
             (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable | StoreFault::OutcomeUnknown)
@@ -465,4 +514,24 @@ const fn may_be_stale(failure: &Failure) -> bool {
                     | RunRefusal::PrincipalNotBound
             )
     )
+}
+
+/// The attributes that the policy of a run evaluates.
+pub(super) fn policy_attributes(
+    caller: &Caller,
+    entry: &WorkloadWithDeployment,
+    environment: &Slug,
+    lane: Lane,
+) -> PolicyAttributes {
+    let place = scope_of(caller, &entry.workload);
+    PolicyAttributes {
+        actor: caller.actor.to_string(),
+        actor_kind: caller.actor.kind().as_str(),
+        groups: caller.groups.iter().map(ActorRef::to_string).collect(),
+        roles: caller.rights.roles_at(&place).iter().map(|role| role.as_str().to_owned()).collect(),
+        workload_slug: entry.workload.slug.to_string(),
+        owner_ref: entry.workload.owner_ref.to_string(),
+        environment: environment.to_string(),
+        lane,
+    }
 }

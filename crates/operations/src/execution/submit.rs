@@ -64,12 +64,12 @@ impl Submission {
 
     async fn accept_and_begin(self) -> Result<SubmitOutcome, Failure> {
         let Self { run: running, work, active_guard: at_work, expected_revisions: on, key } = self;
-        let (services, scope) = (running.services.clone(), running.scope);
+        let (engine, scope) = (running.engine.clone(), running.scope);
         let acceptance = &running.acceptance;
-        let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
+        let accepted = match engine.execution_store.accept(scope, acceptance, on, key.as_ref()).await {
             // The statement may be committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
-                let found = services.find_accepted(scope, acceptance.execution_id, error).await;
+                let found = engine.find_accepted(scope, acceptance.execution_id, error).await;
                 found.map_err(|failure| submit_failure(&acceptance.admission, failure))?
             }
             accepted => accepted?,
@@ -83,11 +83,11 @@ impl Submission {
         }
         Ok(match (&acceptance.admission, at_work) {
             (Admission::Deny(_), _) => {
-                services.context.notify_facts();
+                engine.context.notify_facts();
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
-                services.wakeup_sender.publish(Wakeup::RunQueued);
+                engine.wakeup_sender.publish(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {

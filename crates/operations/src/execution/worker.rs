@@ -7,8 +7,21 @@ use super::{
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
     run::{ActiveRun, RunResult},
     script::RunWork,
+    start::policy_attributes,
 };
-use crate::{Failure, Services, access::Claims};
+use crate::{
+    Failure, Settings, Stores,
+    access::{Claims, Identities},
+    context::OperationContext,
+    execution::{
+        active_runs::ActiveRuns,
+        engine::RunEngine,
+        large_runs::LargeRuns,
+        plan::{PlanCache, RunPlans},
+    },
+    services::{CommonOperations, SharedState},
+    wakeups::Wakeups,
+};
 use claims::{LostClaims, RunCounts, WorkerSlot};
 use fairway_domain::{
     access::Caller,
@@ -16,11 +29,13 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
-        ports::{ExpectedRevisions, WorkloadWithDeployment},
+        ports::{ExecutionStore, ExpectedRevisions, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
     },
     id::{DecisionId, TenantId},
     policy::{self, Obligation, PolicyDecision},
+    share_link::ShareLinkStore,
+    workload::ports::WorkloadStore,
 };
 use serde_json::{Map, Value};
 use std::{
@@ -51,7 +66,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
 /// runs then continue until their leases are released.
-pub async fn run_worker(services: Services) {
+pub async fn run_worker(worker: Arc<RunWorker>) {
     let slots = Arc::new(Semaphore::new(usize::from(MAX_RUNS)));
     let counts: RunCounts = Arc::default();
     let mut after: Option<TenantId> = None;
@@ -63,15 +78,15 @@ pub async fn run_worker(services: Services) {
             drop(slots.acquire().await);
             continue;
         }
-        let Some(claim_guard) = services.active_runs.begin_claim() else { return };
-        let large = services.large_runs.allowed_claims();
+        let Some(claim_guard) = worker.active_runs.begin_claim() else { return };
+        let large = worker.large_runs.allowed_claims();
         let mut sated = saturated_tenants(&counts);
         sated.extend(large.saturated);
         let claim = Claim {
-            lease: services.context.ids.new_id(),
+            lease: worker.context.ids.new_id(),
             lost_leases: lost.tokens(),
-            lease_for: services.settings.lease,
-            deadline_after: services.settings.execution_deadline,
+            lease_for: worker.settings.lease,
+            deadline_after: worker.settings.execution_deadline,
             limit: free.min(CLAIM_LIMIT),
             per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
             after_tenant: after,
@@ -80,7 +95,7 @@ pub async fn run_worker(services: Services) {
             takes_large: large.is_allowed,
             no_large_tenants: large.excluded,
         };
-        let claimed = match services.stores.executions.claim(&claim).await {
+        let claimed = match worker.execution_store.claim(&claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(
@@ -109,16 +124,16 @@ pub async fn run_worker(services: Services) {
             let tenant = run.scope.tenant();
             *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
             let slot = WorkerSlot { counts: Arc::clone(&counts), tenant, _permit: permit };
-            let active_guard = services.active_runs.register(run.scope, run.execution.execution_id, run.lease);
-            let services = services.clone();
+            let active_guard = worker.active_runs.register(run.scope, run.execution.execution_id, run.lease);
+            let worker = Arc::clone(&worker);
             tokio::spawn(async move {
-                services.process_claimed(run, &active_guard.recheck).await;
+                worker.process_claimed(run, &active_guard.recheck).await;
                 drop((active_guard, slot));
             });
         }
         drop(claim_guard);
         if is_empty {
-            let _woken = timeout(POLL_INTERVAL, services.wakeups.wait_for_work()).await;
+            let _woken = timeout(POLL_INTERVAL, worker.wakeups.wait_for_work()).await;
         } else {
             sleep_until(next_claim_at).await;
         }
@@ -137,7 +152,48 @@ enum NextAction {
     Retry,
 }
 
-impl Services {
+/// Claims queued runs and executes them.
+pub struct RunWorker {
+    pub(super) context: OperationContext,
+    pub(super) active_runs: Arc<ActiveRuns>,
+    pub(super) large_runs: Arc<LargeRuns>,
+    pub(super) plans: Arc<PlanCache>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) wakeups: Arc<Wakeups>,
+    pub(super) execution_store: Arc<dyn ExecutionStore>,
+    pub(super) share_link_store: Arc<dyn ShareLinkStore>,
+    pub(super) workload_store: Arc<dyn WorkloadStore>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) run_engine: Arc<RunEngine>,
+    pub(super) run_plans: Arc<RunPlans>,
+}
+
+impl RunWorker {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        run_engine: &Arc<RunEngine>,
+        run_plans: &Arc<RunPlans>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            active_runs: Arc::clone(&shared.active_runs),
+            large_runs: Arc::clone(&shared.large_runs),
+            plans: Arc::clone(&shared.plans),
+            settings: Arc::clone(&shared.settings),
+            wakeups: shared.wakeups.subscriptions(),
+            execution_store: Arc::clone(&stores.executions),
+            share_link_store: Arc::clone(&stores.share_links),
+            workload_store: Arc::clone(&stores.workloads),
+            identities: Arc::clone(&common.identities),
+            run_engine: Arc::clone(run_engine),
+            run_plans: Arc::clone(run_plans),
+        }
+    }
+}
+
+impl RunWorker {
     /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
     async fn process_claimed(&self, claimed: ClaimedRun, look: &Notify) {
         let id = claimed.execution.execution_id;
@@ -199,20 +255,21 @@ impl Services {
         sender: &RequestContext,
     ) -> Result<NextAction, Failure> {
         let run = &claimed.execution;
-        let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
+        let found = self.workload_store.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
         if let Some(early_end) = EarlyEnd::for_workload(workload.status) {
             return Ok(NextAction::End(early_end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
         let caller = self.submitter_of(claimed, sender, true).await?;
-        let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
+        let plan =
+            self.run_plans.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
         let decided = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let facts = self.run_facts(&caller, &entry, &run.environment, run.lane);
+        let facts = policy_attributes(&caller, &entry, &run.environment, run.lane);
         let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
         let acceptance = self.current_acceptance(claimed, inputs, sender, run.release_id, run.lane, first);
         Ok(NextAction::Run(Box::new(ActiveRun {
-            services: self.clone(),
+            engine: Arc::clone(&self.run_engine),
             scope: claimed.scope,
             plan,
             facts,
@@ -245,7 +302,7 @@ impl Services {
         if let Some(early_end) = EarlyEnd::for_workload(entry.workload.status) {
             return Ok(NextAction::End(early_end));
         }
-        if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
+        if claimed.share_link.is_some() && self.share_link_store.is_run_revoked(scope, run.execution_id).await? {
             return Ok(NextAction::End(EarlyEnd {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
@@ -263,7 +320,7 @@ impl Services {
             }
             return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
         };
-        let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
+        let plan = match self.run_plans.plan(scope, &entry.workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(NextAction::Retry),
             plan => plan?,
         };
@@ -271,7 +328,7 @@ impl Services {
             let message = "the release binds neither a flow nor a prompt with a model policy";
             return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
         }
-        let facts = self.run_facts(&caller, &entry, &run.environment, lane);
+        let facts = policy_attributes(&caller, &entry, &run.environment, lane);
         let (inputs_read, now) = (parse_object(inputs)?, self.context.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
         let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
@@ -296,7 +353,7 @@ impl Services {
             access: caller.access_revision,
         };
         Ok(NextAction::Run(Box::new(ActiveRun {
-            services: self.clone(),
+            engine: Arc::clone(&self.run_engine),
             scope,
             facts,
             lease: claimed.lease,
@@ -341,9 +398,9 @@ impl Services {
         if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {
             return Ok(entry);
         }
-        let workload = self.stores.workloads.find(scope, run.workload_id).await?;
+        let workload = self.workload_store.find(scope, run.workload_id).await?;
         let slug = workload.ok_or(Failure::Inconsistent("the workload of a run is missing"))?.slug;
-        let entry = self.stores.executions.find_workload_with_deployment(scope, &slug, &run.environment).await?;
+        let entry = self.execution_store.find_workload_with_deployment(scope, &slug, &run.environment).await?;
         let entry = Arc::new(entry.ok_or(Failure::Inconsistent("the workload of a run is missing"))?);
         if entry.deployment.is_some() {
             self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
@@ -404,7 +461,7 @@ impl Services {
         let request_id =
             claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id);
         let target = UnstartedRun { scope: claimed.scope, run: named, lease: claimed.lease, owes_owner: owes };
-        self.end_without_steps(target, early_end, by, request_id).await
+        self.run_engine.end_without_steps(target, early_end, by, request_id).await
     }
 }
 

@@ -4,9 +4,9 @@
 //! resources are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
-    Failure, Idempotent, Precondition, Services,
+    Failure, Idempotent, Precondition,
     asset::VersionDraft,
-    generator::Provisioning,
+    generator::{Generators, Provisioning},
     release::{ReleaseDraft, Transition},
 };
 use fairway_domain::{
@@ -33,7 +33,7 @@ const PAGE: u32 = 200;
 /// Maximum offset of a page.
 const MAX_OFFSET: u64 = 10_000;
 
-impl Services {
+impl Generators {
     /// Provisions the generator of every tenant, unless disabled. A tenant whose provisioning fails has none.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Services {
         }
         let mut start = PageStart::Skip(0);
         loop {
-            let page = self.stores.tenants.list(PageRequest { limit: PAGE, start }).await?;
+            let page = self.tenant_store.list(PageRequest { limit: PAGE, start }).await?;
             for tenant in page.rows {
                 let tenant_id = tenant.tenant_id;
                 match self.provision_generator(tenant_id).await {
@@ -97,7 +97,7 @@ impl Services {
             groups: Vec::new(),
             rights: Arc::new(Rights::new(vec![grant])),
             lanes: Arc::new(CallerLanes::from_bindings(&actor, Vec::new())),
-            access_revision: self.stores.access.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
+            access_revision: self.access_store.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
             request_id: self.context.new_id(),
             actor,
         })
@@ -105,16 +105,16 @@ impl Services {
 
     /// The tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
-        let all = self.stores.workspaces.list(scope, PageRequest::first(1)).await?.total;
+        let all = self.workspace_store.list(scope, PageRequest::first(1)).await?.total;
         let others = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
         let oldest = PageRequest { limit: 1, start: PageStart::Skip(others) };
-        self.stores.workspaces.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
+        self.workspace_store.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }
 
     async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::for_caller(maker);
         let slug = Slug::parse(SLUG).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
-        let mut found = self.stores.workloads.find_by_slug(scope, &slug).await?;
+        let mut found = self.workload_store.find_by_slug(scope, &slug).await?;
         if found.is_none() {
             let new = NewWorkload {
                 workload_id: self.context.new_id(),
@@ -127,13 +127,13 @@ impl Services {
                 namespace_id: home.namespace_id,
             };
             let change = Workload::create_builtin(new, &self.context.stamp(maker));
-            match self.stores.workloads.commit_new(scope, change, None).await {
+            match self.workload_store.commit_new(scope, change, None).await {
                 // A concurrent process created it.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
             self.context.notify_facts();
-            found = self.stores.workloads.find_by_slug(scope, &slug).await?;
+            found = self.workload_store.find_by_slug(scope, &slug).await?;
         }
         let workload = found.ok_or(Failure::Inconsistent("a created workload is missing"))?;
         match workload.management_source {
@@ -147,7 +147,7 @@ impl Services {
     /// Whether any release of it ever served: then its operators maintain it.
     async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
-        let releases = self.stores.releases.list(scope, &filter, PageRequest::first(PAGE)).await?;
+        let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;
         Ok(releases.rows.iter().any(|release| match release.state.name() {
             StateName::Active | StateName::Superseded | StateName::Retired => true,
             StateName::Draft | StateName::ReviewReady | StateName::Approved => false,
@@ -165,7 +165,7 @@ impl Services {
         let scope = TenantScope::for_caller(maker);
         let label =
             VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
-        let mut found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+        let mut found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         if found.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
             let new = NewAsset {
@@ -176,17 +176,13 @@ impl Services {
                 workspace_id,
                 namespace_id,
             };
-            match self
-                .stores
-                .assets
-                .commit_new(scope, Asset::create_builtin(new, &self.context.stamp(maker)), None)
-                .await
+            match self.asset_store.commit_new(scope, Asset::create_builtin(new, &self.context.stamp(maker)), None).await
             {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
             self.context.notify_facts();
-            found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+            found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         }
         let (asset, version) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.ownership_tier != OwnershipTier::PlatformBuiltin || asset.kind != kind {
@@ -199,7 +195,7 @@ impl Services {
         match self.assets.create_asset_version(maker, asset.asset_id, None, draft, None).await {
             Ok((_, Idempotent { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
-                let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+                let found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
                 let version = found.and_then(|(_, version)| version);
                 Ok(version.ok_or(Failure::Inconsistent("a created version is missing"))?.asset_version_id)
             }

@@ -1,0 +1,114 @@
+//! The end of a run without step results: denied, cancelled or failed before its first step, or taken over from a
+//! worker.
+
+use crate::{Failure, execution::engine::RunEngine};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    evidence::RecordedDecision,
+    execution::{FinishRecord, Outcome, RunError, RunRef, Status, run::Interruption},
+    id::RequestId,
+    policy::Obligation,
+    store::CommitError,
+    tenant::TenantScope,
+    wakeup::Wakeup,
+    workload,
+};
+use uuid::Uuid;
+
+/// The end of a run that never reached its steps.
+pub(super) struct EarlyEnd {
+    pub(super) status: Status,
+    pub(super) outcome: Outcome,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+    pub(super) decision: Option<RecordedDecision>,
+}
+
+impl EarlyEnd {
+    pub(super) const fn interrupted(cut: Interruption) -> Self {
+        let (status, outcome, code, message) = cut.ending();
+        Self { status, outcome, code, message, decision: None }
+    }
+
+    pub(super) const fn failed(code: &'static str, message: &'static str) -> Self {
+        Self { status: Status::Failed, outcome: Outcome::Failure, code, message, decision: None }
+    }
+
+    pub(super) const fn cancelled(code: &'static str, message: &'static str) -> Self {
+        Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
+    }
+
+    /// The end of a run whose workload accepts no more runs.
+    pub(super) const fn for_workload(status: workload::Status) -> Option<Self> {
+        match status {
+            workload::Status::Registered => None,
+            workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
+            workload::Status::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
+        }
+    }
+}
+
+/// A run without step results, and its lease.
+pub(super) struct UnstartedRun<'r> {
+    pub(super) scope: TenantScope,
+    pub(super) run: RunRef<'r>,
+    pub(super) lease: Uuid,
+    /// Whether a policy obliges Fairway to notify the owner of the workload.
+    pub(super) owes_owner: bool,
+}
+
+impl RunEngine {
+    /// Ends a run without step results. Of its obligations, only the owner's notification needs no state of the run.
+    pub(super) async fn end_without_steps(
+        &self,
+        target: UnstartedRun<'_>,
+        early_end: EarlyEnd,
+        actor: ActorRef,
+        request_id: RequestId,
+    ) -> Result<(), Failure> {
+        let UnstartedRun { scope, run, lease, owes_owner } = target;
+        let EarlyEnd { status, outcome, code, message, decision } = early_end;
+        let finished_at = self.context.clock.now();
+        let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
+        let mut fact = match &decision {
+            Some(denial) if outcome == Outcome::Denied => run.denied_fact(denial, &stamp),
+            Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
+        };
+        let mut fulfilled = Vec::new();
+        if owes_owner && let Some(workload) = self.workload_store.find(scope, run.workload_id).await? {
+            fact = fact.notifying_owner(&workload.owner_ref.to_string());
+            fulfilled.push((Obligation::NotifyOwner, finished_at));
+        }
+        // A denial carries its own reason.
+        let error = decision.is_none().then(|| RunError::new(code, message));
+        let ending = FinishRecord {
+            execution_id: run.execution_id,
+            lease,
+            status,
+            outcome,
+            review_timeout: None,
+            error,
+            output: None,
+            steps: Vec::new(),
+            decisions: decision.into_iter().collect(),
+            artifacts: Vec::new(),
+            lineage: Vec::new(),
+            fulfilled,
+            progress: None,
+            writeback: None,
+            finished_at,
+            fact,
+        };
+        match self.execution_store.finish(scope, &ending).await {
+            Ok(()) => {
+                self.context.notify_facts();
+                self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
+                Ok(())
+            }
+            // A concurrent process ended the run.
+            Err(CommitError::Stale) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

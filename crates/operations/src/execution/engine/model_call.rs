@@ -1,0 +1,163 @@
+//! Calls of models: the routes of a request in order, and answers that are stored while they are generated.
+
+use super::{
+    ProgressRecorder, RunEngine,
+    progress::CheckpointPolicy,
+    stream_sink::{StreamPart, StreamSink},
+};
+use fairway_domain::{
+    execution::{
+        progress::{RunEvent, StoredAnswer},
+        provider::{Completion, DeltaListener, EmbeddingCall, ProviderError, ProviderFailure, RouteTarget},
+        routing::{Attempt, ModelRequest, ModelResponse, RequestKind},
+        run::{Interruption, Run},
+    },
+    flow::Step,
+};
+use std::{mem, sync::atomic::Ordering, time::Duration};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+/// Maximum number of stream parts that one commit stores.
+const MAX_PARTS_PER_COMMIT: usize = 1_024;
+/// Number of answer events that are stored after the short pause; later ones wait for the long pause. A run has room
+/// for thirty thousand.
+const SHORT_PAUSES: u32 = 200;
+const SHORT_PAUSE: Duration = Duration::from_millis(20);
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+
+impl ProgressRecorder<'_> {
+    /// Calls the model, unless its answer is stored.
+    pub(super) async fn call_model(
+        &mut self,
+        run: &mut Run<'_>,
+        question: &ModelRequest,
+    ) -> Result<ModelResponse, Interruption> {
+        let step = run.awaiting_step();
+        if let Some(known) = self.replayed_answer(step.map(|step| step.id.as_str())) {
+            self.pending_answer = None;
+            return Ok(known);
+        }
+        self.checkpoint(run).await?;
+        let streamed_step = step.filter(|_| question.is_streamable && self.policy == CheckpointPolicy::WithEvents);
+        let answer = match streamed_step {
+            Some(step) => self.call_streaming(question, step).await?,
+            None => self.engine.call_routes(question, None).await,
+        };
+        // Later steps have no external effects, so the answer is stored before the next call or with the end.
+        self.pending_answer = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
+        Ok(answer)
+    }
+
+    /// Calls the model, and stores its output while it is generated.
+    async fn call_streaming(&mut self, question: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
+        let (sender, mut parts) = mpsc::unbounded_channel();
+        let engine = self.engine;
+        let completion = async move { engine.call_routes(question, Some(&StreamSink::new(sender))).await };
+        tokio::pin!(completion);
+        let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
+        let mut events: Vec<RunEvent> =
+            mem::take(&mut self.replay.is_answer_partial).then(restarted_event).into_iter().collect();
+        let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
+        loop {
+            let received = tokio::select! {
+                received = parts.recv_many(&mut gathered, MAX_PARTS_PER_COMMIT) => received,
+                done = &mut completion, if answer.is_none() => {
+                    answer = Some(done);
+                    continue;
+                }
+            };
+            if received == 0 {
+                break;
+            }
+            for part in gathered.drain(..) {
+                match (part, events.last_mut()) {
+                    (StreamPart::Restart, _) => events.push(restarted_event()),
+                    (StreamPart::Text(text), Some(last)) if last.kind.is_model_output() => last.append_delta(&text),
+                    (StreamPart::Text(text), _) => events.push(RunEvent::delta(&step.id, &text)),
+                }
+            }
+            {
+                let keeping = self.store_progress(mem::take(&mut events));
+                tokio::pin!(keeping);
+                loop {
+                    tokio::select! {
+                        kept = &mut keeping => break kept?,
+                        done = &mut completion, if answer.is_none() => answer = Some(done),
+                    }
+                }
+            }
+            stored = stored.saturating_add(1);
+            // Parts that arrive during the pause share a commit.
+            if answer.is_none() {
+                let pause = sleep(if stored < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
+                tokio::select! {
+                    done = &mut completion => answer = Some(done),
+                    () = pause => {}
+                }
+            }
+        }
+        match answer {
+            Some(answer) => Ok(answer),
+            None => Ok(completion.await),
+        }
+    }
+}
+
+impl RunEngine {
+    /// Calls the routes in order until one answers or none is left.
+    async fn call_routes(&self, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        let mut failure = ProviderError::UnknownAccount;
+        while let Some(next) = question.next_attempt(&attempts) {
+            let Some(call) = question.call(next.route) else { break };
+            if !next.delay.is_zero() {
+                sleep(self.with_jitter(next.delay)).await;
+            }
+            let began = Instant::now();
+            let answer = match &question.kind {
+                RequestKind::Completion => {
+                    self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await
+                }
+                RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
+            };
+            let attempt =
+                |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
+            match answer {
+                Ok(completion) => {
+                    attempts.push(attempt(Ok(()), None));
+                    let was_told = aloud.is_some_and(|aloud| aloud.has_output.load(Ordering::Relaxed));
+                    return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
+                }
+                Err(failed) => {
+                    failure = failed.error;
+                    aloud.inspect(|aloud| aloud.route_failed());
+                    attempts.push(attempt(Err(failed.error), failed.retry_after));
+                }
+            }
+        }
+        ModelResponse { attempts, was_streamed: false, completion: Err(failure) }
+    }
+
+    async fn embed_query(&self, route: RouteTarget, text: &str) -> Result<Completion, ProviderFailure> {
+        let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
+        match <[Vec<f32>; 1]>::try_from(made.vectors) {
+            // JSON has no non-finite numbers.
+            Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
+                vector,
+                tokens_in: made.tokens_in,
+                cost_micros: made.cost_micros,
+                ..Completion::default()
+            }),
+            Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),
+        }
+    }
+
+    /// The delay extended by up to half, so that concurrent failures do not retry together.
+    fn with_jitter(&self, pause: Duration) -> Duration {
+        let [drawn, ..] = self.context.ids.salt();
+        pause + pause.mul_f64(f64::from(drawn) / 512.0)
+    }
+}

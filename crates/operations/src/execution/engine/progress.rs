@@ -1,0 +1,223 @@
+//! The progress of a run: what earlier workers stored, and the records that this worker stores.
+
+use super::{super::large_runs::Reservation, RunEngine};
+use fairway_domain::{
+    execution::{
+        StepRecord,
+        dispatch::LeaseRef,
+        progress::{ProgressRecord, RunEvent, StoredAnswer, events_of_step_records},
+        routing::ModelResponse,
+        run::{Interruption, Run},
+    },
+    store::CommitError,
+    tenant::TenantScope,
+    wakeup::Wakeup,
+};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+/// The first delay between attempts to store; it doubles each time.
+pub(in crate::execution) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The longest delay between attempts.
+pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// When a run's progress is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::execution) enum CheckpointPolicy {
+    /// Before the next call only, so that a run with one call needs no additional commit. No client follows the run.
+    BeforeCalls,
+    /// Before the next call with all events so far; the rest with the end. For runs that clients follow or workers
+    /// resume.
+    WithEvents,
+}
+
+/// The stored progress of earlier workers, to be replayed.
+#[derive(Clone, Debug, Default)]
+pub(in crate::execution) struct Replay {
+    /// Position of the last stored progress record.
+    pub(in crate::execution) last_position: u16,
+    /// Stored answers of providers.
+    pub(in crate::execution) answers: VecDeque<StoredAnswer>,
+    /// Stored events without model output: a repeated model call produces other output.
+    pub(in crate::execution) events: VecDeque<RunEvent>,
+    /// Whether the last event is a part of an incomplete answer.
+    pub(super) is_answer_partial: bool,
+}
+
+impl Replay {
+    pub(in crate::execution) fn of(progress: Vec<ProgressRecord>) -> Self {
+        let mut replay = Self::default();
+        for piece in progress {
+            replay.last_position = replay.last_position.max(piece.position);
+            replay.answers.extend(piece.answer);
+            replay.is_answer_partial =
+                piece.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
+            replay.events.extend(piece.events.into_iter().filter(|event| !event.kind.is_model_output()));
+        }
+        replay
+    }
+}
+
+/// Records the progress of one run.
+pub(in crate::execution) struct ProgressRecorder<'s> {
+    pub(super) engine: &'s RunEngine,
+    pub(super) scope: TenantScope,
+    pub(super) lease: LeaseRef,
+    pub(super) policy: CheckpointPolicy,
+    pub(super) replay: Replay,
+    /// An answer that is not stored yet.
+    pub(super) pending_answer: Option<StoredAnswer>,
+    /// Whether the last answer was replayed.
+    pub(super) is_replaying: bool,
+    /// The slot for the run's reservation.
+    reservation: Option<&'s OnceLock<Arc<Reservation>>>,
+}
+
+impl<'s> ProgressRecorder<'s> {
+    pub(in crate::execution) const fn new(
+        engine: &'s RunEngine,
+        scope: TenantScope,
+        lease: LeaseRef,
+        policy: CheckpointPolicy,
+        replay: Replay,
+    ) -> Self {
+        Self { engine, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
+    }
+
+    /// The same recorder for a run that may acquire a reservation.
+    pub(in crate::execution) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
+        self.reservation = Some(reservation);
+        self
+    }
+
+    /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
+    pub(super) async fn reserve(&mut self) -> Result<(), Interruption> {
+        self.store_pending_answer().await?;
+        let reserved =
+            self.engine.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;
+        if let Some(reservation) = self.reservation {
+            reservation.get_or_init(|| Arc::new(reserved));
+        }
+        Ok(())
+    }
+
+    /// The events that earlier workers did not store.
+    pub(in crate::execution) fn unstored_events(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
+        // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
+        let mut repeated = 0;
+        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
+            if self.replay.events.front() != Some(event) {
+                self.replay.events.clear();
+                break;
+            }
+            self.replay.events.pop_front();
+            // Output before a stored event is stored too.
+            repeated = index.saturating_add(1);
+        }
+        events.split_off(repeated)
+    }
+
+    /// The next progress record, with these events.
+    pub(in crate::execution) fn next_record(&mut self, events: Vec<RunEvent>) -> ProgressRecord {
+        self.replay.last_position = self.replay.last_position.saturating_add(1);
+        ProgressRecord { position: self.replay.last_position, answer: self.pending_answer.take(), events }
+    }
+
+    /// The remaining progress at the end of a run.
+    pub(in crate::execution) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<ProgressRecord> {
+        match self.policy {
+            CheckpointPolicy::BeforeCalls => None,
+            CheckpointPolicy::WithEvents => {
+                let unstored = self.unstored_events(events);
+                (!unstored.is_empty()).then(|| ProgressRecord { answer: None, ..self.next_record(unstored) })
+            }
+        }
+    }
+
+    /// The last progress record of a run whose answer awaits review, with the review event. A run without stored
+    /// progress stores its step events first, so that event numbers stay the same at the end.
+    pub(in crate::execution) fn review_record(
+        &mut self,
+        last: Option<ProgressRecord>,
+        steps: &[StepRecord],
+    ) -> ProgressRecord {
+        let mut piece = last.unwrap_or_else(|| {
+            let events = if self.replay.last_position == 0 { events_of_step_records(steps) } else { Vec::new() };
+            ProgressRecord { answer: None, ..self.next_record(events) }
+        });
+        piece.events.push(RunEvent::awaiting_review(self.lease.execution_id));
+        piece
+    }
+
+    /// The stored answer to a step's call.
+    pub(super) fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
+        let first = self.next_replayed(step)?;
+        first.into_answer().or_else(|| self.discard_replay())
+    }
+
+    /// The next stored answer, if it belongs to this step.
+    pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredAnswer> {
+        let first = self.replay.answers.pop_front();
+        self.is_replaying = first.is_some();
+        let first = first?;
+        if step == Some(first.step_id.as_str()) { Some(first) } else { self.discard_replay() }
+    }
+
+    /// Discards the stored answers: the resumed run took another path.
+    fn discard_replay<T>(&mut self) -> Option<T> {
+        self.replay.answers.clear();
+        self.is_replaying = false;
+        None
+    }
+
+    pub(super) async fn checkpoint(&mut self, run: &mut Run<'_>) -> Result<(), Interruption> {
+        let events = run.take_events();
+        let unstored = self.unstored_events(events);
+        if self.pending_answer.is_none() && (self.policy == CheckpointPolicy::BeforeCalls || unstored.is_empty()) {
+            return Ok(());
+        }
+        self.store_progress(unstored).await
+    }
+
+    /// Stores the last answer before long computation.
+    pub(in crate::execution) async fn store_pending_answer(&mut self) -> Result<(), Interruption> {
+        if self.pending_answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
+    }
+
+    /// Stores the next progress record, with retries for the duration of a lease.
+    pub(super) async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
+        let piece = self.next_record(events);
+        let until = Instant::now() + self.engine.settings.lease;
+        let mut pause = MIN_RETRY_DELAY;
+        loop {
+            match self.engine.execution_store.record_progress(self.scope, self.lease, &piece).await {
+                Ok(()) => {
+                    self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
+                    return Ok(());
+                }
+                Err(CommitError::Store(error)) if Instant::now() + pause < until => {
+                    tracing::warn!(
+                        execution_id = %self.lease.execution_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to store run progress; retrying"
+                    );
+                    sleep(pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                }
+                Err(CommitError::Stale) => return Err(Interruption::LeaseLost),
+                Err(error) => {
+                    tracing::error!(
+                        execution_id = %self.lease.execution_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to store run progress; leaving the run to recovery"
+                    );
+                    return Err(Interruption::LeaseLost);
+                }
+            }
+        }
+    }
+}
