@@ -21,7 +21,7 @@ use fairway_domain::{
     asset::{
         Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         kind::AssetKind,
-        ports::{AssetFilter, AssetStore, BlockingRelease},
+        ports::{AssetFilter, AssetStore, BlockingRelease, VersionStore},
     },
     id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
@@ -197,6 +197,50 @@ impl AssetStore for Database {
         rows.iter().map(blocking).collect()
     }
 
+    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError> {
+        const SQL: &str = "SELECT asset_id FROM asset WHERE tenant_id = $1 AND slug = $2";
+        let found = self.read_one(SQL, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
+        found.map(|row| row.id("asset_id")).transpose()
+    }
+
+    async fn find_by_slug(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        label: Option<&VersionLabel>,
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
+        let find = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND slug = $2");
+        let tenant = scope.tenant().uuid();
+        let Some(found) = self.read_one(&find, &[&tenant, &slug.as_str()]).await? else { return Ok(None) };
+        let found = asset(&found)?;
+        let id = found.asset_id.uuid();
+        let columns = single_version_columns();
+        let row = match label {
+            Some(label) => {
+                let sql = format!(
+                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN}
+                     WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
+                );
+                self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
+            }
+            None => {
+                let sql = format!(
+                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN} WHERE tenant_id = $1 AND asset_id = $2
+                     ORDER BY ordinal DESC LIMIT 1"
+                );
+                self.read_one(&sql, &[&tenant, &id]).await?
+            }
+        };
+        let version = match row {
+            Some(row) => Some(single_version(self, scope, &row).await?),
+            None => None,
+        };
+        Ok(Some((found, version)))
+    }
+}
+
+#[async_trait]
+impl VersionStore for Database {
     async fn commit_version(
         &self,
         scope: TenantScope,
@@ -285,47 +329,6 @@ impl AssetStore for Database {
     ) -> Result<bool, StoreError> {
         let route = (scope.tenant().uuid(), asset.uuid(), version.uuid(), route_id.to_owned());
         Ok(self.routes.load(route).await?.unwrap_or(false))
-    }
-
-    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError> {
-        const SQL: &str = "SELECT asset_id FROM asset WHERE tenant_id = $1 AND slug = $2";
-        let found = self.read_one(SQL, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
-        found.map(|row| row.id("asset_id")).transpose()
-    }
-
-    async fn find_by_slug(
-        &self,
-        scope: TenantScope,
-        slug: &Slug,
-        label: Option<&VersionLabel>,
-    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
-        let find = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND slug = $2");
-        let tenant = scope.tenant().uuid();
-        let Some(found) = self.read_one(&find, &[&tenant, &slug.as_str()]).await? else { return Ok(None) };
-        let found = asset(&found)?;
-        let id = found.asset_id.uuid();
-        let columns = single_version_columns();
-        let row = match label {
-            Some(label) => {
-                let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN}
-                     WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
-                );
-                self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
-            }
-            None => {
-                let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN} WHERE tenant_id = $1 AND asset_id = $2
-                     ORDER BY ordinal DESC LIMIT 1"
-                );
-                self.read_one(&sql, &[&tenant, &id]).await?
-            }
-        };
-        let version = match row {
-            Some(row) => Some(single_version(self, scope, &row).await?),
-            None => None,
-        };
-        Ok(Some((found, version)))
     }
 
     async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError> {

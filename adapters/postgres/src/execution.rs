@@ -42,7 +42,7 @@ use fairway_domain::{
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
-            LeaseState, RunLocation, RunState, WorkloadWithDeployment,
+            LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
     },
@@ -102,104 +102,6 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
 
 #[async_trait]
 impl ExecutionStore for Database {
-    async fn find_workload_with_deployment(
-        &self,
-        scope: TenantScope,
-        slug: &Slug,
-        environment: &Slug,
-    ) -> Result<Option<WorkloadWithDeployment>, StoreError> {
-        let sql = format!(
-            "SELECT {WORKLOAD_COLUMNS}, $3::text AS environment, {DEPLOYMENT_COLUMNS}
-             FROM workload JOIN workspace USING (tenant_id, workspace_id)
-             LEFT JOIN deployment ON deployment.tenant_id = $1 AND deployment.workload_id = workload.workload_id
-                AND deployment.environment = $3
-             WHERE workload.tenant_id = $1 AND workload.slug = $2"
-        );
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &slug.as_str(), &environment.as_str()];
-        let Some(row) = self.read_one(&sql, &params).await? else {
-            return Ok(None);
-        };
-        let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
-        let deployment = deployed.then(|| deployment(&row)).transpose()?;
-        Ok(Some(WorkloadWithDeployment { workload: workload(&row)?, deployment }))
-    }
-
-    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
-        const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
-            ON CONFLICT DO NOTHING";
-        let digest: &[u8] = &snapshot.digest;
-        self.write_idempotent(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
-    }
-
-    async fn accept(
-        &self,
-        scope: TenantScope,
-        acceptance: &Acceptance,
-        on: ExpectedRevisions,
-        key: Option<&RequestKey>,
-    ) -> Result<AcceptOutcome, CommitError> {
-        let bytes = accept_batch::payload_bytes(acceptance);
-        let asking = || accept_batch::PendingAccept { scope, run: acceptance.clone(), on, key: key.cloned() };
-        match &acceptance.admission {
-            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
-                self.accepts.commit_with_size(bytes, asking).await
-            }
-            Admission::Queue { .. } => self.queued_accepts.commit_with_size(bytes, asking).await,
-        }
-    }
-
-    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError> {
-        let asking = || finish::PendingFinish { scope, ending: ending.clone() };
-        self.finishes.commit_with_size(finish::payload_bytes(ending), asking).await
-    }
-
-    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
-        lease::renew(self, scope, id, lease).await
-    }
-
-    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
-        lease::release(self, scope, held).await
-    }
-
-    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
-        lease::reclaim_expired(self, lease, whose).await
-    }
-
-    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
-        queue::claim(self, claim).await
-    }
-
-    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError> {
-        queue::read_inputs(self, scope, id).await
-    }
-
-    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError> {
-        self.starts.commit(start::PendingStart::of(scope, start)?).await
-    }
-
-    async fn record_progress(
-        &self,
-        scope: TenantScope,
-        held: LeaseRef,
-        progress: &ProgressRecord,
-    ) -> Result<(), CommitError> {
-        self.advances.commit(progress::PendingProgress::of(scope, held, progress)?).await
-    }
-
-    async fn request_cancel(
-        &self,
-        scope: TenantScope,
-        taken: CancelLease,
-        by: &ActorRef,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<CancelOutcome, StoreError> {
-        queue::cancel(self, scope, taken, by, key).await
-    }
-
-    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
-        queue::take_lease(self, scope, held).await
-    }
-
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError> {
         progress::events(self, scope, id, after).await
     }
@@ -270,5 +172,109 @@ impl ExecutionStore for Database {
         approvals: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, String)>, StoreError> {
         evidence::approval_notes(self, scope, approvals).await
+    }
+}
+
+#[async_trait]
+impl RunStore for Database {
+    async fn find_workload_with_deployment(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        environment: &Slug,
+    ) -> Result<Option<WorkloadWithDeployment>, StoreError> {
+        let sql = format!(
+            "SELECT {WORKLOAD_COLUMNS}, $3::text AS environment, {DEPLOYMENT_COLUMNS}
+             FROM workload JOIN workspace USING (tenant_id, workspace_id)
+             LEFT JOIN deployment ON deployment.tenant_id = $1 AND deployment.workload_id = workload.workload_id
+                AND deployment.environment = $3
+             WHERE workload.tenant_id = $1 AND workload.slug = $2"
+        );
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &slug.as_str(), &environment.as_str()];
+        let Some(row) = self.read_one(&sql, &params).await? else {
+            return Ok(None);
+        };
+        let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
+        let deployment = deployed.then(|| deployment(&row)).transpose()?;
+        Ok(Some(WorkloadWithDeployment { workload: workload(&row)?, deployment }))
+    }
+
+    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
+        const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
+            ON CONFLICT DO NOTHING";
+        let digest: &[u8] = &snapshot.digest;
+        self.write_idempotent(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
+    }
+
+    async fn accept(
+        &self,
+        scope: TenantScope,
+        acceptance: &Acceptance,
+        on: ExpectedRevisions,
+        key: Option<&RequestKey>,
+    ) -> Result<AcceptOutcome, CommitError> {
+        let bytes = accept_batch::payload_bytes(acceptance);
+        let asking = || accept_batch::PendingAccept { scope, run: acceptance.clone(), on, key: key.cloned() };
+        match &acceptance.admission {
+            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
+                self.accepts.commit_with_size(bytes, asking).await
+            }
+            Admission::Queue { .. } => self.queued_accepts.commit_with_size(bytes, asking).await,
+        }
+    }
+
+    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError> {
+        let asking = || finish::PendingFinish { scope, ending: ending.clone() };
+        self.finishes.commit_with_size(finish::payload_bytes(ending), asking).await
+    }
+
+    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError> {
+        queue::read_inputs(self, scope, id).await
+    }
+
+    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError> {
+        self.starts.commit(start::PendingStart::of(scope, start)?).await
+    }
+
+    async fn record_progress(
+        &self,
+        scope: TenantScope,
+        held: LeaseRef,
+        progress: &ProgressRecord,
+    ) -> Result<(), CommitError> {
+        self.advances.commit(progress::PendingProgress::of(scope, held, progress)?).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Database {
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
+        lease::renew(self, scope, id, lease).await
+    }
+
+    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
+        lease::release(self, scope, held).await
+    }
+
+    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
+        lease::reclaim_expired(self, lease, whose).await
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
+        queue::claim(self, claim).await
+    }
+
+    async fn request_cancel(
+        &self,
+        scope: TenantScope,
+        taken: CancelLease,
+        by: &ActorRef,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<CancelOutcome, StoreError> {
+        queue::cancel(self, scope, taken, by, key).await
+    }
+
+    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
+        queue::take_lease(self, scope, held).await
     }
 }

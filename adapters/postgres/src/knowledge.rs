@@ -16,7 +16,10 @@ use fairway_domain::{
         IndexRevision,
         contract::ContractState,
         document::{Document, Ingest, IngestResult},
-        ports::{IndexPin, KnowledgeStore, RevisionRange, SearchScope},
+        ports::{
+            ChunkSearch, ContractRevocationStore, DocumentStore, IndexPin, IndexRevisionStore, RevisionRange,
+            SearchScope,
+        },
         reembedding::{Reembedding, ReembeddingResult, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
         revocation::ContractRevocation,
@@ -53,7 +56,7 @@ fn model_name(model: Option<&EmbeddingModel>) -> String {
 }
 
 #[async_trait]
-impl KnowledgeStore for Database {
+impl DocumentStore for Database {
     async fn commit_documents(
         &self,
         scope: TenantScope,
@@ -79,67 +82,6 @@ impl KnowledgeStore for Database {
         page: PageRequest,
     ) -> Result<Page<Document>, StoreError> {
         document::list(self, scope, asset, page).await
-    }
-
-    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
-        document::present_revision(self, scope, asset).await
-    }
-
-    async fn contract_states(
-        &self,
-        scope: TenantScope,
-        contracts: &[(AssetId, String)],
-    ) -> Result<Vec<ContractState>, StoreError> {
-        contract::standings(self, scope, contracts).await
-    }
-
-    async fn commit_contract_revocation(
-        &self,
-        scope: TenantScope,
-        change: Change<ContractRevocation>,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<(), CommitError> {
-        contract::revoke(self, scope, change, key).await
-    }
-
-    async fn find_revocation(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        contract_id: &str,
-    ) -> Result<Option<ContractRevocation>, StoreError> {
-        contract::find(self, scope, asset, contract_id).await
-    }
-
-    async fn text_search(
-        &self,
-        scope: TenantScope,
-        within: &SearchScope,
-        words: &WordSet,
-    ) -> Result<SearchResults, StoreError> {
-        text_search::search_words(self, scope, within, words).await
-    }
-
-    async fn index_embedding(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        revision: IndexRevision,
-    ) -> Result<IndexEmbedding, StoreError> {
-        embedding::model_of_revision(self, scope, asset, revision).await
-    }
-
-    async fn revisions_with_same_documents(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        revision: IndexRevision,
-    ) -> Result<RevisionRange, StoreError> {
-        embedding::same_documents(self, scope, asset, revision).await
-    }
-
-    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {
-        vector_search::coverage(self, scope, within).await
     }
 
     async fn stale_chunks(
@@ -169,6 +111,51 @@ impl KnowledgeStore for Database {
     ) -> Result<Option<ReembeddingResult>, StoreError> {
         embedding::find_reembedding(self, scope, asset, id).await
     }
+}
+
+#[async_trait]
+impl IndexRevisionStore for Database {
+    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
+        document::present_revision(self, scope, asset).await
+    }
+
+    async fn index_embedding(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<IndexEmbedding, StoreError> {
+        embedding::model_of_revision(self, scope, asset, revision).await
+    }
+
+    async fn revisions_with_same_documents(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<RevisionRange, StoreError> {
+        embedding::same_documents(self, scope, asset, revision).await
+    }
+
+    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {
+        vector_search::coverage(self, scope, within).await
+    }
+
+    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
+        document::pins(self, scope, release).await
+    }
+}
+
+#[async_trait]
+impl ChunkSearch for Database {
+    async fn text_search(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        words: &WordSet,
+    ) -> Result<SearchResults, StoreError> {
+        text_search::search_words(self, scope, within, words).await
+    }
 
     async fn vector_search(
         &self,
@@ -187,8 +174,33 @@ impl KnowledgeStore for Database {
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
         text_search::chunks(self, scope, asset, ids).await
     }
+}
 
-    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
-        document::pins(self, scope, release).await
+#[async_trait]
+impl ContractRevocationStore for Database {
+    async fn contract_states(
+        &self,
+        scope: TenantScope,
+        contracts: &[(AssetId, String)],
+    ) -> Result<Vec<ContractState>, StoreError> {
+        contract::standings(self, scope, contracts).await
+    }
+
+    async fn commit_contract_revocation(
+        &self,
+        scope: TenantScope,
+        change: Change<ContractRevocation>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        contract::revoke(self, scope, change, key).await
+    }
+
+    async fn find_revocation(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        contract_id: &str,
+    ) -> Result<Option<ContractRevocation>, StoreError> {
+        contract::find(self, scope, asset, contract_id).await
     }
 }

@@ -20,7 +20,10 @@ use fairway_domain::{
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
-        ports::{ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
+        ports::{
+            DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions,
+            TenantRelease,
+        },
         recommendation::EndedRuns,
         review::{Approval, MAX_NOTE, ReviewedRelease},
         rollback::ReleaseArtifact,
@@ -125,113 +128,6 @@ impl ReleaseStore for Database {
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &approval.uuid(), &release.uuid()]).await?;
         row.as_ref().map(rows::approval_with_note).transpose()
-    }
-
-    async fn deployment(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-    ) -> Result<Option<Deployment>, StoreError> {
-        let sql = format!(
-            "SELECT workload_id, environment, {DEPLOYMENT_COLUMNS} FROM deployment
-             WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3"
-        );
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
-        let row = self.read_one(&sql, &params).await?;
-        row.as_ref().map(deployment).transpose()
-    }
-
-    async fn lane_history(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-        most: u32,
-    ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
-        const SQL: &str = "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
-            FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
-                SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS told
-                WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3 AND told.lane = asked.lane
-                ORDER BY revision DESC LIMIT $4
-            ) AS moved
-            ORDER BY revision DESC";
-        let params: [Param<'_>; 4] =
-            [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str(), &i64::from(most)];
-        let rows = self.read(SQL, &params).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(LaneHistoryEntry {
-                    revision: row.revision("revision")?,
-                    lane: row.parsed("lane", Lane::parse)?,
-                    from: row.optional_id("from_release_id")?,
-                    to: row.optional_id("to_release_id")?,
-                    reason: row.parsed("reason", MoveReason::parse)?,
-                    at: row.timestamp("moved_at")?,
-                })
-            })
-            .collect()
-    }
-
-    async fn current_revisions(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-    ) -> Result<Option<Revisions>, StoreError> {
-        let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
-        self.deployment_revisions.load(place).await
-    }
-
-    async fn find_artifact(
-        &self,
-        scope: TenantScope,
-        release: ReleaseId,
-        artifact: ArtifactId,
-    ) -> Result<Option<ReleaseArtifact>, StoreError> {
-        let sql = format!(
-            "SELECT {} FROM release_artifact WHERE tenant_id = $1 AND release_id = $2 AND artifact_id = $3",
-            rows::ARTIFACT_COLUMNS
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &release.uuid(), &artifact.uuid()]).await?;
-        row.as_ref().map(rows::artifact).transpose()
-    }
-
-    async fn list_artifacts(
-        &self,
-        scope: TenantScope,
-        release: ReleaseId,
-        page: PageRequest,
-    ) -> Result<Page<ReleaseArtifact>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("release_id = {}", values.bind(release.uuid())),
-        ];
-        let key = SortKey::Id("artifact_id", "artifact_id");
-        let listing = ListQuery::single(
-            rows::ARTIFACT_COLUMNS,
-            key,
-            "FROM release_artifact",
-            RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
-            conditions,
-            values,
-        );
-        self.fetch_page(listing, page, rows::artifact).await
-    }
-
-    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
-        const SQL: &str =
-            "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
-            FROM (
-                SELECT outcome FROM execution
-                WHERE tenant_id = $1 AND release_id = $2 AND finished_at IS NOT NULL
-                ORDER BY execution_id DESC LIMIT $3
-            ) AS newest";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)]).await?;
-        let row = decode("ended", row)?;
-        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
-        Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
     async fn commit_draft(
@@ -406,35 +302,122 @@ impl ReleaseStore for Database {
             }
         }
     }
+}
+
+#[async_trait]
+impl DeploymentStore for Database {
+    async fn deployment(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<Deployment>, StoreError> {
+        let sql = format!(
+            "SELECT workload_id, environment, {DEPLOYMENT_COLUMNS} FROM deployment
+             WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3"
+        );
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
+        let row = self.read_one(&sql, &params).await?;
+        row.as_ref().map(deployment).transpose()
+    }
+
+    async fn lane_history(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+        most: u32,
+    ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
+        const SQL: &str = "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
+            FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
+                SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS told
+                WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3 AND told.lane = asked.lane
+                ORDER BY revision DESC LIMIT $4
+            ) AS moved
+            ORDER BY revision DESC";
+        let params: [Param<'_>; 4] =
+            [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str(), &i64::from(most)];
+        let rows = self.read(SQL, &params).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(LaneHistoryEntry {
+                    revision: row.revision("revision")?,
+                    lane: row.parsed("lane", Lane::parse)?,
+                    from: row.optional_id("from_release_id")?,
+                    to: row.optional_id("to_release_id")?,
+                    reason: row.parsed("reason", MoveReason::parse)?,
+                    at: row.timestamp("moved_at")?,
+                })
+            })
+            .collect()
+    }
+
+    async fn current_revisions(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<Revisions>, StoreError> {
+        let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
+        self.deployment_revisions.load(place).await
+    }
+
+    async fn find_artifact(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        artifact: ArtifactId,
+    ) -> Result<Option<ReleaseArtifact>, StoreError> {
+        let sql = format!(
+            "SELECT {} FROM release_artifact WHERE tenant_id = $1 AND release_id = $2 AND artifact_id = $3",
+            rows::ARTIFACT_COLUMNS
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &release.uuid(), &artifact.uuid()]).await?;
+        row.as_ref().map(rows::artifact).transpose()
+    }
+
+    async fn list_artifacts(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        page: PageRequest,
+    ) -> Result<Page<ReleaseArtifact>, StoreError> {
+        let mut values = Values::default();
+        let conditions = vec![
+            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("release_id = {}", values.bind(release.uuid())),
+        ];
+        let key = SortKey::Id("artifact_id", "artifact_id");
+        let listing = ListQuery::single(
+            rows::ARTIFACT_COLUMNS,
+            key,
+            "FROM release_artifact",
+            RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
+            conditions,
+            values,
+        );
+        self.fetch_page(listing, page, rows::artifact).await
+    }
+
+    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
+        const SQL: &str =
+            "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
+            FROM (
+                SELECT outcome FROM execution
+                WHERE tenant_id = $1 AND release_id = $2 AND finished_at IS NOT NULL
+                ORDER BY execution_id DESC LIMIT $3
+            ) AS newest";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)]).await?;
+        let row = decode("ended", row)?;
+        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
+        Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
+    }
 
     async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > ($1, $2)
             ORDER BY tenant_id, release_id LIMIT $3";
         self.releases_after(SQL, after, most).await
-    }
-
-    async fn claim_recommendation_job(&self) -> Result<bool, StoreError> {
-        const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
-            WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
-        Ok(!self.write_idempotent(SQL, &[]).await?.is_empty())
-    }
-
-    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET rollback_advised = $14
-                WHERE tenant_id = $1 AND release_id = $13 AND state = 'active' AND rollback_advised <> $14
-                RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
-        );
-        let Change { next, fact, .. } = change;
-        let tail = CommitParams::new(scope, &fact, None);
-        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_recommended];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
     async fn commit_deployment(
@@ -456,5 +439,31 @@ impl ReleaseStore for Database {
                     .await
             }
         }
+    }
+}
+
+#[async_trait]
+impl RecommendationStore for Database {
+    async fn claim_recommendation_job(&self) -> Result<bool, StoreError> {
+        const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
+            WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
+        Ok(!self.write_idempotent(SQL, &[]).await?.is_empty())
+    }
+
+    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET rollback_advised = $14
+                WHERE tenant_id = $1 AND release_id = $13 AND state = 'active' AND rollback_advised <> $14
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, fact, .. } = change;
+        let tail = CommitParams::new(scope, &fact, None);
+        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_recommended];
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 }

@@ -22,8 +22,11 @@ use crate::{
 use fairway_domain::{
     access::{AccessStore, Caller, OwnerRef, ResourceScope},
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, grant::AssetGrantStore,
-        impact::ImpactStore, kind::AssetKind, ports::AssetStore,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
+        grant::AssetGrantStore,
+        impact::ImpactStore,
+        kind::AssetKind,
+        ports::{AssetStore, VersionStore},
     },
     generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
@@ -91,6 +94,7 @@ pub struct Assets {
     pub(crate) access_store: Arc<dyn AccessStore>,
     pub(crate) asset_grant_store: Arc<dyn AssetGrantStore>,
     pub(crate) asset_store: Arc<dyn AssetStore>,
+    pub(crate) version_store: Arc<dyn VersionStore>,
     pub(crate) impact_store: Arc<dyn ImpactStore>,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) idempotency: Arc<Idempotency>,
@@ -104,6 +108,7 @@ impl Assets {
             access_store: Arc::clone(&stores.access),
             asset_grant_store: Arc::clone(&stores.asset_grants),
             asset_store: Arc::clone(&stores.assets),
+            version_store: Arc::clone(&stores.versions),
             impact_store: Arc::clone(&stores.impact),
             authorizer: Arc::clone(&common.authorizer),
             idempotency: Arc::clone(&common.idempotency),
@@ -184,7 +189,7 @@ impl Assets {
                 let change = asset.add_version(id, label, version_content, &self.context.stamp(caller))?;
                 self.artifacts.put_artifact(caller, scope, asset.workspace_id, &change.next).await?;
                 let outcome = keyed_outcome(key, 201, id.uuid());
-                Ok(self.asset_store.commit_version(scope, change, outcome.as_ref()).await?)
+                Ok(self.version_store.commit_version(scope, change, outcome.as_ref()).await?)
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
         );
@@ -204,7 +209,7 @@ impl Assets {
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
-        Ok(self.asset_store.list_versions(scope, id, page).await?)
+        Ok(self.version_store.list_versions(scope, id, page).await?)
     }
 
     /// One version with its asset's kind, as seen from a workspace, and its source text if one is stored.
@@ -219,11 +224,11 @@ impl Assets {
         from: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
-        let found = self.asset_store.find_version(scope, version).await?;
+        let found = self.version_store.find_version(scope, version).await?;
         let found = found.filter(|(parent, _)| parent.asset_id == asset);
         let (parent, version) = found.ok_or(Failure::NotFound)?;
         let source = if parent.kind == AssetKind::OrchestrationFlow {
-            self.asset_store.source_text(scope, version.asset_version_id).await?
+            self.version_store.source_text(scope, version.asset_version_id).await?
         } else {
             None
         };
@@ -237,7 +242,7 @@ impl Assets {
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
-        let found = self.asset_store.find_version(scope, id).await?;
+        let found = self.version_store.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }

@@ -18,7 +18,7 @@ use fairway_domain::{
         StateName,
         activate::LaneSelection,
         lane::TargetLane,
-        ports::{ReleaseFilter, ReleaseStore},
+        ports::{DeploymentStore, ReleaseFilter, ReleaseStore},
         review::Verdict,
     },
     slug::Slug,
@@ -89,6 +89,7 @@ pub enum SeedOutcome {
 pub struct DemoSeeder {
     asset_store: Arc<dyn AssetStore>,
     release_store: Arc<dyn ReleaseStore>,
+    deployment_store: Arc<dyn DeploymentStore>,
     workload_store: Arc<dyn WorkloadStore>,
     workloads: Arc<Workloads>,
     assets: Arc<Assets>,
@@ -107,6 +108,7 @@ impl DemoSeeder {
         Self {
             asset_store: Arc::clone(&stores.assets),
             release_store: Arc::clone(&stores.releases),
+            deployment_store: Arc::clone(&stores.deployments),
             workload_store: Arc::clone(&stores.workloads),
             workloads: Arc::clone(workloads),
             assets: Arc::clone(assets),
@@ -126,7 +128,7 @@ impl DemoSeeder {
     pub async fn seed_demo(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
-        let deployment = self.release_store.deployment(scope, workload_id, &demo.environment).await?;
+        let deployment = self.deployment_store.deployment(scope, workload_id, &demo.environment).await?;
         if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative_release()) {
             return Ok(SeedOutcome::Unchanged(serving));
         }

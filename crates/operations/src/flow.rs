@@ -13,7 +13,7 @@ use fairway_domain::{
     access::{Caller, OwnerRef},
     asset::{
         Asset, AssetVersion, ChangeNote, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
-        ports::AssetStore,
+        ports::VersionStore,
     },
     flow::{self, FlowProblem},
     id::{AssetId, AssetVersionId, WorkspaceId},
@@ -84,7 +84,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 #[derive(Clone)]
 pub struct Flows {
     context: OperationContext,
-    asset_store: Arc<dyn AssetStore>,
+    version_store: Arc<dyn VersionStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,
     artifacts: Arc<Artifacts>,
@@ -95,7 +95,7 @@ impl Flows {
     pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations, assets: &Arc<Assets>) -> Self {
         Self {
             context: shared.context.clone(),
-            asset_store: Arc::clone(&stores.assets),
+            version_store: Arc::clone(&stores.versions),
             authorizer: Arc::clone(&common.authorizer),
             idempotency: Arc::clone(&common.idempotency),
             artifacts: Arc::clone(&common.artifacts),
@@ -150,7 +150,7 @@ impl Flows {
                     let asset = change.next.0.clone();
                     self.artifacts.put_artifact(caller, scope, workspace_id, &change.next.1).await?;
                     let outcome = keyed_outcome(key, 201, asset_id.uuid());
-                    let version = self.asset_store.commit_flow(scope, change, outcome.as_ref()).await?;
+                    let version = self.version_store.commit_flow(scope, change, outcome.as_ref()).await?;
                     Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
                 },
                 async |id| {
@@ -188,7 +188,7 @@ impl Flows {
                 let change = asset.add_version(version_id, label, version_content, &self.context.stamp(caller))?;
                 self.artifacts.put_artifact(caller, scope, asset.workspace_id, &change.next).await?;
                 let outcome = keyed_outcome(key, 201, version_id.uuid());
-                let version = self.asset_store.commit_version(scope, change, outcome.as_ref()).await?;
+                let version = self.version_store.commit_version(scope, change, outcome.as_ref()).await?;
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
             },
             async |version| {
@@ -250,7 +250,7 @@ impl Flows {
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let mut newest = self.asset_store.list_versions(scope, asset.asset_id, PageRequest::first(1)).await?;
+        let mut newest = self.version_store.list_versions(scope, asset.asset_id, PageRequest::first(1)).await?;
         let newest = match newest.rows.pop() {
             Some(version) => Some(self.flow_version(scope, version).await?),
             None => None,
@@ -259,7 +259,7 @@ impl Flows {
     }
 
     async fn flow_version(&self, scope: TenantScope, version: AssetVersion) -> Result<FlowVersion, Failure> {
-        let content_yaml = self.asset_store.source_text(scope, version.asset_version_id).await?;
+        let content_yaml = self.version_store.source_text(scope, version.asset_version_id).await?;
         Ok(FlowVersion { version, content_yaml })
     }
 }

@@ -77,7 +77,7 @@ impl Assets {
         for (reference, _) in prompt.distinct_references() {
             let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.asset_store.find_version(scope, frozen.asset_version_id).await?;
+            let found = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;

@@ -33,16 +33,19 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission, ResourceScope},
-    asset::{kind::AssetKind, ports::AssetStore},
+    asset::{
+        kind::AssetKind,
+        ports::{AssetStore, VersionStore},
+    },
     audit::AuditStore,
     execution::provider::Provider,
     id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    knowledge::ports::KnowledgeStore,
+    knowledge::ports::IndexRevisionStore,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
-        ports::{ReleaseFilter, ReleaseStore, ReleaseWithDeployment},
+        ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment},
         review::{Approval, Verdict},
     },
     slug::Slug,
@@ -87,9 +90,12 @@ pub struct Releases {
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
     asset_store: Arc<dyn AssetStore>,
+    version_store: Arc<dyn VersionStore>,
     audit_store: Arc<dyn AuditStore>,
-    knowledge_store: Arc<dyn KnowledgeStore>,
+    index_revision_store: Arc<dyn IndexRevisionStore>,
     release_store: Arc<dyn ReleaseStore>,
+    deployment_store: Arc<dyn DeploymentStore>,
+    recommendation_store: Arc<dyn RecommendationStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,
     artifacts: Arc<Artifacts>,
@@ -116,9 +122,12 @@ impl Releases {
             provider: Arc::clone(&shared.provider),
             summaries: shared.summaries.clone(),
             asset_store: Arc::clone(&stores.assets),
+            version_store: Arc::clone(&stores.versions),
             audit_store: Arc::clone(&stores.audit),
-            knowledge_store: Arc::clone(&stores.knowledge),
+            index_revision_store: Arc::clone(&stores.index_revisions),
             release_store: Arc::clone(&stores.releases),
+            deployment_store: Arc::clone(&stores.deployments),
+            recommendation_store: Arc::clone(&stores.recommendations),
             authorizer: Arc::clone(&common.authorizer),
             idempotency: Arc::clone(&common.idempotency),
             artifacts: Arc::clone(&common.artifacts),
@@ -181,7 +190,7 @@ impl Releases {
                     let outcome = keyed_outcome(key, 201, release_id.uuid());
                     // Read before the commit, because no step after it may fail.
                     let (workload_id, environment) = (release.workload_id, release.environment.clone());
-                    let lanes = self.release_store.deployment(scope, workload_id, &environment).await?;
+                    let lanes = self.deployment_store.deployment(scope, workload_id, &environment).await?;
                     let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
                     match self.release_store.commit_draft(scope, change, outcome.as_ref()).await {
                         // The statement writes nothing if the workload was retired since it was read.
@@ -307,7 +316,7 @@ impl Releases {
         place: &ResourceScope,
         id: AssetVersionId,
     ) -> Result<BindableVersion, Failure> {
-        let found = self.asset_store.find_version(TenantScope::for_caller(caller), id).await?;
+        let found = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
         let Some((asset, version)) = found else {
             return Err(self.assets.refuse_unknown_asset(caller, id.uuid().into()).await);
         };

@@ -20,7 +20,7 @@ use fairway_domain::{
         ReleaseRefusal,
         advance::Advance,
         lane::Lane,
-        ports::{ReleaseStore, ReleaseWithDeployment},
+        ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },
     rollout::{LaneMetrics, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
@@ -65,6 +65,7 @@ impl AdvanceResult {
 pub struct Rollouts {
     context: OperationContext,
     release_store: Arc<dyn ReleaseStore>,
+    deployment_store: Arc<dyn DeploymentStore>,
     rollout_store: Arc<dyn RolloutStore>,
     idempotency: Arc<Idempotency>,
     workloads: Arc<Workloads>,
@@ -82,6 +83,7 @@ impl Rollouts {
         Self {
             context: shared.context.clone(),
             release_store: Arc::clone(&stores.releases),
+            deployment_store: Arc::clone(&stores.deployments),
             rollout_store: Arc::clone(&stores.rollouts),
             idempotency: Arc::clone(&common.idempotency),
             workloads: Arc::clone(workloads),
@@ -159,7 +161,7 @@ impl Rollouts {
         let rule = self.releases.approval_rule(scope, &seen.release).await?;
         let change = seen.release.advance(advance, &seen.deployment, &standing, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
-        match self.release_store.commit_deployment(scope, change, key).await {
+        match self.deployment_store.commit_deployment(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
@@ -204,7 +206,7 @@ impl Rollouts {
         let Some(lane) = self.rollout_store.soak_status(scope, release.release_id, newest).await? else {
             return Ok(None);
         };
-        let runs = self.release_store.ended_runs(scope, release.release_id, newest).await?;
+        let runs = self.deployment_store.ended_runs(scope, release.release_id, newest).await?;
         let standing = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&standing, rule);

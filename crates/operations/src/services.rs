@@ -34,21 +34,26 @@ use fairway_domain::{
         artifact_index::ArtifactIndex,
         grant::AssetGrantStore,
         impact::ImpactStore,
-        ports::{ArtifactStore, AssetStore},
+        ports::{ArtifactStore, AssetStore, VersionStore},
     },
     audit::AuditStore,
     environment::EnvironmentStore,
     execution::{
-        dispatch::DispatchPolicy, http_call::HttpCaller, ports::ExecutionStore, provider::Provider,
-        resolve_unknown::ResolutionStore, review::ReviewStore, script::ScriptGateway,
+        dispatch::DispatchPolicy,
+        http_call::HttpCaller,
+        ports::{ExecutionStore, LeaseStore, RunStore},
+        provider::Provider,
+        resolve_unknown::ResolutionStore,
+        review::ReviewStore,
+        script::ScriptGateway,
     },
     id::IdSource,
     idempotency::IdempotencyStore,
-    knowledge::ports::KnowledgeStore,
+    knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
-    release::ports::ReleaseStore,
+    release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
     tenant::{TenantStore, WorkspaceStore},
@@ -71,16 +76,24 @@ pub struct Stores {
     pub access: Arc<dyn AccessStore>,
     /// Principal bindings.
     pub principal_bindings: Arc<dyn PrincipalBindingStore>,
-    /// Assets and versions.
+    /// Assets.
     pub assets: Arc<dyn AssetStore>,
+    /// Versions of assets.
+    pub versions: Arc<dyn VersionStore>,
     /// Asset grants.
     pub asset_grants: Arc<dyn AssetGrantStore>,
     /// Which releases, references and workloads depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
     /// The index of the artifact store.
     pub artifact_index: Arc<dyn ArtifactIndex>,
-    /// Documents of knowledge bases, and the revocations of access contracts.
-    pub knowledge: Arc<dyn KnowledgeStore>,
+    /// Documents and chunks of knowledge bases.
+    pub documents: Arc<dyn DocumentStore>,
+    /// Revisions of document indexes.
+    pub index_revisions: Arc<dyn IndexRevisionStore>,
+    /// Chunk searches.
+    pub chunk_search: Arc<dyn ChunkSearch>,
+    /// Revocations of access contracts.
+    pub contract_revocations: Arc<dyn ContractRevocationStore>,
     /// Conversation turns.
     pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
@@ -89,12 +102,20 @@ pub struct Stores {
     pub share_links: Arc<dyn ShareLinkStore>,
     /// Rate limit counters of anonymous clients and share links.
     pub rate_limits: Arc<dyn RateLimitStore>,
-    /// Releases and deployments.
+    /// Releases, their bindings and approvals.
     pub releases: Arc<dyn ReleaseStore>,
+    /// Deployments.
+    pub deployments: Arc<dyn DeploymentStore>,
+    /// Recommendations of the rollback advisor.
+    pub recommendations: Arc<dyn RecommendationStore>,
     /// Rollouts.
     pub rollouts: Arc<dyn RolloutStore>,
-    /// Executions and their evidence.
+    /// Executions, their events and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Runs from acceptance to end.
+    pub runs: Arc<dyn RunStore>,
+    /// Leases of runs.
+    pub leases: Arc<dyn LeaseStore>,
     /// Runs that wait for a human review.
     pub reviews: Arc<dyn ReviewStore>,
     /// Manual resolutions of runs with an unknown outcome.

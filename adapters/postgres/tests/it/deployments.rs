@@ -2,7 +2,11 @@
 
 use crate::fixture::{Fixture, activation, scope, stamp};
 use fairway_domain::{
-    release::{Release, State, lane::Lane, ports::ReleaseStore},
+    release::{
+        Release, State,
+        lane::Lane,
+        ports::{DeploymentStore, ReleaseStore},
+    },
     store::{CommitError, PageRequest},
     workload::Workload,
 };

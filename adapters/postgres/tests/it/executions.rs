@@ -1,16 +1,15 @@
 //! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
 use crate::fixture::{Fixture, RETENTION, acceptance, actor, denied, ending, fresh, lease_of, run_ref, scope, stamp};
-use fairway_domain::execution::ports::LapsedFilter;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
         Acceptance, Execution, FinishRecord, Outcome, Payload, RunError, Status,
         dispatch::LeaseRef,
-        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, LeaseState},
+        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore, RunStore},
     },
     idempotency::{IdempotencyStore, KeyState, RequestKey},
-    release::ports::ReleaseStore,
+    release::ports::DeploymentStore,
     store::CommitError,
 };
 use std::sync::Arc;

@@ -9,11 +9,15 @@ use fairway_domain::{
         AssetVersion, Lifecycle,
         canonical::Canonical,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetStore},
+        ports::{ArtifactPath, AssetStore, VersionStore},
     },
-    execution::ports::ExecutionStore,
+    execution::ports::RunStore,
     id::ReleaseId,
-    release::{StateName, lane::Lane, ports::ReleaseStore},
+    release::{
+        StateName,
+        lane::Lane,
+        ports::{DeploymentStore, ReleaseStore},
+    },
     store::CommitError,
     workload::ports::WorkloadStore,
 };

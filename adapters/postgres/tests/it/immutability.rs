@@ -4,7 +4,7 @@ use crate::{
     commits::COMMITS,
     fixture::{Fixture, fresh, scope, stamp},
 };
-use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::AssetStore};
+use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::VersionStore};
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 

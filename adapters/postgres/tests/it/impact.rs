@@ -5,7 +5,7 @@ use fairway_domain::{
     asset::{
         impact::{ImpactStore, ReferenceTarget},
         kind::AssetKind,
-        ports::AssetStore,
+        ports::VersionStore,
     },
     id::AssetVersionId,
 };

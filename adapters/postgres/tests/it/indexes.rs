@@ -12,7 +12,7 @@ use crate::{
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
-    execution::ports::{AcceptOutcome, ExecutionStore},
+    execution::ports::{AcceptOutcome, ExecutionStore, RunStore},
     store::PageRequest,
     workload::{
         interface::PresentationMode,

@@ -6,7 +6,7 @@ use crate::{
 };
 use fairway_domain::{
     asset::kind::AssetKind,
-    knowledge::{IndexRevision, ports::KnowledgeStore},
+    knowledge::{IndexRevision, ports::DocumentStore},
     store::CommitError,
     tenant::TenantScope,
 };

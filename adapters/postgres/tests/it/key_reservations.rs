@@ -8,7 +8,7 @@ use crate::{
 use fairway_domain::{
     asset::Asset,
     idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
-    knowledge::{IndexRevision, ports::KnowledgeStore},
+    knowledge::{IndexRevision, ports::DocumentStore},
     store::CommitError,
 };
 use std::time::Duration;

@@ -4,10 +4,15 @@
 
 use crate::fixture::{Fixture, acceptance, content_with_attachments, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
-    asset::{VersionContent, canonical::Canonical, kind::AssetKind, ports::AssetStore},
+    asset::{
+        VersionContent,
+        canonical::Canonical,
+        kind::AssetKind,
+        ports::{AssetStore, VersionStore},
+    },
     execution::{
         Acceptance, FinishRecord, Payload, Status,
-        ports::{AcceptOutcome, ExecutionStore},
+        ports::{AcceptOutcome, ExecutionStore, RunStore},
         progress::RunEvent,
         review::ReviewStore,
     },

@@ -6,7 +6,7 @@ use crate::{
     indexes::{TURNS, assert_no_seq_scans, read_counts},
 };
 use fairway_domain::{
-    execution::{Acceptance, ports::ExecutionStore},
+    execution::{Acceptance, ports::RunStore},
     id::AssetId,
     memory::{
         ConversationKey, MemoryScope, PersonalDataPolicy,

@@ -14,7 +14,7 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         lane::{Lane, TargetLane},
-        ports::{ReleaseStore, ReleaseWithDeployment},
+        ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },
     store::CommitError,
 };

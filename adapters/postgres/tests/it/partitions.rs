@@ -1,7 +1,10 @@
 //! Monthly partitions: created in advance, addressed by identifiers, and reported when missing.
 
 use crate::fixture::{Fixture, RETENTION, acceptance, connect, ending, scope};
-use fairway_domain::execution::{Acceptance, ports::ExecutionStore};
+use fairway_domain::execution::{
+    Acceptance,
+    ports::{ExecutionStore, RunStore},
+};
 use fairway_postgres::{ExpiredPartitions, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 

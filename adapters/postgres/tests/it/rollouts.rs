@@ -4,9 +4,9 @@ use crate::fixture::{Fixture, RULE, acceptance, activation, ending, passing_chec
 use fairway_domain::{
     execution::{
         Acceptance,
-        ports::{AcceptOutcome, ExecutionStore},
+        ports::{AcceptOutcome, RunStore},
     },
-    release::{activate::LaneSelection, lane::Lane, ports::ReleaseStore, recommendation::EndedRuns},
+    release::{activate::LaneSelection, lane::Lane, ports::DeploymentStore, recommendation::EndedRuns},
     rollout::{AdvanceMode, RolloutPlan, ports::RolloutStore},
     workload::Workload,
 };

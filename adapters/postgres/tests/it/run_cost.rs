@@ -1,8 +1,10 @@
 //! Database cost of a run: two round trips, two commits, and few bytes of WAL.
 
 use crate::fixture::{World, acceptance, connect, ending, open_store, scope};
-use fairway_domain::execution::ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions};
-use fairway_domain::release::ports::ReleaseWithDeployment;
+use fairway_domain::{
+    execution::ports::{AcceptOutcome, ExpectedRevisions, RunStore},
+    release::ports::ReleaseWithDeployment,
+};
 use fairway_managed_postgres::{Binaries, ManagedServer, state};
 use fairway_postgres::{Database, create_database, migrate};
 use std::{

@@ -5,7 +5,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Payload,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedInputs, ClaimedRun, LeaseRef},
-        ports::{AcceptOutcome, ExecutionStore},
+        ports::{AcceptOutcome, LeaseStore, RunStore},
     },
     id::{ExecutionId, TenantId},
 };

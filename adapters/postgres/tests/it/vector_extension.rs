@@ -8,7 +8,7 @@ use fairway_domain::{
     asset::Asset,
     knowledge::{
         document::Ingest,
-        ports::KnowledgeStore,
+        ports::{ChunkSearch, DocumentStore, IndexRevisionStore},
         retrieval::{MAX_COMPARED_VECTORS, SearchResults, normalize},
     },
 };

@@ -11,7 +11,7 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         document::Ingest,
-        ports::{KnowledgeStore, RevisionRange},
+        ports::{ChunkSearch, DocumentStore, IndexRevisionStore, RevisionRange},
         reembedding::{NewVector, Reembedding},
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize},
     },

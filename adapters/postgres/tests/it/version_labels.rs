@@ -1,7 +1,7 @@
 //! Labels of versions: counted by the store, and unique.
 
 use crate::fixture::{Fixture, content, content_with_attachments, fresh, scope, stamp};
-use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
+use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::VersionStore};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
 

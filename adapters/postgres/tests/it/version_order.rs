@@ -3,8 +3,10 @@
 use crate::fixture::{Fixture, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::{
     asset::{
-        Asset, AssetVersion, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
-        ports::AssetStore,
+        Asset, AssetVersion, NewVersion, VersionContent, VersionLabel,
+        canonical::Canonical,
+        kind::AssetKind,
+        ports::{AssetStore, VersionStore},
     },
     id::AssetVersionId,
     store::{Change, PageRequest, PageStart},

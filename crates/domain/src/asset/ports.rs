@@ -179,7 +179,7 @@ pub struct BlockingRelease {
     pub environment: Slug,
 }
 
-/// Stores assets and versions.
+/// Stores assets and their lifecycle.
 #[async_trait]
 pub trait AssetStore: Send + Sync {
     /// Finds one asset.
@@ -213,6 +213,20 @@ pub trait AssetStore: Send + Sync {
         id: AssetId,
         limit: u32,
     ) -> Result<Vec<BlockingRelease>, StoreError>;
+    /// Finds the identifier of an asset by slug.
+    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
+    /// Finds an asset by slug, with the version of that label, or with the last committed version without a label.
+    async fn find_by_slug(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        label: Option<&VersionLabel>,
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
+}
+
+/// Stores the versions of assets.
+#[async_trait]
+pub trait VersionStore: Send + Sync {
     /// Stores a version and returns it with its label. Stale when the asset no longer accepts versions.
     async fn commit_version(
         &self,
@@ -250,15 +264,6 @@ pub trait AssetStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// Finds the identifier of an asset by slug.
-    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
-    /// Finds an asset by slug, with the version of that label, or with the last committed version without a label.
-    async fn find_by_slug(
-        &self,
-        scope: TenantScope,
-        slug: &Slug,
-        label: Option<&VersionLabel>,
-    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
     /// Whether the recorded references of a version are not empty.
     async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
     /// The stored source text of a version, if any (a flow's YAML).

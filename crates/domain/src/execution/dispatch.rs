@@ -147,7 +147,7 @@ pub struct Claim {
 pub enum ClaimedInputs {
     /// The inputs.
     Loaded(Payload),
-    /// Large inputs, not loaded: [`ExecutionStore::inputs`](super::ports::ExecutionStore::inputs) reads them.
+    /// Large inputs, not loaded: [`RunStore::inputs`](super::ports::RunStore::inputs) reads them.
     NotLoaded,
     /// The inputs were erased.
     Erased,

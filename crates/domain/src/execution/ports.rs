@@ -156,57 +156,9 @@ pub struct EventPage {
     pub has_more: bool,
 }
 
-/// Stores executions.
+/// Reads executions, their events and their evidence.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
-    /// Loads a workload by slug with the lanes of an environment.
-    async fn find_workload_with_deployment(
-        &self,
-        scope: TenantScope,
-        slug: &Slug,
-        environment: &Slug,
-    ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
-    /// Stores a governance chain for runs to refer to; storing it again has no effect.
-    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
-    /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
-    async fn accept(
-        &self,
-        scope: TenantScope,
-        acceptance: &Acceptance,
-        on: ExpectedRevisions,
-        key: Option<&RequestKey>,
-    ) -> Result<AcceptOutcome, CommitError>;
-    /// Ends a run in one statement. Stale when the lease is no longer held.
-    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError>;
-    /// Extends a lease by its duration, and returns the state of the lease and the workload.
-    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
-    /// Releases a held lease: it lapses at once, and its former holder can write nothing.
-    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError>;
-    /// Claims a batch of lapsed leases so that their runs can be ended.
-    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
-    /// Claims runs from the queue, and reclaims runs whose leases lapsed.
-    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
-    /// The inputs of a run; `None` once erased.
-    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
-    /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
-    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError>;
-    /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
-    async fn record_progress(
-        &self,
-        scope: TenantScope,
-        held: LeaseRef,
-        progress: &ProgressRecord,
-    ) -> Result<(), CommitError>;
-    /// Requests cancellation of a run. A queued run is claimed under the given token.
-    async fn request_cancel(
-        &self,
-        scope: TenantScope,
-        taken: CancelLease,
-        by: &ActorRef,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<CancelOutcome, StoreError>;
-    /// Takes over a run's lease from any holder; returns whether there was a run to take.
-    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError>;
     /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
     /// record. Model output is included while the run's own answer is retained.
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
@@ -249,4 +201,62 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         approvals: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, String)>, StoreError>;
+}
+
+/// Stores runs from their acceptance to their end.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Loads a workload by slug with the lanes of an environment.
+    async fn find_workload_with_deployment(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        environment: &Slug,
+    ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
+    /// Stores a governance chain for runs to refer to; storing it again has no effect.
+    async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
+    /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
+    async fn accept(
+        &self,
+        scope: TenantScope,
+        acceptance: &Acceptance,
+        on: ExpectedRevisions,
+        key: Option<&RequestKey>,
+    ) -> Result<AcceptOutcome, CommitError>;
+    /// Ends a run in one statement. Stale when the lease is no longer held.
+    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError>;
+    /// The inputs of a run; `None` once erased.
+    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
+    /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
+    async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError>;
+    /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
+    async fn record_progress(
+        &self,
+        scope: TenantScope,
+        held: LeaseRef,
+        progress: &ProgressRecord,
+    ) -> Result<(), CommitError>;
+}
+
+/// Leases of runs: claims, renewals, takeovers and requests to cancel.
+#[async_trait]
+pub trait LeaseStore: Send + Sync {
+    /// Extends a lease by its duration, and returns the state of the lease and the workload.
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
+    /// Releases a held lease: it lapses at once, and its former holder can write nothing.
+    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError>;
+    /// Claims a batch of lapsed leases so that their runs can be ended.
+    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
+    /// Claims runs from the queue, and reclaims runs whose leases lapsed.
+    async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
+    /// Requests cancellation of a run. A queued run is claimed under the given token.
+    async fn request_cancel(
+        &self,
+        scope: TenantScope,
+        taken: CancelLease,
+        by: &ActorRef,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<CancelOutcome, StoreError>;
+    /// Takes over a run's lease from any holder; returns whether there was a run to take.
+    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError>;
 }

@@ -52,9 +52,9 @@ pub struct RevisionRange {
     pub last: IndexRevision,
 }
 
-/// Stores documents, chunks and contract revocations. Reads of contract states never use a cache.
+/// Stores the documents and chunks of knowledge bases.
 #[async_trait]
-pub trait KnowledgeStore: Send + Sync {
+pub trait DocumentStore: Send + Sync {
     /// Adds documents and returns the revision that they create. Stale when other documents were added since the
     /// decision, or when the knowledge base no longer accepts documents. After a conflict the caller decides again and
     /// retries.
@@ -78,51 +78,6 @@ pub trait KnowledgeStore: Send + Sync {
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<Document>, StoreError>;
-    /// Current revision of the index.
-    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
-    /// States of contracts, in the order of the arguments.
-    async fn contract_states(
-        &self,
-        scope: TenantScope,
-        contracts: &[(AssetId, String)],
-    ) -> Result<Vec<ContractState>, StoreError>;
-    /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
-    async fn commit_contract_revocation(
-        &self,
-        scope: TenantScope,
-        change: Change<ContractRevocation>,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<(), CommitError>;
-    /// Finds the revocation of a contract, if any.
-    async fn find_revocation(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        contract_id: &str,
-    ) -> Result<Option<ContractRevocation>, StoreError>;
-    /// Chunks that contain words of a query.
-    async fn text_search(
-        &self,
-        scope: TenantScope,
-        within: &SearchScope,
-        words: &WordSet,
-    ) -> Result<SearchResults, StoreError>;
-    /// Embedding model of the chunks of a revision.
-    async fn index_embedding(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        revision: IndexRevision,
-    ) -> Result<IndexEmbedding, StoreError>;
-    /// The range of revisions with the same documents as this one.
-    async fn revisions_with_same_documents(
-        &self,
-        scope: TenantScope,
-        asset: AssetId,
-        revision: IndexRevision,
-    ) -> Result<RevisionRange, StoreError>;
-    /// Share of the searchable chunks that a vector search compares.
-    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError>;
     /// Chunks of the current revision without a vector of this model, oldest first: at most `limit`, and at most the
     /// text bytes of one ingest.
     async fn stale_chunks(
@@ -148,6 +103,43 @@ pub trait KnowledgeStore: Send + Sync {
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<ReembeddingResult>, StoreError>;
+}
+
+/// Reads the revisions of document indexes.
+#[async_trait]
+pub trait IndexRevisionStore: Send + Sync {
+    /// Current revision of the index.
+    async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
+    /// Embedding model of the chunks of a revision.
+    async fn index_embedding(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<IndexEmbedding, StoreError>;
+    /// The range of revisions with the same documents as this one.
+    async fn revisions_with_same_documents(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<RevisionRange, StoreError>;
+    /// Share of the searchable chunks that a vector search compares.
+    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError>;
+    /// Index revisions that a release was approved with, one for each bound knowledge base.
+    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
+}
+
+/// Searches the chunks of knowledge bases.
+#[async_trait]
+pub trait ChunkSearch: Send + Sync {
+    /// Chunks that contain words of a query.
+    async fn text_search(
+        &self,
+        scope: TenantScope,
+        within: &SearchScope,
+        words: &WordSet,
+    ) -> Result<SearchResults, StoreError>;
     /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
     /// compares the oldest.
     async fn vector_search(
@@ -163,8 +155,31 @@ pub trait KnowledgeStore: Send + Sync {
         asset: AssetId,
         ids: &[ChunkId],
     ) -> Result<Vec<RetrievedChunk>, StoreError>;
-    /// Index revisions that a release was approved with, one for each bound knowledge base.
-    async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
+}
+
+/// Stores revocations of access contracts. Reads of contract states never use a cache.
+#[async_trait]
+pub trait ContractRevocationStore: Send + Sync {
+    /// States of contracts, in the order of the arguments.
+    async fn contract_states(
+        &self,
+        scope: TenantScope,
+        contracts: &[(AssetId, String)],
+    ) -> Result<Vec<ContractState>, StoreError>;
+    /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
+    async fn commit_contract_revocation(
+        &self,
+        scope: TenantScope,
+        change: Change<ContractRevocation>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Finds the revocation of a contract, if any.
+    async fn find_revocation(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        contract_id: &str,
+    ) -> Result<Option<ContractRevocation>, StoreError>;
 }
 
 /// Range of a chunk in a text.

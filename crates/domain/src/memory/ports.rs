@@ -23,7 +23,7 @@ pub struct RecallQuery {
     pub personal_data: PersonalDataPolicy,
 }
 
-/// Stores turns. A run's end writes its turn (`execution::ports::ExecutionStore::finish`).
+/// Stores turns. A run's end writes its turn (`execution::ports::RunStore::finish`).
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
     /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.

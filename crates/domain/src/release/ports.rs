@@ -69,7 +69,7 @@ pub struct Revisions {
     pub access: Revision,
 }
 
-/// Stores releases and deployments.
+/// Stores releases, their bindings and their approvals.
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
     /// Finds a release with its bindings, verdicts (without notes) and deployment.
@@ -101,28 +101,6 @@ pub trait ReleaseStore: Send + Sync {
         release: ReleaseId,
         approval: ApprovalId,
     ) -> Result<Option<Approval>, StoreError>;
-    /// The lane holders; `None` before the first release in the environment.
-    async fn deployment(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-    ) -> Result<Option<Deployment>, StoreError>;
-    /// The lane history of a workload in an environment, newest first: the newest `limit` entries of each lane.
-    async fn lane_history(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-        most: u32,
-    ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
-    /// The revisions of a deployment and of the tenant's access rules, in one point read.
-    async fn current_revisions(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-        environment: &Slug,
-    ) -> Result<Option<Revisions>, StoreError>;
     /// Stores a draft, and an empty deployment if none exists. Stale when the workload is retired.
     async fn commit_draft(
         &self,
@@ -158,6 +136,33 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+}
+
+/// Stores which releases serve a workload in an environment, on which lanes.
+#[async_trait]
+pub trait DeploymentStore: Send + Sync {
+    /// The lane holders; `None` before the first release in the environment.
+    async fn deployment(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<Deployment>, StoreError>;
+    /// The lane history of a workload in an environment, newest first: the newest `limit` entries of each lane.
+    async fn lane_history(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+        most: u32,
+    ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
+    /// The revisions of a deployment and of the tenant's access rules, in one point read.
+    async fn current_revisions(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<Revisions>, StoreError>;
     /// Finds an artifact of a release.
     async fn find_artifact(
         &self,
@@ -176,10 +181,6 @@ pub trait ReleaseStore: Send + Sync {
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// A page of releases that hold lanes, across tenants, in stable order after the given one.
     async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
-    /// Claims the periodic recommendation job; true for one process per interval.
-    async fn claim_recommendation_job(&self) -> Result<bool, StoreError>;
-    /// Stores a changed recommendation.
-    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
     /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
     /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
     async fn commit_deployment(
@@ -188,4 +189,13 @@ pub trait ReleaseStore: Send + Sync {
         change: DeploymentChange,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<Timestamp>, CommitError>;
+}
+
+/// Stores recommendations of the rollback advisor.
+#[async_trait]
+pub trait RecommendationStore: Send + Sync {
+    /// Claims the periodic recommendation job; true for one process per interval.
+    async fn claim_recommendation_job(&self) -> Result<bool, StoreError>;
+    /// Stores a changed recommendation.
+    async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

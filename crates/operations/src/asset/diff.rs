@@ -53,7 +53,7 @@ impl Assets {
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let found = self.asset_store.find_version(scope, id).await?;
+        let found = self.version_store.find_version(scope, id).await?;
         found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }

@@ -19,7 +19,7 @@ use fairway_domain::{
     execution::{
         Execution, RunRef, Status,
         dispatch::{CancelLease, CancelOutcome, LeaseRef},
-        ports::{ExecutionStore, RunState},
+        ports::{ExecutionStore, LeaseStore, RunState},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -43,6 +43,7 @@ pub struct Cancellations {
     wakeup_sender: WakeupSender,
     wakeups: Arc<Wakeups>,
     execution_store: Arc<dyn ExecutionStore>,
+    lease_store: Arc<dyn LeaseStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,
     execution_reader: Arc<ExecutionReader>,
@@ -65,6 +66,7 @@ impl Cancellations {
             wakeup_sender: shared.wakeups.clone(),
             wakeups: shared.wakeups.subscriptions(),
             execution_store: Arc::clone(&stores.executions),
+            lease_store: Arc::clone(&stores.leases),
             authorizer: Arc::clone(&common.authorizer),
             idempotency: Arc::clone(&common.idempotency),
             execution_reader: Arc::clone(execution_reader),
@@ -137,7 +139,7 @@ impl Cancellations {
                 current = self.read_current(scope, id).await?;
                 continue;
             }
-            match self.execution_store.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
+            match self.lease_store.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
@@ -170,7 +172,7 @@ impl Cancellations {
         if self.wait_for_end(scope, held.execution_id).await? {
             return Ok(None);
         }
-        if self.execution_store.take_over_lease(scope, held).await? {
+        if self.lease_store.take_over_lease(scope, held).await? {
             return self.end_cancelled(scope, execution, held, caller).await.map(|()| None);
         }
         // No worker has the run: it has ended or awaits review. The cancellation request stays stored.

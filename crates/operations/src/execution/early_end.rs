@@ -100,7 +100,7 @@ impl RunEngine {
             finished_at,
             fact,
         };
-        match self.execution_store.finish(scope, &ending).await {
+        match self.run_store.finish(scope, &ending).await {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));

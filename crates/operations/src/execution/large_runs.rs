@@ -188,7 +188,7 @@ impl RunWorker {
         match std::mem::replace(&mut claimed.inputs, ClaimedInputs::Erased) {
             ClaimedInputs::Loaded(inputs) => Ok(Some(inputs)),
             ClaimedInputs::NotLoaded => {
-                Ok(self.execution_store.inputs(claimed.scope, claimed.execution.execution_id).await?)
+                Ok(self.run_store.inputs(claimed.scope, claimed.execution.execution_id).await?)
             }
             ClaimedInputs::Erased => Ok(None),
         }

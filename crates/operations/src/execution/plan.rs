@@ -17,7 +17,7 @@ use fairway_domain::{
     evidence::{GovernanceChain, Snapshot, SnapshotDigest},
     execution::{
         plan::{BoundAsset, BoundTool, RunPlan, SourceVersion},
-        ports::{ExecutionStore, WorkloadWithDeployment},
+        ports::{RunStore, WorkloadWithDeployment},
         provider::Provider,
         retrieval::BoundKnowledgeBase,
         routing::Routing,
@@ -117,7 +117,7 @@ impl PlanCache {
 pub struct RunPlans {
     plans: Arc<PlanCache>,
     provider: Arc<dyn Provider>,
-    execution_store: Arc<dyn ExecutionStore>,
+    run_store: Arc<dyn RunStore>,
     release_store: Arc<dyn ReleaseStore>,
     assets: Arc<Assets>,
     releases: Arc<Releases>,
@@ -128,7 +128,7 @@ impl RunPlans {
         Self {
             plans: Arc::clone(&shared.plans),
             provider: Arc::clone(&shared.provider),
-            execution_store: Arc::clone(&stores.executions),
+            run_store: Arc::clone(&stores.runs),
             release_store: Arc::clone(&stores.releases),
             assets: Arc::clone(assets),
             releases: Arc::clone(releases),
@@ -169,7 +169,7 @@ impl RunPlans {
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.build_plan(scope, workload, &placed.release).await?);
-        self.execution_store.store_snapshot(scope, &plan.snapshot).await?;
+        self.run_store.store_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
     }

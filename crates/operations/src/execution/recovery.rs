@@ -11,7 +11,7 @@ use fairway_domain::{
     execution::{
         FinishRecord, Outcome, RunError, RunRef, Status,
         dispatch::LeaseRef,
-        ports::{ExecutionStore, LapsedFilter, LapsedRun, WorkKind},
+        ports::{LapsedFilter, LapsedRun, LeaseStore, RunStore, WorkKind},
     },
     policy::Obligation,
     store::CommitError,
@@ -48,7 +48,8 @@ pub struct RunRecovery {
     active_runs: Arc<ActiveRuns>,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
-    execution_store: Arc<dyn ExecutionStore>,
+    run_store: Arc<dyn RunStore>,
+    lease_store: Arc<dyn LeaseStore>,
 }
 
 impl RunRecovery {
@@ -58,7 +59,8 @@ impl RunRecovery {
             active_runs: Arc::clone(&shared.active_runs),
             settings: Arc::clone(&shared.settings),
             wakeup_sender: shared.wakeups.clone(),
-            execution_store: Arc::clone(&stores.executions),
+            run_store: Arc::clone(&stores.runs),
+            lease_store: Arc::clone(&stores.leases),
         }
     }
 }
@@ -69,10 +71,10 @@ impl RunRecovery {
     /// # Errors
     /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.execution_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
+        let lapsed = self.lease_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
-            match self.execution_store.finish(run.scope, &self.end_of_lapsed(&run)).await {
+            match self.run_store.finish(run.scope, &self.end_of_lapsed(&run)).await {
                 Ok(()) => ended += 1,
                 // A concurrent process ended the run.
                 Err(CommitError::Stale) => {}
@@ -107,7 +109,7 @@ impl RunRecovery {
     pub async fn release_leases(&self) -> Result<usize, Failure> {
         let held = self.active_runs.drain();
         for (scope, id, lease) in &held {
-            self.execution_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
+            self.lease_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
             self.wakeup_sender.publish(Wakeup::RunQueued);

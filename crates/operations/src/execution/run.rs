@@ -251,7 +251,7 @@ impl ActiveRun {
     }
 
     async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
-        match self.engine.execution_store.start(self.scope, &start).await {
+        match self.engine.run_store.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
                 self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
@@ -358,7 +358,7 @@ impl ActiveRun {
 
     /// Stores the end, with retries for the duration of a lease.
     async fn store_end(&self, ending: &FinishRecord) -> bool {
-        let stores = &self.engine.execution_store;
+        let stores = &self.engine.run_store;
         let until = tokio::time::Instant::now() + self.engine.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
@@ -438,7 +438,7 @@ impl RunEngine {
         let interval = self.settings.lease / 3;
         loop {
             let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
-            match self.execution_store.renew(scope, held.execution_id, held.lease).await {
+            match self.lease_store.renew(scope, held.execution_id, held.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Interruption::LeaseLost,
                 Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,

@@ -37,7 +37,7 @@ use fairway_domain::{
         Acceptance, Admission, DelegatedAccess, Payload, RunRef,
         dispatch::RequestContext,
         plan::PolicyAttributes,
-        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, WorkloadWithDeployment},
+        ports::{AcceptOutcome, ExpectedRevisions, RunStore, WorkloadWithDeployment},
         script::ScriptGateway,
     },
     id::{DecisionId, ExecutionId, RequestId},
@@ -83,7 +83,7 @@ pub struct Executions {
     pub(crate) run_limit: Arc<RunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) execution_store: Arc<dyn ExecutionStore>,
+    pub(crate) run_store: Arc<dyn RunStore>,
     pub(crate) key_store: Arc<dyn IdempotencyStore>,
     pub(crate) principal_binding_store: Arc<dyn PrincipalBindingStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
@@ -113,7 +113,7 @@ impl Executions {
             run_limit: Arc::clone(&shared.run_limit),
             scripts: Arc::clone(&shared.scripts),
             settings: Arc::clone(&shared.settings),
-            execution_store: Arc::clone(&stores.executions),
+            run_store: Arc::clone(&stores.runs),
             key_store: Arc::clone(&stores.idempotency),
             principal_binding_store: Arc::clone(&stores.principal_bindings),
             share_link_store: Arc::clone(&stores.share_links),
@@ -237,8 +237,7 @@ impl Executions {
             self.plans.entries.invalidate(&key);
         }
         let scope = TenantScope::for_caller(caller);
-        let entry =
-            self.execution_store.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
+        let entry = self.run_store.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 

@@ -66,7 +66,7 @@ impl Submission {
         let Self { run: running, work, active_guard: at_work, expected_revisions: on, key } = self;
         let (engine, scope) = (running.engine.clone(), running.scope);
         let acceptance = &running.acceptance;
-        let accepted = match engine.execution_store.accept(scope, acceptance, on, key.as_ref()).await {
+        let accepted = match engine.run_store.accept(scope, acceptance, on, key.as_ref()).await {
             // The statement may be committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
                 let found = engine.find_accepted(scope, acceptance.execution_id, error).await;

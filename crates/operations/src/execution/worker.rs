@@ -29,7 +29,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
-        ports::{ExecutionStore, ExpectedRevisions, WorkloadWithDeployment},
+        ports::{ExpectedRevisions, LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
     },
     id::{DecisionId, TenantId},
@@ -95,7 +95,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
             takes_large: large.is_allowed,
             no_large_tenants: large.excluded,
         };
-        let claimed = match worker.execution_store.claim(&claim).await {
+        let claimed = match worker.lease_store.claim(&claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(
@@ -160,7 +160,8 @@ pub struct RunWorker {
     pub(super) plans: Arc<PlanCache>,
     pub(super) settings: Arc<Settings>,
     pub(super) wakeups: Arc<Wakeups>,
-    pub(super) execution_store: Arc<dyn ExecutionStore>,
+    pub(super) run_store: Arc<dyn RunStore>,
+    pub(super) lease_store: Arc<dyn LeaseStore>,
     pub(super) share_link_store: Arc<dyn ShareLinkStore>,
     pub(super) workload_store: Arc<dyn WorkloadStore>,
     pub(super) identities: Arc<Identities>,
@@ -183,7 +184,8 @@ impl RunWorker {
             plans: Arc::clone(&shared.plans),
             settings: Arc::clone(&shared.settings),
             wakeups: shared.wakeups.subscriptions(),
-            execution_store: Arc::clone(&stores.executions),
+            run_store: Arc::clone(&stores.runs),
+            lease_store: Arc::clone(&stores.leases),
             share_link_store: Arc::clone(&stores.share_links),
             workload_store: Arc::clone(&stores.workloads),
             identities: Arc::clone(&common.identities),
@@ -400,7 +402,7 @@ impl RunWorker {
         }
         let workload = self.workload_store.find(scope, run.workload_id).await?;
         let slug = workload.ok_or(Failure::Inconsistent("the workload of a run is missing"))?.slug;
-        let entry = self.execution_store.find_workload_with_deployment(scope, &slug, &run.environment).await?;
+        let entry = self.run_store.find_workload_with_deployment(scope, &slug, &run.environment).await?;
         let entry = Arc::new(entry.ok_or(Failure::Inconsistent("the workload of a run is missing"))?);
         if entry.deployment.is_some() {
             self.plans.entries_by_workload.insert(key, Arc::clone(&entry));

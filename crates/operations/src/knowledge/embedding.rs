@@ -40,7 +40,7 @@ impl KnowledgeBases {
             Err(refusal) if refusal.is_model_mismatch() => refusal,
             settled => return settled,
         };
-        let same = self.knowledge_store.revisions_with_same_documents(scope, asset, wanted).await?;
+        let same = self.index_revision_store.revisions_with_same_documents(scope, asset, wanted).await?;
         let others = [same.last, same.first];
         for other in others.into_iter().filter(|other| *other != wanted) {
             match self.vector_index_at(scope, asset, other, profile).await {
@@ -58,7 +58,7 @@ impl KnowledgeBases {
         revision: IndexRevision,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
-        let model = match self.knowledge_store.index_embedding(scope, asset, revision).await? {
+        let model = match self.index_revision_store.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Empty => self.settings.knowledge.embedding.clone(),
             IndexEmbedding::Uniform(model) => model,
             IndexEmbedding::Mixed => return Err(RetrievalFailure::MixedModels),
@@ -81,7 +81,7 @@ impl KnowledgeBases {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<EmbeddingModel, StoreError> {
-        match self.knowledge_store.index_embedding(scope, asset, revision).await? {
+        match self.index_revision_store.index_embedding(scope, asset, revision).await? {
             IndexEmbedding::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
             IndexEmbedding::Uniform(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
                 Ok(self.settings.knowledge.embedding.clone())
@@ -101,8 +101,8 @@ impl KnowledgeBases {
             return Ok(Vec::new());
         }
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
-        let embedding = self.knowledge_store.index_embedding(scope, asset, revision).await?;
-        let coverage = self.knowledge_store.vector_coverage(scope, &within).await?;
+        let embedding = self.index_revision_store.index_embedding(scope, asset, revision).await?;
+        let coverage = self.index_revision_store.vector_coverage(scope, &within).await?;
         Ok(IndexWarning::of(&embedding, &self.settings.knowledge.embedding, coverage))
     }
 }

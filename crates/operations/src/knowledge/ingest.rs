@@ -107,7 +107,7 @@ impl KnowledgeBases {
                     self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
                 async |ingest| {
-                    let found = self.knowledge_store.find_ingest(scope, id, ingest.into()).await?;
+                    let found = self.document_store.find_ingest(scope, id, ingest.into()).await?;
                     let base = self.latest_base(scope, &asset).await?;
                     self.ingest_report(scope, id, found.ok_or(Failure::NotFound)?, &base).await
                 },
@@ -148,7 +148,7 @@ impl KnowledgeBases {
         page: PageRequest,
     ) -> Result<Page<Document>, Failure> {
         let (scope, _) = self.assets.asset_from(caller, Operation::ListDocuments, id, from).await?;
-        Ok(self.knowledge_store.list_documents(scope, id, page).await?)
+        Ok(self.document_store.list_documents(scope, id, page).await?)
     }
 
     async fn ingest(
@@ -173,7 +173,7 @@ impl KnowledgeBases {
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
-        let seen = self.knowledge_store.current_revision(scope, id).await?;
+        let seen = self.index_revision_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, id, seen, &base).await?;
         self.embed_chunks(model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
@@ -181,7 +181,7 @@ impl KnowledgeBases {
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // Read from the store, so that a replay returns the same.
         let report = async {
-            let ingested = self.knowledge_store.find_ingest(scope, id, ingest_id).await?;
+            let ingested = self.document_store.find_ingest(scope, id, ingest_id).await?;
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
             self.ingest_report(scope, id, ingested, &base).await
         };
@@ -201,10 +201,10 @@ impl KnowledgeBases {
         let asset = change.next.asset_id;
         let mut embeddings = 1;
         for _ in 0..MAX_COMMIT_ATTEMPTS {
-            match self.knowledge_store.commit_documents(scope, change, outcome.as_ref()).await {
+            match self.document_store.commit_documents(scope, change, outcome.as_ref()).await {
                 // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
-                    let seen = self.knowledge_store.current_revision(scope, asset).await?;
+                    let seen = self.index_revision_store.current_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
                     let model = self.ingest_model(scope, asset, seen, base).await?;
                     if model == change.next.embedded_by {
@@ -300,7 +300,7 @@ impl KnowledgeBases {
             Err(Failure::NotFound) => return Ok(None),
             Err(failure) => return Err(failure),
         };
-        let found = self.asset_store.find_version(scope, version).await?;
+        let found = self.version_store.find_version(scope, version).await?;
         let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
         let bytes = self.artifacts.read_artifact(caller, scope, parent.workspace_id, &found).await?;
         Ok(String::from_utf8(bytes).ok())

@@ -47,7 +47,7 @@ impl KnowledgeBases {
         if !self.environments.settings_of(scope, workspace, environment).await?.pin_documents {
             return Ok(ServedRevisions::Current);
         }
-        let pins = self.knowledge_store.release_pins(scope, release).await?;
+        let pins = self.index_revision_store.release_pins(scope, release).await?;
         Ok(ServedRevisions::Pinned(pins.into_iter().map(|pin| (pin.asset, pin.pinned)).collect()))
     }
 }

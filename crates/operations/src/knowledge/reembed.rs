@@ -97,9 +97,9 @@ impl KnowledgeBases {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let seen = self.knowledge_store.current_revision(scope, id).await?;
+        let seen = self.index_revision_store.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
-            match self.knowledge_store.index_embedding(scope, id, seen).await? {
+            match self.index_revision_store.index_embedding(scope, id, seen).await? {
                 IndexEmbedding::Empty => true,
                 IndexEmbedding::Uniform(present) => present == model,
                 IndexEmbedding::Mixed => false,
@@ -131,8 +131,8 @@ impl KnowledgeBases {
         let mut known = HashMap::new();
         for _ in 0..MAX_ATTEMPTS {
             // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
-            let seen = self.knowledge_store.current_revision(scope, id).await?;
-            let stale = self.knowledge_store.stale_chunks(scope, id, &model, limit.get()).await?;
+            let seen = self.index_revision_store.current_revision(scope, id).await?;
+            let stale = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
@@ -140,7 +140,7 @@ impl KnowledgeBases {
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let stamp = self.context.stamp(caller);
             let change = Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, seen, &stamp)?;
-            match self.knowledge_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
+            match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
                     known = change.next.vectors.into_iter().map(|new| (new.replaces, new.vector)).collect();
@@ -182,9 +182,9 @@ impl KnowledgeBases {
         ingest: IngestId,
     ) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
-        let found = self.knowledge_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
+        let found = self.document_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
         let base = self.latest_base(scope, asset).await?;
-        let embedding = self.knowledge_store.index_embedding(scope, id, found.index_revision).await?;
+        let embedding = self.index_revision_store.index_embedding(scope, id, found.index_revision).await?;
         let warnings = self.index_warnings(scope, id, found.index_revision, &base).await?;
         Ok(ReembeddingReport {
             index_revision: found.index_revision,

@@ -142,7 +142,7 @@ impl KnowledgeBases {
             (question.asset, name.to_owned())
         };
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
-        let standings = self.knowledge_store.contract_states(scope, &contracts).await?;
+        let standings = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
         let standings = standings.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
@@ -162,7 +162,7 @@ impl KnowledgeBases {
         let question = ContractQuestion { asset, base, asked: AccessRequest { principals, workspace, mode } };
         // Neither index nor model is used for a caller that may not read.
         self.require_contract(scope, &question).await?;
-        let present = self.knowledge_store.current_revision(scope, asset).await?;
+        let present = self.index_revision_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
         let wanted = pinned.map_or(present, |pinned| pinned.min(present));
         let index = if settings.strategy.needs_vectors() {
@@ -211,9 +211,7 @@ impl KnowledgeBases {
     ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
         let words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
-            (RetrievalStrategy::Lexical, _) => {
-                Ok((self.knowledge_store.text_search(scope, within, &words).await?, None))
-            }
+            (RetrievalStrategy::Lexical, _) => Ok((self.chunk_search.text_search(scope, within, &words).await?, None)),
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
                 let (found, embedded) = self.vector_search(scope, &index.model, within, query).await?;
@@ -222,7 +220,7 @@ impl KnowledgeBases {
             (RetrievalStrategy::Hybrid, Some(index)) => {
                 let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
                 let (by_meaning, embedded) = self.vector_search(scope, &index.model, &deeper, query).await?;
-                let by_words = self.knowledge_store.text_search(scope, &deeper, &words).await?;
+                let by_words = self.chunk_search.text_search(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
                 Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
             }
@@ -241,7 +239,7 @@ impl KnowledgeBases {
         let made = self.embed_texts(model, vec![query.to_owned()]).await?;
         let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
-        let found = self.knowledge_store.vector_search(scope, within, vector).await?;
+        let found = self.chunk_search.vector_search(scope, within, vector).await?;
         let model = model.clone();
         Ok((found, QueryEmbedding { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
@@ -254,7 +252,7 @@ impl KnowledgeBases {
         found: &SearchResults,
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
         let ids: Vec<ChunkId> = found.hits.iter().map(|hit| hit.chunk_id).collect();
-        let chunks = self.knowledge_store.find_chunks(scope, asset, &ids).await?;
+        let chunks = self.chunk_search.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
         let scored =

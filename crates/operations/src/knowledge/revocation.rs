@@ -66,17 +66,17 @@ impl KnowledgeBases {
         let id = asset.asset_id;
         let change =
             ContractRevocation::create(self.context.new_id(), asset, contract_id, reason, &self.context.stamp(caller))?;
-        if self.knowledge_store.find_revocation(scope, id, contract_id).await?.is_some() {
+        if self.contract_revocation_store.find_revocation(scope, id, contract_id).await?.is_some() {
             return Err(Failure::Contended);
         }
-        let standing = self.knowledge_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
+        let standing = self.contract_revocation_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
             // A contract that a version removed can be revoked explicitly too.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }
         let outcome = keyed_outcome(key, 200, change.next.revocation_id.uuid());
-        self.knowledge_store.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
+        self.contract_revocation_store.commit_contract_revocation(scope, change, outcome.as_ref()).await?;
         read_after_commit(self.find_revocation(scope, id, contract_id).await, key)
     }
 
@@ -86,6 +86,6 @@ impl KnowledgeBases {
         id: AssetId,
         contract_id: &str,
     ) -> Result<ContractRevocation, Failure> {
-        self.knowledge_store.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
+        self.contract_revocation_store.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
     }
 }

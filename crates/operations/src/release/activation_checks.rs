@@ -171,7 +171,7 @@ impl Releases {
         let resolved = release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
         let mut seen = BTreeSet::new();
         for (version, path) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
-            let found = self.asset_store.find_version(scope, version).await?;
+            let found = self.version_store.find_version(scope, version).await?;
             let (asset, version) =
                 found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
             let content =
@@ -209,7 +209,7 @@ impl Releases {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
         let stands =
-            self.asset_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
+            self.version_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
@@ -253,7 +253,7 @@ impl Releases {
         if let Some(summary) = self.summaries.get(&key) {
             return Ok(summary);
         }
-        let found = self.asset_store.find_version(scope, binding.asset_version_id).await?;
+        let found = self.version_store.find_version(scope, binding.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);

@@ -99,7 +99,7 @@ impl Releases {
                 ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active_releases.responses.get(&key) {
                 let revisions = self
-                    .release_store
+                    .deployment_store
                     .current_revisions(TenantScope::for_background_task(tenant), workload, environment)
                     .await?;
                 if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
@@ -152,7 +152,7 @@ impl Releases {
         environment: &Slug,
         lane: Option<Lane>,
     ) -> Result<Option<ActiveRelease>, Failure> {
-        let lanes = self.release_store.deployment(scope, workload, environment).await?;
+        let lanes = self.deployment_store.deployment(scope, workload, environment).await?;
         let held = lanes.and_then(|deployment| match lane {
             Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
             None => deployment.representative_release(),

@@ -45,7 +45,7 @@ impl Releases {
         };
         let mut gates = release.gates(&around);
         if is_served {
-            gates.extend(documents_gate(&self.knowledge_store.release_pins(scope, id).await?));
+            gates.extend(documents_gate(&self.index_revision_store.release_pins(scope, id).await?));
             gates.extend(vector_gates(&searches));
         }
         Ok(gates)

@@ -33,7 +33,7 @@ impl Releases {
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders come from the history too, so that both always agree.
-        let moves = self.release_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: lane_tenures(&moves, lane) }).into())
     }
 }

@@ -101,7 +101,7 @@ impl Releases {
         if binding.role == AssetKind::PromptTemplate {
             let mut text = 0_usize;
             for id in referenced {
-                let found = self.asset_store.find_version(scope, id).await?;
+                let found = self.version_store.find_version(scope, id).await?;
                 let (asset, version) =
                     found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
                 text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
@@ -123,7 +123,7 @@ impl Releases {
     }
 
     async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
-        let found = self.asset_store.find_version(scope, id).await?;
+        let found = self.version_store.find_version(scope, id).await?;
         Ok(found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
     }
 }

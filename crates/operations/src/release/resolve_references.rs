@@ -132,14 +132,14 @@ impl Releases {
         // The store knows whether a content has references, so most contents are not read.
         let scope = TenantScope::for_caller(caller);
         let refers =
-            release.bindings.iter().map(|binding| self.asset_store.has_references(scope, binding.asset_version_id));
+            release.bindings.iter().map(|binding| self.version_store.has_references(scope, binding.asset_version_id));
         for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
             if refers? {
                 resolution.enqueue(binding.asset_version_id);
             }
         }
         while let Some(id) = resolution.pending.pop_front() {
-            let found = self.asset_store.find_version(TenantScope::for_caller(caller), id).await?;
+            let found = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
             let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
             if !resolution.has_room() {

@@ -71,7 +71,7 @@ impl Releases {
                         let stamp = self.context.stamp(caller);
                         let change = seen.release.roll_back(&targets, &seen.deployment, artifact_id, reason, &stamp)?;
                         let outcome = keyed_outcome(key, 200, artifact_id.uuid());
-                        match self.release_store.commit_deployment(scope, change, outcome.as_ref()).await {
+                        match self.deployment_store.commit_deployment(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
@@ -118,7 +118,7 @@ impl Releases {
     ) -> Result<Vec<(Lane, ReleaseWithDeployment)>, Failure> {
         let ReleaseWithDeployment { release, deployment } = seen;
         let (workload, environment) = (release.workload_id, &release.environment);
-        let moves = self.release_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         let mut targets = Vec::new();
         for held in lanes_by_recency(&moves, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held) {
@@ -174,7 +174,7 @@ impl Releases {
         page: PageRequest,
     ) -> Result<Page<ReleaseArtifact>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
-        Ok(self.release_store.list_artifacts(scope, id, page).await?)
+        Ok(self.deployment_store.list_artifacts(scope, id, page).await?)
     }
 
     /// One document of a release.
@@ -202,7 +202,7 @@ impl Releases {
         id: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<ReleaseArtifact, Failure> {
-        let stored = self.release_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
+        let stored = self.deployment_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),
             Err(mismatch) => Err(self.artifacts.record_mismatch(caller, scope, workspace, mismatch).await),

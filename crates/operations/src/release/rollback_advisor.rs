@@ -29,7 +29,7 @@ pub async fn run_rollback_advisor(releases: Arc<Releases>) {
 
 impl Releases {
     async fn advise_when_due(&self) -> Result<(), Failure> {
-        if self.release_store.claim_recommendation_job().await? { self.advise_rollbacks().await } else { Ok(()) }
+        if self.recommendation_store.claim_recommendation_job().await? { self.advise_rollbacks().await } else { Ok(()) }
     }
 
     /// Evaluates every release that serves once, and records changed advice.
@@ -39,7 +39,7 @@ impl Releases {
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
         let mut after = None;
         loop {
-            let page = self.release_store.list_serving(after, PAGE).await?;
+            let page = self.deployment_store.list_serving(after, PAGE).await?;
             for serving in &page {
                 self.advise_release(*serving).await?;
             }
@@ -57,7 +57,7 @@ impl Releases {
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let Some(change) = placed.release.record_recommendation(&recommendation, &stamp) else { return Ok(()) };
-        match self.release_store.commit_recommendation(scope, change).await {
+        match self.recommendation_store.commit_recommendation(scope, change).await {
             // The release no longer serves, or another process recorded the same advice.
             Err(CommitError::Stale) => Ok(()),
             noted => {
@@ -70,7 +70,7 @@ impl Releases {
 
     pub(super) async fn recommend(&self, scope: TenantScope, release: &Release) -> Result<Recommendation, Failure> {
         let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
-        let runs = self.release_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
+        let runs = self.deployment_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
         Ok(runs.recommend(&config))
     }
 }

@@ -45,7 +45,7 @@ impl Releases {
             .await?;
         let mut standings = Vec::new();
         for (asset, slug, base) in bases {
-            let present = self.knowledge_store.current_revision(scope, asset).await?;
+            let present = self.index_revision_store.current_revision(scope, asset).await?;
             let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
             standings.push(self.vector_report(scope, asset, slug, revision, &base, profile.as_ref()).await?);
         }
@@ -71,7 +71,7 @@ impl Releases {
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
         };
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
-        let coverage = self.knowledge_store.vector_coverage(scope, &within).await?;
+        let coverage = self.index_revision_store.vector_coverage(scope, &within).await?;
         Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
     }
 }

@@ -8,7 +8,7 @@ use fairway_domain::{
         Asset, Lifecycle, VersionLabel,
         grant::{AssetGrant, AssetGrantStore, Grantee},
         kind::AssetKind,
-        ports::AssetStore,
+        ports::{AssetStore, VersionStore},
     },
     audit::FactKind,
     id::{NamespaceId, WorkspaceId},

@@ -6,7 +6,7 @@ use fairway_domain::{
     execution::{
         Acceptance,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
-        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions},
+        ports::{AcceptOutcome, ExpectedRevisions, LeaseStore, RunStore},
         progress::ProgressRecord,
     },
     idempotency::KeyedOutcome,

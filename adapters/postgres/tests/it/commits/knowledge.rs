@@ -6,7 +6,12 @@ use crate::{
     knowledge::{documents, ingest, knowledge_base, reembedding as again},
 };
 use fairway_domain::{
-    knowledge::{IndexRevision, ports::KnowledgeStore, retrieval::EmbeddingModel, revocation::ContractRevocation},
+    knowledge::{
+        IndexRevision,
+        ports::{ContractRevocationStore, DocumentStore},
+        retrieval::EmbeddingModel,
+        revocation::ContractRevocation,
+    },
     tenant::DEFAULT_TENANT,
 };
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
-    execution::{Acceptance, FinishRecord, ports::ExecutionStore},
+    execution::{Acceptance, FinishRecord, ports::RunStore},
     id::WorkloadId,
     memory::{
         BoundMemory, CandidateTurn, ConversationKey, Erasure, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,

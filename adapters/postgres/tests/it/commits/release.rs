@@ -10,7 +10,7 @@ use fairway_domain::{
         activate::LaneSelection,
         advance::Advance,
         lane::{DeploymentChange, Lane},
-        ports::{ReleaseStore, ReleaseWithDeployment},
+        ports::{DeploymentStore, RecommendationStore, ReleaseStore, ReleaseWithDeployment},
         recommendation::Recommendation,
         review::Verdict,
     },

@@ -7,7 +7,7 @@ use fairway_domain::{
     evidence::EvidenceArtifact,
     execution::{
         FinishRecord, Outcome, Payload, RunError, Status,
-        ports::ExecutionStore,
+        ports::RunStore,
         resolve_unknown::{RESOLVED_AS_FAILURE, ResolutionStore, ResolvedRun},
     },
 };

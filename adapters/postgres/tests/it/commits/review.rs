@@ -7,7 +7,7 @@ use fairway_domain::{
     evidence::EvidenceArtifact,
     execution::{
         Acceptance, FinishRecord, Outcome, Payload, RunError, Status,
-        ports::ExecutionStore,
+        ports::RunStore,
         review::{DeadlineCheck, ReviewEnd, ReviewStore},
     },
     policy::Obligation,

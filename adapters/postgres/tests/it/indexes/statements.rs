@@ -14,12 +14,12 @@ use fairway_domain::{
         grant::AssetGrantStore,
         impact::{BindingTarget, ImpactStore, ReferenceTarget},
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter, AssetStore, AssetVisibility, StoredObject},
+        ports::{ArtifactPath, AssetFilter, AssetStore, AssetVisibility, StoredObject, VersionStore},
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
-        ports::{AcceptOutcome, ExecutionStore, LapsedFilter, LeaseState},
+        ports::{AcceptOutcome, ExecutionStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
         review::ReviewStore,
     },
     id::ReleaseId,
@@ -27,11 +27,11 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         contract::ContractState,
-        ports::{KnowledgeStore, RevisionRange},
+        ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, RevisionRange},
         retrieval::{EmbeddingModel, IndexEmbedding},
         revocation::ContractRevocation,
     },
-    release::ports::{ReleaseFilter, ReleaseStore},
+    release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
     search::WordSet,
     store::{PageRequest, PageStart},
@@ -60,10 +60,10 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
     let bound = &release.bindings[0];
     AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
-    AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
+    VersionStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
+    VersionStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     let (asset, version) = (bound.asset_id, bound.asset_version_id);
-    assert!(AssetStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
+    assert!(VersionStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
     AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &VisibleScopes::default()).await.unwrap();
     for label in [None, Some(&bound.version_label)] {
         AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
@@ -73,18 +73,15 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
     let approval = release.approvals[0].approval_id;
     ReleaseStore::approval(store, scope(), release.release_id, approval).await.unwrap().unwrap();
-    ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
-    ReleaseStore::current_revisions(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
-    ReleaseStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
-    ReleaseStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
+    DeploymentStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    DeploymentStore::current_revisions(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    DeploymentStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
+    DeploymentStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::soak_status(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::list_soaked(store, None, 100).await.unwrap();
-    ReleaseStore::list_serving(store, None, 10).await.unwrap();
-    ReleaseStore::claim_recommendation_job(store).await.unwrap();
-    ExecutionStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment())
-        .await
-        .unwrap()
-        .unwrap();
+    DeploymentStore::list_serving(store, None, 10).await.unwrap();
+    RecommendationStore::claim_recommendation_job(store).await.unwrap();
+    RunStore::find_workload_with_deployment(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),
         caller: actor(),
@@ -204,7 +201,7 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     let path = ArtifactPath::of_version(bound.asset_id, bound.asset_version_id).to_string();
     let stored = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
     assert_eq!(ArtifactIndex::find_orphans(store, vec![stored]).await.unwrap(), []);
-    AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
+    VersionStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(WordSet::from_texts([text]));
     for filter in [

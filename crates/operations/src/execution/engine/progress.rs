@@ -194,7 +194,7 @@ impl<'s> ProgressRecorder<'s> {
         let until = Instant::now() + self.engine.settings.lease;
         let mut pause = MIN_RETRY_DELAY;
         loop {
-            match self.engine.execution_store.record_progress(self.scope, self.lease, &piece).await {
+            match self.engine.run_store.record_progress(self.scope, self.lease, &piece).await {
                 Ok(()) => {
                     self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
                     return Ok(());
