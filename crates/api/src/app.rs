@@ -52,10 +52,18 @@ impl RouteConfig for web::ServiceConfig {
     }
 }
 
+/// All routes. The router matches them in order, each by a regular expression, so the most frequent route comes first.
 fn routes(config: &mut impl RouteConfig) {
+    config.service(execution::execute_workload);
+    operator_routes(config);
+    content_routes(config);
+    workload_routes(config);
+    run_routes(config);
+}
+
+/// Health, tenants and access.
+fn operator_routes(config: &mut impl RouteConfig) {
     config
-        // The router matches routes in order, each by a regular expression, so the most frequent route comes first.
-        .service(execution::execute_workload)
         .service(health::healthz)
         .service(health::readyz)
         .service(health::metrics)
@@ -72,7 +80,12 @@ fn routes(config: &mut impl RouteConfig) {
         .service(access::delete_role_binding)
         .service(access::principal_binding::list_principal_bindings)
         .service(access::principal_binding::set_principal_binding)
-        .service(access::principal_binding::delete_principal_binding)
+        .service(access::principal_binding::delete_principal_binding);
+}
+
+/// Assets, memory, knowledge and flows.
+fn content_routes(config: &mut impl RouteConfig) {
+    config
         .service(asset::list_assets)
         .service(asset::create_asset)
         .service(asset::draft::generate_asset_draft)
@@ -100,7 +113,12 @@ fn routes(config: &mut impl RouteConfig) {
         .service(flow::create_flow)
         .service(flow::read_flow)
         .service(flow::create_flow_version)
-        .service(flow::validate_flow)
+        .service(flow::validate_flow);
+}
+
+/// Workloads, share links, environments, releases and rollouts.
+fn workload_routes(config: &mut impl RouteConfig) {
+    config
         .service(workload::list_workloads)
         .service(workload::create_workload)
         .service(workload::interface::list_runtime_workloads)
@@ -130,7 +148,12 @@ fn routes(config: &mut impl RouteConfig) {
         .service(release::bind_version)
         .service(release::transition_release)
         .service(release::review_release)
-        .service(release::list_approvals)
+        .service(release::list_approvals);
+}
+
+/// Runs, evidence, tools and the audit log.
+fn run_routes(config: &mut impl RouteConfig) {
+    config
         .service(execution::list::list_executions)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)

@@ -136,6 +136,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", "the request is not valid HTTP")
     }
 
+    /// 409: the state of the resource refuses the request.
+    pub fn conflict(code: &'static str, message: &'static str) -> Self {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission")

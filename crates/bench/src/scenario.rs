@@ -229,39 +229,9 @@ impl Scenario {
                 };
                 Ok(ClientScript { next: Box::new(next), expects: "\"lane\":\"guided\"" })
             }
-            Scenario::AssetList { page } => {
-                let catalogue = furniture.catalogue.as_ref().context("no catalogue was created")?;
-                let path = match page {
-                    PageDepth::First => catalogue.first.clone(),
-                    PageDepth::Thousandth => catalogue.thousandth.clone(),
-                };
-                Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
-            }
-            Scenario::Evidence | Scenario::Lineage => {
-                let (route, expects) = if self == Scenario::Evidence {
-                    ("evidence-graph".to_owned(), "\"policy_decision\":")
-                } else {
-                    (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
-                };
-                let path = |id: &String| format!("/v1/executions/{id}/{route}");
-                let grown = stored_runs(furniture)?;
-                // Each client starts at a different run; the order is independent of age.
-                let start = client * grown.executions.len() / clients.max(1);
-                let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
-                Ok(ClientScript { next: Box::new(move || get(paths.next())), expects })
-            }
-            Scenario::RunList { which } => {
-                let (path, expects) = match which {
-                    RunFilter::Newest => (StoredRuns::first_page_path(), "\"execution_id\":"),
-                    RunFilter::Deep => {
-                        (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":")
-                    }
-                    RunFilter::Failed => {
-                        (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\"")
-                    }
-                };
-                Ok(ClientScript { next: Box::new(move || get(&path)), expects })
-            }
+            Scenario::AssetList { page } => asset_list_script(furniture, page),
+            Scenario::Evidence | Scenario::Lineage => evidence_script(self, furniture, client, clients),
+            Scenario::RunList { which } => run_list_script(furniture, which),
             Scenario::AuditList => {
                 Ok(ClientScript { next: Box::new(|| get("/v1/audit/events?limit=50")), expects: "\"leaf_hash\":" })
             }
@@ -274,36 +244,8 @@ impl Scenario {
                 let next = move || post(&path, &ticket_request(number()));
                 Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
             }
-            Scenario::CallTool => {
-                let slug = &furniture.workloads.first().context("no workload was created")?.slug;
-                let tool = format!("run_{}", slug.replace('-', "_"));
-                let next = move || {
-                    let call = json!({"name": tool, "arguments": {"text": ticket_text(number())}});
-                    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
-                    let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
-                    let request = with_header(request, "accept", "application/json, text/event-stream");
-                    with_header(request, "mcp-protocol-version", "2025-11-25")
-                };
-                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
-            }
-            Scenario::Execute { keys, workloads } => {
-                let taken = match workloads {
-                    WorkloadSpread::One => 1,
-                    WorkloadSpread::All => furniture.workloads.len(),
-                };
-                let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
-                let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
-                let mut paths = Cycle::starting_at(paths, client)?;
-                let next = move || {
-                    let number = number();
-                    let request = post(paths.next(), &ticket_request(number));
-                    match keys {
-                        KeyMode::Off => request,
-                        KeyMode::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
-                    }
-                };
-                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
-            }
+            Scenario::CallTool => call_tool_script(furniture, number),
+            Scenario::Execute { keys, workloads } => execute_script(furniture, client, keys, workloads, number),
         }
     }
 }
@@ -378,6 +320,76 @@ impl<T> Cycle<T> {
         }
         &self.current
     }
+}
+
+fn asset_list_script(furniture: &Fixtures, page: PageDepth) -> Result<ClientScript> {
+    let catalogue = furniture.catalogue.as_ref().context("no catalogue was created")?;
+    let path = match page {
+        PageDepth::First => catalogue.first.clone(),
+        PageDepth::Thousandth => catalogue.thousandth.clone(),
+    };
+    Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
+}
+
+fn evidence_script(scenario: Scenario, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
+    let (route, expects) = if scenario == Scenario::Evidence {
+        ("evidence-graph".to_owned(), "\"policy_decision\":")
+    } else {
+        (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
+    };
+    let path = |id: &String| format!("/v1/executions/{id}/{route}");
+    let grown = stored_runs(furniture)?;
+    // Each client starts at a different run; the order is independent of age.
+    let start = client * grown.executions.len() / clients.max(1);
+    let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
+    Ok(ClientScript { next: Box::new(move || get(paths.next())), expects })
+}
+
+fn run_list_script(furniture: &Fixtures, which: RunFilter) -> Result<ClientScript> {
+    let (path, expects) = match which {
+        RunFilter::Newest => (StoredRuns::first_page_path(), "\"execution_id\":"),
+        RunFilter::Deep => (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
+        RunFilter::Failed => (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\""),
+    };
+    Ok(ClientScript { next: Box::new(move || get(&path)), expects })
+}
+
+fn call_tool_script(furniture: &Fixtures, number: impl Fn() -> u64 + 'static) -> Result<ClientScript> {
+    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
+    let tool = format!("run_{}", slug.replace('-', "_"));
+    let next = move || {
+        let call = json!({"name": tool, "arguments": {"text": ticket_text(number())}});
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
+        let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
+        let request = with_header(request, "accept", "application/json, text/event-stream");
+        with_header(request, "mcp-protocol-version", "2025-11-25")
+    };
+    Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+}
+
+fn execute_script(
+    furniture: &Fixtures,
+    client: usize,
+    keys: KeyMode,
+    workloads: WorkloadSpread,
+    number: impl Fn() -> u64 + 'static,
+) -> Result<ClientScript> {
+    let taken = match workloads {
+        WorkloadSpread::One => 1,
+        WorkloadSpread::All => furniture.workloads.len(),
+    };
+    let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
+    let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
+    let mut paths = Cycle::starting_at(paths, client)?;
+    let next = move || {
+        let number = number();
+        let request = post(paths.next(), &ticket_request(number));
+        match keys {
+            KeyMode::Off => request,
+            KeyMode::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
+        }
+    };
+    Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
 }
 
 #[cfg(test)]

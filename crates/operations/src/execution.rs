@@ -1,10 +1,12 @@
 //! Execution of workloads: accept, run, end. A synchronous run takes at most two commits.
 
 pub(crate) mod active_runs;
+mod attempt;
 mod cancel;
 mod delegation;
 mod early_end;
 pub(crate) mod engine;
+mod entry;
 mod event_stream;
 mod evidence;
 mod execute_request;

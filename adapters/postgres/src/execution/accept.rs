@@ -25,6 +25,8 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use serde_json::json;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// A CTE body with one row if the revisions that the decision used are still current. It locks no row, so runs of one
 /// workload never wait for each other.
@@ -192,6 +194,103 @@ const QUEUE_KEYED: &str = concat!(
     result_sql!("place", queue_full_condition!("place"))
 );
 
+/// The values that every form of the statement binds first, in its order.
+struct RunColumns<'r> {
+    run: &'r Acceptance,
+    tenant: Uuid,
+    workload: Uuid,
+    expected_deployment: i64,
+    expected_workload: i64,
+    expected_access: i64,
+    execution: Uuid,
+    workspace: Uuid,
+    release: Uuid,
+    environment: &'r str,
+    lane: &'static str,
+    submitter: String,
+    snapshot: &'r [u8],
+    input_digest: Vec<u8>,
+    status: &'static str,
+    outcome: Option<&'static str>,
+    started: OffsetDateTime,
+    finished: Option<OffsetDateTime>,
+    salt: &'r [u8],
+    decision: Uuid,
+    verdict: &'static str,
+    evaluated: OffsetDateTime,
+    request_context: String,
+}
+
+impl<'r> RunColumns<'r> {
+    fn of(scope: TenantScope, run: &'r Acceptance, expected: ExpectedRevisions) -> Self {
+        let started = run.started_at.to_datetime();
+        let (status, outcome, finished) = match &run.admission {
+            Admission::Run { .. } | Admission::Script { .. } => (Status::Running, None, None),
+            Admission::Queue { .. } => (Status::Queued, None, None),
+            Admission::Deny(_) => {
+                (Status::Denied, Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
+            }
+        };
+        Self {
+            run,
+            tenant: scope.tenant().uuid(),
+            workload: run.workload_id.uuid(),
+            expected_deployment: expected.deployment.get(),
+            expected_workload: expected.workload.get(),
+            expected_access: expected.access.get(),
+            execution: run.execution_id.uuid(),
+            workspace: run.workspace_id.uuid(),
+            release: run.release_id.uuid(),
+            environment: run.environment.as_str(),
+            lane: run.lane.as_str(),
+            submitter: run.submitter.to_string(),
+            snapshot: run.snapshot.as_slice(),
+            input_digest: run.inputs.digest().to_vec(),
+            status: status.as_str(),
+            outcome,
+            started,
+            finished,
+            salt: run.inputs.salt.as_slice(),
+            decision: run.decision.decision_id.uuid(),
+            verdict: Outcome::as_str(run.decision.outcome),
+            evaluated: run.decision.evaluated_at.to_datetime(),
+            request_context: request_context_json(&run.request_context),
+        }
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        let decision = &self.run.decision;
+        vec![
+            &self.tenant,
+            &self.workload,
+            &self.environment,
+            &self.expected_deployment,
+            &self.expected_workload,
+            &self.expected_access,
+            &self.execution,
+            &self.workspace,
+            &self.release,
+            &self.lane,
+            &self.submitter,
+            &self.snapshot,
+            &self.input_digest,
+            &self.status,
+            &self.outcome,
+            &self.started,
+            &self.finished,
+            &self.salt,
+            &self.run.inputs.body,
+            &self.decision,
+            &self.verdict,
+            &decision.reason_code,
+            &decision.obligations,
+            &decision.rules,
+            &self.evaluated,
+            &self.request_context,
+        ]
+    }
+}
+
 pub(super) async fn accept(
     points: &Pool,
     scope: TenantScope,
@@ -199,55 +298,9 @@ pub(super) async fn accept(
     on: ExpectedRevisions,
     key: Option<&RequestKey>,
 ) -> Result<AcceptOutcome, CommitError> {
-    let tenant = scope.tenant().uuid();
-    let (workload, environment) = (run.workload_id.uuid(), run.environment.as_str());
-    let (on_deployment, on_workload, on_access) = (on.deployment.get(), on.workload.get(), on.access.get());
     let claim = key.map(|key| (key.caller.to_string(), key.body_digest.as_slice()));
-    let (execution, workspace, release) = (run.execution_id.uuid(), run.workspace_id.uuid(), run.release_id.uuid());
-    let (lane, submitter, snapshot) = (run.lane.as_str(), run.submitter.to_string(), run.snapshot.as_slice());
-    let input_digest = run.inputs.digest();
-    let input_digest = input_digest.as_slice();
-    let started = run.started_at.to_datetime();
-    let (status, outcome, finished) = match &run.admission {
-        Admission::Run { .. } | Admission::Script { .. } => (Status::Running.as_str(), None, None),
-        Admission::Queue { .. } => (Status::Queued.as_str(), None, None),
-        Admission::Deny(_) => {
-            (Status::Denied.as_str(), Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
-        }
-    };
-    let salt = run.inputs.salt.as_slice();
-    let sender = request_context_json(&run.request_context);
-    let decision = &run.decision;
-    let (decision_id, verdict, evaluated) =
-        (decision.decision_id.uuid(), Outcome::as_str(decision.outcome), decision.evaluated_at.to_datetime());
-    let mut params: Vec<Param<'_>> = vec![
-        &tenant,
-        &workload,
-        &environment,
-        &on_deployment,
-        &on_workload,
-        &on_access,
-        &execution,
-        &workspace,
-        &release,
-        &lane,
-        &submitter,
-        &snapshot,
-        &input_digest,
-        &status,
-        &outcome,
-        &started,
-        &finished,
-        &salt,
-        &run.inputs.body,
-        &decision_id,
-        &verdict,
-        &decision.reason_code,
-        &decision.obligations,
-        &decision.rules,
-        &evaluated,
-        &sender,
-    ];
+    let columns = RunColumns::of(scope, run, on);
+    let mut params = columns.params();
     let (lease, room, fact);
     let stored = |fact: &Fact| {
         let body = fact.canonical_bytes(scope.tenant());

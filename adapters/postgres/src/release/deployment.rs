@@ -22,6 +22,67 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+/// Moves lanes in one statement.
+///
+/// The deployment's row is locked first and all other parts depend on it, so concurrent changes queue and do not
+/// deadlock. A returning release must still be `superseded`. The shared lock on the workload orders the change with
+/// a concurrent retirement, after which no release gets a lane.
+const MOVE_LANES: &str = concat!(
+    "WITH accepting AS (
+        SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $19 AND status <> 'retired'
+        FOR SHARE
+     ),
+     lanes AS (
+        UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
+            revision = $25, soaking_lanes = $47
+        WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
+            AND (NOT $49 OR EXISTS (SELECT FROM accepting))
+        RETURNING 1
+     ),
+     changed AS (
+        UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18,
+            supersedes_release_id = $26, rollout_status = $38, rollout_lanes = $39, rollout_soak_minutes = $40,
+            rollout_auto_advance = $41, rollout_index = $42, rollout_since = $43, rollout_holds = $44,
+            soak_started_at = CASE WHEN $45 THEN fairway_now() ELSE soak_started_at END,
+            soak_ends_at = CASE WHEN $45 THEN fairway_now() + make_interval(mins => $40) ELSE soak_ends_at END
+        FROM lanes
+        WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+            AND (NOT $46 OR soak_ends_at <= fairway_now())
+        RETURNING soak_started_at
+     ),
+     displaced AS (
+        UPDATE release SET revision = revision + 1, updated_at = $18,
+            state = CASE WHEN release_id = ANY($27) THEN 'superseded' ELSE state END,
+            rollout_status = CASE WHEN release_id = ANY($48) AND rollout_status = 'in_progress' THEN 'rolled_back'
+                ELSE rollout_status END
+        FROM changed
+        WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state IS NOT DISTINCT FROM 'active'
+        RETURNING 1
+     ),
+     returned AS (
+        UPDATE release SET state = 'active', revision = revision + 1, updated_at = $18
+        FROM changed
+        WHERE tenant_id = $1 AND release_id = ANY($33) AND state = 'superseded'
+        RETURNING 1
+     ),
+     kept AS (
+        INSERT INTO release_artifact (tenant_id, release_id, artifact_id, artifact_kind, content, checksum,
+            created_at, created_by)
+        SELECT $1, $13, $34, $35, $36, $37, $18, $32 FROM changed WHERE $34::uuid IS NOT NULL
+     ),
+     told AS (
+        INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
+            to_release_id, reason, actor, moved_at)
+        SELECT $1, $19, $20, $25, moved.lane, moved.from_id, moved.to_id, $31, $32, $18
+        FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
+     )
+     SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
+        AND (SELECT count(*) FROM displaced) = cardinality(ARRAY(SELECT DISTINCT unnest($27::uuid[] || $48::uuid[])))
+        AND (SELECT count(*) FROM returned) = cardinality($33::uuid[]), ",
+    commit_tail!(),
+    "), (SELECT soak_started_at FROM changed) AS soak_started_at"
+);
+
 /// Commits a lane change. Returns the start of the current soak of the release's rollout.
 pub(super) async fn commit_lane_change(
     pool: &Pool,
@@ -29,64 +90,6 @@ pub(super) async fn commit_lane_change(
     change: &DeploymentChange,
     key: Option<&KeyedOutcome>,
 ) -> Result<Option<Timestamp>, CommitError> {
-    // The deployment's row is locked first and all other parts depend on it, so concurrent changes queue and do not
-    // deadlock. A returning release must still be `superseded`. The shared lock on the workload orders the change with
-    // a concurrent retirement, after which no release gets a lane.
-    const MOVE_LANES: &str = concat!(
-        "WITH accepting AS (
-            SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $19 AND status <> 'retired'
-            FOR SHARE
-         ),
-         lanes AS (
-            UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
-                revision = $25, soaking_lanes = $47
-            WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
-                AND (NOT $49 OR EXISTS (SELECT FROM accepting))
-            RETURNING 1
-         ),
-         changed AS (
-            UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18,
-                supersedes_release_id = $26, rollout_status = $38, rollout_lanes = $39, rollout_soak_minutes = $40,
-                rollout_auto_advance = $41, rollout_index = $42, rollout_since = $43, rollout_holds = $44,
-                soak_started_at = CASE WHEN $45 THEN fairway_now() ELSE soak_started_at END,
-                soak_ends_at = CASE WHEN $45 THEN fairway_now() + make_interval(mins => $40) ELSE soak_ends_at END
-            FROM lanes
-            WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
-                AND (NOT $46 OR soak_ends_at <= fairway_now())
-            RETURNING soak_started_at
-         ),
-         displaced AS (
-            UPDATE release SET revision = revision + 1, updated_at = $18,
-                state = CASE WHEN release_id = ANY($27) THEN 'superseded' ELSE state END,
-                rollout_status = CASE WHEN release_id = ANY($48) AND rollout_status = 'in_progress' THEN 'rolled_back'
-                    ELSE rollout_status END
-            FROM changed
-            WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state IS NOT DISTINCT FROM 'active'
-            RETURNING 1
-         ),
-         returned AS (
-            UPDATE release SET state = 'active', revision = revision + 1, updated_at = $18
-            FROM changed
-            WHERE tenant_id = $1 AND release_id = ANY($33) AND state = 'superseded'
-            RETURNING 1
-         ),
-         kept AS (
-            INSERT INTO release_artifact (tenant_id, release_id, artifact_id, artifact_kind, content, checksum,
-                created_at, created_by)
-            SELECT $1, $13, $34, $35, $36, $37, $18, $32 FROM changed WHERE $34::uuid IS NOT NULL
-         ),
-         told AS (
-            INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
-                to_release_id, reason, actor, moved_at)
-            SELECT $1, $19, $20, $25, moved.lane, moved.from_id, moved.to_id, $31, $32, $18
-            FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
-         )
-         SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
-            AND (SELECT count(*) FROM displaced) = cardinality(ARRAY(SELECT DISTINCT unnest($27::uuid[] || $48::uuid[])))
-            AND (SELECT count(*) FROM returned) = cardinality($33::uuid[]), ",
-        commit_tail!(),
-        "), (SELECT soak_started_at FROM changed) AS soak_started_at"
-    );
     let next = &change.deployment;
     let tail = CommitParams::new(scope, &change.fact, key);
     let row = ReleaseRow::of(&change.release, Some(change.release_decided_on));

@@ -157,6 +157,7 @@ async fn one_of_concurrent_accepts_with_one_key_succeeds() {
 
 /// Concurrent accepts and ends share a few statements, and each gets its own result.
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn batched_accepts_and_ends_return_independent_results() {
     let stage = Arc::new(Fixture::new().await);
     let (workload, placed) = stage.active().await;

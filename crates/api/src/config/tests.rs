@@ -184,6 +184,7 @@ fn refuses_unknown_names_with_suggestion() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn refuses_invalid_values_without_revealing_secrets() {
     for (file, environment, expected) in [
         (

@@ -28,7 +28,7 @@ use fairway_domain::{
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
-    workload::{Status, WorkloadRefusal},
+    workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
 };
 use fairway_operations::{Failure, RunRefusal, ToolRefusal, generator::GenerateRefusal};
 use serde_json::{Value, json};
@@ -43,32 +43,23 @@ impl From<Failure> for ApiError {
             Failure::InvalidField(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
             }
-            Failure::InvalidInputs(findings) => Self::validation(
-                findings
-                    .into_iter()
-                    .map(|finding| FieldProblem::new(finding.path, finding.kind.code(), finding.kind.to_string()))
-                    .collect(),
-            ),
+            Failure::InvalidInputs(findings) => map_invalid_inputs(findings),
             Failure::WorkspaceRequired => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workspace_required",
                 "name a workspace: your roles do not select exactly one",
             ),
             Failure::PreconditionFailed => Self::precondition_failed(),
-            Failure::Contended => Self::new(
-                StatusCode::CONFLICT,
-                "concurrent_change",
-                "concurrent requests changed this resource; read it and try again",
-            ),
+            Failure::Contended => {
+                Self::conflict("concurrent_change", "concurrent requests changed this resource; read it and try again")
+            }
             Failure::OutcomeLost => Self::response_lost(),
             Failure::Conflict(conflict) => map_conflict(conflict),
-            Failure::KeyReused => Self::new(
-                StatusCode::CONFLICT,
+            Failure::KeyReused => Self::conflict(
                 "idempotency_key_conflict",
                 "an earlier request used this idempotency key with another body",
             ),
-            Failure::KeyInProgress => Self::new(
-                StatusCode::CONFLICT,
+            Failure::KeyInProgress => Self::conflict(
                 "request_in_progress",
                 "the first request with this idempotency key is still in progress",
             ),
@@ -113,6 +104,15 @@ impl From<Failure> for ApiError {
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().caused_by(&failure),
         }
     }
+}
+
+fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {
+    ApiError::validation(
+        findings
+            .into_iter()
+            .map(|finding| FieldProblem::new(finding.path, finding.kind.code(), finding.kind.to_string()))
+            .collect(),
+    )
 }
 
 /// Maps a conflict of the store. Conflicts of an access contract are problems of the content and name its fields.
@@ -295,29 +295,19 @@ fn invalid_transition(code: &'static str, from: &str, valid: Vec<&str>) -> ApiEr
 
 fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
     let code = refusal.code();
+    let invalid = |message| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message);
+    let conflict = |message| ApiError::new(StatusCode::CONFLICT, code, message);
     match refusal {
-        ReleaseRefusal::NotEditable { state } => {
-            ApiError::new(StatusCode::CONFLICT, code, "bindings can change only while the release is a draft")
-                .with_detail("current_state", state.as_str())
-        }
+        ReleaseRefusal::NotEditable { state } => conflict("bindings can change only while the release is a draft")
+            .with_detail("current_state", state.as_str()),
         ReleaseRefusal::NotBound => ApiError::not_found(),
-        ReleaseRefusal::RoleKindMismatch => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must match the kind of the asset")
+        ReleaseRefusal::RoleKindMismatch => invalid("the role must match the kind of the asset"),
+        ReleaseRefusal::DuplicateRole => conflict(conflict_message(Conflict::DuplicateRole)),
+        ReleaseRefusal::TooManyBindings => conflict("a release has at most 100 bindings"),
+        ReleaseRefusal::TooLarge => {
+            conflict("the run plan of the release would exceed 40 MiB, or its patterns and schemas 32 MiB")
         }
-        ReleaseRefusal::DuplicateRole => {
-            ApiError::new(StatusCode::CONFLICT, code, conflict_message(Conflict::DuplicateRole))
-        }
-        ReleaseRefusal::TooManyBindings => {
-            ApiError::new(StatusCode::CONFLICT, code, "a release has at most 100 bindings")
-        }
-        ReleaseRefusal::TooLarge => ApiError::new(
-            StatusCode::CONFLICT,
-            code,
-            "the run plan of the release would exceed 40 MiB, or its patterns and schemas 32 MiB",
-        ),
-        ReleaseRefusal::AssetNotActive => {
-            ApiError::new(StatusCode::CONFLICT, code, "the asset accepts no new bindings")
-        }
+        ReleaseRefusal::AssetNotActive => conflict("the asset accepts no new bindings"),
         ReleaseRefusal::InvalidTransition { from, valid } => {
             let valid = valid.into_iter().map(StateName::as_str).collect();
             invalid_transition(code, from.as_str(), valid)
@@ -328,18 +318,14 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             } else {
                 "the current bindings have too few approvals"
             };
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
-                .with_detail("approvals", counted)
-                .with_detail("min_approvals", needed)
+            invalid(message).with_detail("approvals", counted).with_detail("min_approvals", needed)
         }
         ReleaseRefusal::SelfApproval => ApiError::new(
             StatusCode::FORBIDDEN,
             code,
             "the creator of a release may not approve it in this environment",
         ),
-        ReleaseRefusal::TooManyVerdicts => ApiError::new(
-            StatusCode::CONFLICT,
-            code,
+        ReleaseRefusal::TooManyVerdicts => conflict(
             "a release takes 50 verdicts per person and 500 in total, and one rejection per person beyond that",
         ),
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
@@ -349,36 +335,22 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         }
         ReleaseRefusal::ActivationBlocked(missing) => {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
-            ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                code,
-                "the release does not meet all activation requirements",
-            )
-            .with_detail("missing", missing)
+            invalid("the release does not meet all activation requirements").with_detail("missing", missing)
         }
-        ReleaseRefusal::NoPreviousRelease => ApiError::new(
-            StatusCode::CONFLICT,
-            code,
-            "the release does not hold the lane, or no earlier release can hold it again",
-        ),
-        ReleaseRefusal::WorkloadRetired => ApiError::new(StatusCode::CONFLICT, code, "the workload is retired"),
-        ReleaseRefusal::RolloutInProgress => {
-            ApiError::new(StatusCode::CONFLICT, code, "a rollout of the release is in progress")
+        ReleaseRefusal::NoPreviousRelease => {
+            conflict("the release does not hold the lane, or no earlier release can hold it again")
         }
-        ReleaseRefusal::RolloutNotInProgress => {
-            ApiError::new(StatusCode::CONFLICT, code, "no rollout of the release is in progress")
-        }
+        ReleaseRefusal::WorkloadRetired => conflict("the workload is retired"),
+        ReleaseRefusal::RolloutInProgress => conflict("a rollout of the release is in progress"),
+        ReleaseRefusal::RolloutNotInProgress => conflict("no rollout of the release is in progress"),
         ReleaseRefusal::InvalidReason => {
             FieldProblem::new("reason", code, ReleaseRefusal::InvalidReason.to_string()).into()
         }
-        ReleaseRefusal::LaneNotTargeted => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release targets another lane")
-        }
+        ReleaseRefusal::LaneNotTargeted => invalid("the release targets another lane"),
         ReleaseRefusal::UnresolvedReferences(unresolved) => {
             let offset = unresolved.first().and_then(|first| first.offset);
             let missing: Vec<Value> = unresolved.iter().map(unresolved_reference_json).collect();
-            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release has unresolved references")
-                .with_detail("missing", missing);
+            let error = invalid("the release has unresolved references").with_detail("missing", missing);
             match offset {
                 Some(offset) => error.with_detail("offset", offset),
                 None => error,

@@ -55,6 +55,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn documented_backup_restores_all_data() {
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url());

@@ -215,6 +215,7 @@ impl Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn acknowledged_runs_survive_all_faults_and_end_once() {
     fairway_testkit::init();
     let mut postgres = FaultyPostgres::new();

@@ -146,6 +146,7 @@ fn next_random(state: &mut u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn rolling_restart_fails_no_request() {
     let database = TestDatabase::create().await.unwrap();
     let first = ServerSetup::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);

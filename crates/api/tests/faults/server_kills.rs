@@ -79,6 +79,7 @@ fn next_random(state: &mut u64) -> usize {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn acknowledged_runs_survive_kills_and_end_once() {
     let database = TestDatabase::create().await.unwrap();
     let first = ServerSetup::new(&database.url());

@@ -57,6 +57,7 @@ fn member_names(value: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let app = TestApp::start().await;
 

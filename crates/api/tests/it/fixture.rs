@@ -216,6 +216,7 @@ impl<'a> WorkspaceFixture<'a> {
     }
 
     /// A request that succeeds for a caller with all permissions. Each change has a target of its own.
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     pub(crate) async fn successful_request(&self, operation: &str) -> Request {
         let (app, workspace) = (self.app, &self.workspace);
         let workload = &self.workload.workload_id;

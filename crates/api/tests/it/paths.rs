@@ -8,6 +8,7 @@ use serde_json::json;
 const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn invalid_identifiers_are_not_found_on_every_route() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;

@@ -60,6 +60,7 @@ async fn scripts_return_results_and_output() {
 
 /// Scripts that attempt access or exceed a limit: each one ends with an allowed failure.
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn scripts_cannot_escape_the_sandbox() {
     let brackets = "[".repeat(100_000);
     let lists = format!("result = {}1{}", "[".repeat(100_000), "]".repeat(100_000));

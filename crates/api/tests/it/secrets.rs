@@ -137,6 +137,7 @@ async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let server = CapturedServer::start("trace").await;
     let stage = WorkspaceFixture::create(&server.client).await;

@@ -84,6 +84,7 @@ async fn lane_of_a_link_serves_its_runs() {
 
 /// T29: a token gives access to one workload, on the routes of that workload only.
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
@@ -248,6 +249,7 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
 
 /// R13 and T28: a token appears only in the response that creates it.
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     let server = CapturedServer::start("trace").await;
     let app = &server.client;

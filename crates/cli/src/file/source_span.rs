@@ -164,30 +164,7 @@ impl<'t> EventWalker<'t> {
             }
             Event::MappingStart(anchor, tag) => {
                 reject_tag(tag.is_some(), position)?;
-                let mut keys = HashSet::new();
-                loop {
-                    let (event, span) = self.next()?;
-                    let key = match event {
-                        Event::MappingEnd => break,
-                        Event::Scalar(key, _, 0, None) => key,
-                        Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
-                            return Err(Fault::key(start_position(span)));
-                        }
-                        Event::Nothing
-                        | Event::StreamStart
-                        | Event::StreamEnd
-                        | Event::DocumentStart(_)
-                        | Event::DocumentEnd
-                        | Event::SequenceEnd => return Err(Fault::syntax(start_position(span))),
-                    };
-                    self.count_expansion(0, key.len(), start_position(span))?;
-                    let step = Step::Member(Box::from(&*key));
-                    if !keys.insert(key) {
-                        return Err(Fault::duplicate_key(start_position(span)));
-                    }
-                    let (event, span) = self.next()?;
-                    levels = levels.max(1 + self.visit(event, span, own, step, depth + 1)?);
-                }
+                levels = self.visit_members(own, depth)?;
                 anchor
             }
             Event::Alias(anchor) => {
@@ -212,6 +189,35 @@ impl<'t> EventWalker<'t> {
             self.sizes.insert(anchor, size);
         }
         Ok(levels)
+    }
+
+    /// Visits the members of a mapping, and returns its depth with aliases expanded.
+    fn visit_members(&mut self, own: u32, depth: usize) -> Result<usize, Fault> {
+        let mut levels = 1;
+        let mut keys = HashSet::new();
+        loop {
+            let (event, span) = self.next()?;
+            let key = match event {
+                Event::MappingEnd => return Ok(levels),
+                Event::Scalar(key, _, 0, None) => key,
+                Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                    return Err(Fault::key(start_position(span)));
+                }
+                Event::Nothing
+                | Event::StreamStart
+                | Event::StreamEnd
+                | Event::DocumentStart(_)
+                | Event::DocumentEnd
+                | Event::SequenceEnd => return Err(Fault::syntax(start_position(span))),
+            };
+            self.count_expansion(0, key.len(), start_position(span))?;
+            let step = Step::Member(Box::from(&*key));
+            if !keys.insert(key) {
+                return Err(Fault::duplicate_key(start_position(span)));
+            }
+            let (event, span) = self.next()?;
+            levels = levels.max(1 + self.visit(event, span, own, step, depth + 1)?);
+        }
     }
 
     fn count_expansion(&mut self, values: usize, bytes: usize, position: Position) -> Result<(), Fault> {

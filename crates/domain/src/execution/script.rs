@@ -265,32 +265,7 @@ impl ScriptRun<'_> {
             started_at: began,
             finished_at: over,
         } = self;
-        let output_metadata = |stdout: String| {
-            Map::from_iter([
-                ("language".to_owned(), json!(script.language.as_str())),
-                ("stdout".to_owned(), json!(stdout)),
-            ])
-        };
-        let (status, outcome, error, output) = match came {
-            ScriptOutcome::Returned(Ok(ScriptResult { result: Ok(result), stdout })) => {
-                (Status::Completed, Outcome::Success, None, Some((result, output_metadata(stdout))))
-            }
-            ScriptOutcome::Returned(Ok(ScriptResult { result: Err(failure), stdout })) => {
-                let error = RunError::new(failure.code(), &failure.to_string());
-                // A reviewer must not see the output of a failed run, so a reviewed run drops it.
-                let reviewed = decision.obligations.contains(&Obligation::HumanReview);
-                let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
-                (Status::Failed, Outcome::Failure, Some(error), output)
-            }
-            ScriptOutcome::Returned(Err(failure)) => {
-                let (status, outcome) = failure.status_and_outcome();
-                (status, outcome, Some(RunError::new(failure.code(), &failure.to_string())), None)
-            }
-            ScriptOutcome::Interrupted(cut) => {
-                let (status, outcome, code, message) = cut.ending();
-                (status, outcome, Some(RunError::new(code, message)), None)
-            }
-        };
+        let ScriptEnding { status, outcome, error, output } = ScriptEnding::of(script, came, &decision);
         let failed = error.as_ref().map(|error| error.code.clone());
         let micros = over.micros().saturating_sub(began.micros());
         let duration = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
@@ -299,14 +274,7 @@ impl ScriptRun<'_> {
             artifact_id,
             kind: "code_run",
             storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "code-run.json"),
-            body: Map::from_iter([
-                ("language".to_owned(), json!(script.language.as_str())),
-                ("code_bytes".to_owned(), json!(script.code.len())),
-                ("gateway".to_owned(), json!(gateway)),
-                ("limits".to_owned(), limits.as_json()),
-                ("outcome".to_owned(), json!(outcome.as_str())),
-                ("error_code".to_owned(), json!(failed)),
-            ]),
+            body: artifact_body(script, limits, gateway, outcome, failed.as_deref()),
             payload: None,
             created_at: over,
         };
@@ -344,6 +312,67 @@ impl ScriptRun<'_> {
             },
         }
     }
+}
+
+/// How a script ends its run.
+struct ScriptEnding {
+    status: Status,
+    outcome: Outcome,
+    error: Option<RunError>,
+    /// The result and its metadata.
+    output: Option<(Value, Map<String, Value>)>,
+}
+
+impl ScriptEnding {
+    fn of(script: &Script, came: ScriptOutcome, decision: &PolicyDecision) -> Self {
+        let output_metadata = |stdout: String| {
+            Map::from_iter([
+                ("language".to_owned(), json!(script.language.as_str())),
+                ("stdout".to_owned(), json!(stdout)),
+            ])
+        };
+        match came {
+            ScriptOutcome::Returned(Ok(ScriptResult { result: Ok(result), stdout })) => Self {
+                status: Status::Completed,
+                outcome: Outcome::Success,
+                error: None,
+                output: Some((result, output_metadata(stdout))),
+            },
+            ScriptOutcome::Returned(Ok(ScriptResult { result: Err(failure), stdout })) => {
+                let error = RunError::new(failure.code(), &failure.to_string());
+                // A reviewer must not see the output of a failed run, so a reviewed run drops it.
+                let reviewed = decision.obligations.contains(&Obligation::HumanReview);
+                let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
+                Self { status: Status::Failed, outcome: Outcome::Failure, error: Some(error), output }
+            }
+            ScriptOutcome::Returned(Err(failure)) => {
+                let (status, outcome) = failure.status_and_outcome();
+                Self { status, outcome, error: Some(RunError::new(failure.code(), &failure.to_string())), output: None }
+            }
+            ScriptOutcome::Interrupted(cut) => {
+                let (status, outcome, code, message) = cut.ending();
+                Self { status, outcome, error: Some(RunError::new(code, message)), output: None }
+            }
+        }
+    }
+}
+
+/// The evidence of a script: what ran, where, and under which limits.
+fn artifact_body(
+    script: &Script,
+    limits: ScriptLimits,
+    gateway: &str,
+    outcome: Outcome,
+    error_code: Option<&str>,
+) -> Map<String, Value> {
+    Map::from_iter([
+        ("language".to_owned(), json!(script.language.as_str())),
+        ("code_bytes".to_owned(), json!(script.code.len())),
+        ("gateway".to_owned(), json!(gateway)),
+        ("limits".to_owned(), limits.as_json()),
+        ("outcome".to_owned(), json!(outcome.as_str())),
+        ("error_code".to_owned(), json!(error_code)),
+    ])
 }
 
 impl RunRef<'_> {

@@ -197,19 +197,55 @@ impl Release {
     #[must_use]
     pub fn unmet_requirements(&self, standing: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut gaps = Vec::new();
+        gaps.extend(self.unmet_policy_requirement());
+        self.add_unmet_flow_requirements(standing, &mut gaps);
+        for name in &standing.unsupported_obligations {
+            let message = format!("this server cannot fulfil the obligation `{name}`");
+            gaps.push(unmet("obligations", "obligation_unavailable", message));
+        }
+        for wish in &standing.unsupported_memory {
+            gaps.push(unmet(
+                "memory",
+                "memory_unavailable",
+                format!("this server does not support the bound memory: {wish}"),
+            ));
+        }
+        gaps.extend(
+            standing
+                .unsupported_controls
+                .iter()
+                .take(MAX_LISTED_CONTROLS)
+                .map(UnenforcedControl::unsupported_requirement),
+        );
+        // Other environments permit trial use; version warnings and gates report these controls there.
+        if self.is_for_production() {
+            gaps.extend(
+                standing
+                    .unenforced_controls
+                    .iter()
+                    .take(MAX_LISTED_CONTROLS)
+                    .map(UnenforcedControl::unenforced_requirement),
+            );
+        }
+        gaps
+    }
+
+    fn unmet_policy_requirement(&self) -> Option<UnmetRequirement> {
         match (self.bound_asset(AssetKind::PolicyBundle), self.policy_bundle_id) {
-            (None, _) => gaps.push(unmet(
-                "policy_bundle",
-                "policy_bundle_missing",
-                "bind a version with the role `policy_bundle`",
-            )),
-            (Some(bound), Some(named)) if bound != named => gaps.push(unmet(
+            (None, _) => {
+                Some(unmet("policy_bundle", "policy_bundle_missing", "bind a version with the role `policy_bundle`"))
+            }
+            (Some(bound), Some(named)) if bound != named => Some(unmet(
                 "policy_bundle",
                 "policy_bundle_mismatch",
                 "the bound policy bundle is not the one that the release names",
             )),
-            (Some(_), _) => {}
+            (Some(_), _) => None,
         }
+    }
+
+    /// Adds the unmet requirements of the flow and of the model policy that routes its calls.
+    fn add_unmet_flow_requirements(&self, standing: &ActivationReport, gaps: &mut Vec<UnmetRequirement>) {
         let routed = match &standing.flow {
             FlowStatus::Absent => false,
             FlowStatus::Invalid => {
@@ -247,35 +283,6 @@ impl Release {
             )),
             None | Some(RouteStatus::Approved) => {}
         }
-        for name in &standing.unsupported_obligations {
-            let message = format!("this server cannot fulfil the obligation `{name}`");
-            gaps.push(unmet("obligations", "obligation_unavailable", message));
-        }
-        for wish in &standing.unsupported_memory {
-            gaps.push(unmet(
-                "memory",
-                "memory_unavailable",
-                format!("this server does not support the bound memory: {wish}"),
-            ));
-        }
-        gaps.extend(
-            standing
-                .unsupported_controls
-                .iter()
-                .take(MAX_LISTED_CONTROLS)
-                .map(UnenforcedControl::unsupported_requirement),
-        );
-        // Other environments permit trial use; version warnings and gates report these controls there.
-        if self.is_for_production() {
-            gaps.extend(
-                standing
-                    .unenforced_controls
-                    .iter()
-                    .take(MAX_LISTED_CONTROLS)
-                    .map(UnenforcedControl::unenforced_requirement),
-            );
-        }
-        gaps
     }
 
     /// Findings that do not block activation.

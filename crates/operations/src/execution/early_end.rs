@@ -39,6 +39,10 @@ impl EarlyEnd {
         Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
     }
 
+    pub(super) const fn denied(code: &'static str, message: &'static str) -> Self {
+        Self { status: Status::Denied, outcome: Outcome::Denied, code, message, decision: None }
+    }
+
     /// The end of a run whose workload accepts no more runs.
     pub(super) const fn for_workload(status: workload::Status) -> Option<Self> {
         match status {

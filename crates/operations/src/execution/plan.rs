@@ -1,42 +1,31 @@
 //! Run plans: the compiled form of a release, built once and shared by its runs.
 
+mod builder;
+
 use crate::{
     Failure, Stores,
     asset::Assets,
-    blocking::{WorkDeadline, run_blocking},
     cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
+    context::OperationContext,
     release::Releases,
     services::SharedState,
 };
 use fairway_domain::{
-    asset::{
-        AssetVersion,
-        content::{self, CheckedContent, tool::ToolBinding},
-        kind::AssetKind,
-    },
-    evidence::{GovernanceChain, Snapshot, SnapshotDigest},
+    asset::{AssetVersion, kind::AssetKind},
+    evidence::{Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, BoundTool, RunPlan, SourceVersion},
+        plan::{RunPlan, SourceVersion},
         ports::{RunStore, WorkloadWithDeployment},
         provider::Provider,
-        retrieval::BoundKnowledgeBase,
-        routing::Routing,
-        script::SandboxProfile,
     },
-    flow::Flow,
-    guardrail::Guardrails,
-    hook::Hooks,
     id::{ReleaseId, TenantId, WorkloadId},
-    knowledge::KnowledgeBase,
-    memory::{BoundMemory, MemoryConfig},
-    release::{Binding, Release, ports::ReleaseStore},
+    release::ports::ReleaseStore,
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
     workload::Workload,
 };
 use moka::sync::Cache;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Estimated memory of a plan per byte of its source text. Compiled patterns and schemas are unrelated to their text
@@ -115,6 +104,7 @@ impl PlanCache {
 
 /// Builds and caches the plans of runs.
 pub struct RunPlans {
+    pub(super) context: OperationContext,
     plans: Arc<PlanCache>,
     provider: Arc<dyn Provider>,
     run_store: Arc<dyn RunStore>,
@@ -126,6 +116,7 @@ pub struct RunPlans {
 impl RunPlans {
     pub(crate) fn new(stores: &Stores, shared: &SharedState, assets: &Arc<Assets>, releases: &Arc<Releases>) -> Self {
         Self {
+            context: shared.context.clone(),
             plans: Arc::clone(&shared.plans),
             provider: Arc::clone(&shared.provider),
             run_store: Arc::clone(&stores.runs),
@@ -168,7 +159,7 @@ impl RunPlans {
             // retried at once.
             return Err(Failure::Contended);
         }
-        let plan = Arc::new(self.build_plan(scope, workload, &placed.release).await?);
+        let plan = Arc::new(self.build(scope, workload, &placed.release).await?);
         self.run_store.store_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
@@ -183,123 +174,9 @@ impl RunPlans {
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
         let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
-        let mut plan = Box::pin(self.build_plan(scope, workload, &placed.release)).await?;
+        let mut plan = Box::pin(self.build(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
-    }
-
-    async fn build_plan(
-        &self,
-        scope: TenantScope,
-        workload: &Workload,
-        release: &Release,
-    ) -> Result<CachedPlan, Failure> {
-        let (mut policy, mut flow, mut prompt) = (None, None, None);
-        let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
-        let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
-        let mut memories = Vec::new();
-        let mut tools = Vec::new();
-        let (mut guardrails, mut hooks, mut sandbox) = (Guardrails::default(), Vec::new(), None);
-        let (mut text, mut compiled) = (BASE_TEXT_BYTES, 0_usize);
-        for binding in &release.bindings {
-            let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
-            if !is_in_plan(binding.role) {
-                bound.push(asset);
-                continue;
-            }
-            let version = self.releases.bound_version(scope, binding).await?;
-            let content =
-                version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let (content, read, added) = compile_binding(scope, binding, content, guardrails).await?;
-            guardrails = added;
-            text = text.saturating_add(version.canonical.len());
-            asset.source = Some(source(&binding.asset_slug, &version));
-            bound.push(asset);
-            if binding.role == AssetKind::KnowledgeBase {
-                let base = KnowledgeBase::parse(&content);
-                let base = base.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?;
-                let slug = binding.asset_slug.to_string();
-                knowledge.push(BoundKnowledgeBase { asset: binding.asset_id, slug, base });
-            }
-            if binding.role == AssetKind::Memory {
-                // A memory asset that was activated before it was checked may require unavailable features: the run
-                // has no memory then.
-                let remembering = MemoryConfig::parse(&content).ok();
-                memories.push(remembering.map(|remembering| BoundMemory {
-                    asset: binding.asset_id,
-                    slug: binding.asset_slug.to_string(),
-                    config: remembering,
-                }));
-            }
-            if binding.role == AssetKind::SandboxProfile {
-                let profile = SandboxProfile::parse(&content);
-                sandbox = Some(profile.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?);
-            }
-            if binding.role == AssetKind::HookDefinition {
-                let (hook, bytes) = self.releases.resolve_hook(scope, release, binding, &content).await?;
-                compiled = compiled.saturating_add(hook.compiled_bytes());
-                text = text.saturating_add(bytes);
-                hooks.push(hook);
-            }
-            match read {
-                CheckedContent::PolicyBundle(content) => {
-                    compiled = compiled.saturating_add(content.pattern_bytes());
-                    policy = Some(content);
-                }
-                CheckedContent::Flow(content) => flow = Some(content),
-                CheckedContent::PromptTemplate(content) => {
-                    let (composed, sources) = self.assets.compose(scope, release, binding, content).await?;
-                    included = sources;
-                    text = text.saturating_add(composed.included_bytes());
-                    compiled = compiled.saturating_add(composed.schema_bytes());
-                    prompt = Some(composed);
-                }
-                CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
-                CheckedContent::ModelPolicy(content) => model_policy = Some(content),
-                CheckedContent::Sovereignty(content) => sovereignty = Some(content),
-                CheckedContent::Tool(tool) => {
-                    let server = match tool.binding {
-                        ToolBinding::Mcp(_) => self.releases.resolve_server(scope, release, binding, &content).await?,
-                        ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
-                    };
-                    let slug = binding.asset_slug.to_string();
-                    let source = source(&binding.asset_slug, &version);
-                    let tool = BoundTool { slug, source, tool: *tool, server };
-                    compiled = compiled.saturating_add(tool_bytes(&tool));
-                    tools.push(tool);
-                }
-                CheckedContent::Untyped => {}
-            }
-        }
-        compiled = compiled.saturating_add(guardrails.compiled_bytes());
-        let model_policy = model_policy.or(legacy_policy);
-        let residency = |slot: &str| self.provider.residency(slot);
-        let routing = model_policy.as_ref().map(|policy| Routing::for_policy(policy, sovereignty.as_ref(), residency));
-        Ok(CachedPlan {
-            plan: RunPlan {
-                policy: policy.ok_or(Failure::Inconsistent("an active release has no policy"))?,
-                flow: flow.unwrap_or_else(Flow::implicit),
-                prompt,
-                model_policy,
-                routing: routing.unwrap_or_default(),
-                sovereignty,
-                knowledge,
-                memory: match <[Option<BoundMemory>; 1]>::try_from(memories) {
-                    Ok([memory]) => memory,
-                    Err(_) => None,
-                },
-                tools,
-                guardrails: Arc::new(guardrails),
-                hooks: Hooks::sorted(hooks),
-                sandbox,
-                bound_assets: bound,
-                included,
-                release_id: release.release_id.to_string(),
-                workload_id: workload.workload_id.to_string(),
-            },
-            snapshot: GovernanceChain::for_release(release, workload).to_snapshot(),
-            bytes: plan_bytes(text, compiled),
-        })
     }
 }
 
@@ -322,24 +199,6 @@ pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
     )
 }
 
-/// Compiles the content of a binding on the blocking pool: one content may hold hundreds of patterns, of a
-/// millisecond each. Returns the content, its parsed form, and the guardrails including those of the binding.
-async fn compile_binding(
-    scope: TenantScope,
-    binding: &Binding,
-    content: Value,
-    mut guardrails: Guardrails,
-) -> Result<(Value, CheckedContent, Guardrails), Failure> {
-    let (role, slug) = (binding.role, binding.asset_slug.clone());
-    let compile = move || {
-        let added = if role == AssetKind::GuardrailConfig { guardrails.add(slug.as_str(), &content) } else { Ok(()) };
-        let read = content::read(role, &content).ok().filter(|_| added.is_ok());
-        read.map(|read| (content, read, guardrails))
-    };
-    let compiled = run_blocking(scope, WorkDeadline::Request, compile).await?;
-    compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
-}
-
 /// The reference to a version in the evidence of runs.
 pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
     SourceVersion {
@@ -347,12 +206,6 @@ pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
         checksum: version.checksum.clone(),
         size_bytes: u64::try_from(version.canonical.len()).unwrap_or(u64::MAX),
     }
-}
-
-/// Memory of a bound tool besides its text: its compiled schemas and its own copy of its MCP server's definition.
-fn tool_bytes(bound: &BoundTool) -> usize {
-    let server = bound.server.as_ref().map_or(0, |bound| bound.server.heap_bytes());
-    bound.tool.schema_bytes().saturating_add(server)
 }
 
 /// Estimated memory of a plan, from the bytes of its text and of its compiled parts.
@@ -363,43 +216,11 @@ pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{
-        asset::{
-            canonical::Checksum,
-            content::{mcp_server::McpServer, tool::Tool},
-        },
-        execution::plan::BoundServer,
-    };
-    use serde_json::{Map, json};
-    use uuid::Uuid;
 
     #[test]
     fn plan_size_adds_compiled_bytes_and_saturates() {
         assert_eq!(plan_bytes(1_000, 0), 4_000);
         assert_eq!(plan_bytes(1_000, 1 << 20), 4_000 + (1 << 20));
         assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the estimate saturates");
-    }
-
-    #[test]
-    fn tool_size_includes_its_server() {
-        let tool = json!({ "name": "look", "input_schema": { "type": "object" },
-            "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" } });
-        let server = |pins: usize| {
-            let digest = "a".repeat(64);
-            let pins: Map<String, Value> = (0..pins).map(|pin| (format!("tool-{pin}"), json!(digest))).collect();
-            let transport = json!({ "type": "streamable-http", "url": "https://a.example/mcp" });
-            let content = json!({ "name": "server", "transport": transport, "tool_pins": pins });
-            let (asset, reference) = (Uuid::nil().into(), "server@v1".to_owned());
-            BoundServer { asset, reference, server: McpServer::parse(&content).unwrap() }
-        };
-        let bytes = |server| {
-            let source =
-                SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
-            tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
-        };
-        let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));
-        assert!(alone < few, "{alone} and {few}");
-        // A pin has 64 characters, and its tool a name.
-        assert!(many - few > 64_000, "{few} and {many}");
     }
 }

@@ -63,9 +63,6 @@ pub(super) struct ActiveRun {
     pub(super) checkpoint_policy: CheckpointPolicy,
     /// The memory reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
-    /// The run slot of a request's run; a worker counts its claimed runs itself.
-    #[expect(dead_code, reason = "released with the run")]
-    pub(super) slot: Option<RunSlot>,
     /// The progress of earlier workers, to be replayed.
     pub(super) replay: Replay,
     /// The revisions to verify at the start, for a run that has not started.
@@ -74,6 +71,15 @@ pub(super) struct ActiveRun {
     pub(super) is_detached: Arc<AtomicBool>,
     /// The principal that requested the cancellation.
     pub(super) cancelled_by: OnceLock<ActorRef>,
+}
+
+/// What a run needs to execute in the process that accepts it.
+pub(super) struct InlineRun {
+    pub(super) work: RunWork,
+    /// The slot among the runs that this process executes for requests.
+    pub(super) slot: RunSlot,
+    /// The registration with the active runs.
+    pub(super) active_guard: ActiveGuard,
 }
 
 /// A handle on a run of this process.
@@ -116,12 +122,13 @@ enum NoEnd {
 
 impl ActiveRun {
     /// Executes the run in a task of its own, so that it survives a client's disconnect.
-    pub(super) fn spawn(self, work: RunWork, at_work: ActiveGuard) -> RunHandle {
+    pub(super) fn spawn(self, inline: InlineRun) -> RunHandle {
+        let InlineRun { work, slot, active_guard } = inline;
         let (accepted, left) =
             (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
         let running = async move {
-            let ran = self.run(work, &at_work.recheck).await;
-            drop(at_work);
+            let ran = self.run(work, &active_guard.recheck).await;
+            drop((slot, active_guard));
             ran
         };
         RunHandle { accepted, is_detached: left, task: tokio::spawn(running.in_current_span()) }

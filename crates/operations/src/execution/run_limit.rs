@@ -3,14 +3,9 @@
 //! A run stays in memory while it waits for a model or tool, also after its caller got 202. Beyond the limit,
 //! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
 
-use super::{execute_request::ExecuteRequest, script::RunPayload};
+use super::execute_request::ExecuteRequest;
 use crate::{Failure, blocking::busy, execution::start::Executions};
-use fairway_domain::{
-    execution::dispatch::DispatchMode,
-    id::TenantId,
-    policy::{Outcome, PolicyDecision},
-    tenant::TenantScope,
-};
+use fairway_domain::{execution::dispatch::DispatchMode, id::TenantId, tenant::TenantScope};
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
 
@@ -30,38 +25,20 @@ pub(super) enum Placement {
     Queue,
 }
 
-impl Placement {
-    /// The slot in this process, if the run has one.
-    pub(super) fn into_slot(self) -> Option<RunSlot> {
-        match self {
-            Self::Here(place) => Some(place),
-            Self::Queue => None,
-        }
-    }
-}
-
 impl Executions {
-    /// Where a run executes under the deployment's dispatch mode; `None` for a denied run. Scripts are never queued.
+    /// Where a run executes under the deployment's dispatch mode. Scripts are never queued.
     ///
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
-    pub(super) async fn placement(
-        &self,
-        scope: TenantScope,
-        decision: &PolicyDecision,
-        request: &ExecuteRequest,
-    ) -> Result<Option<Placement>, Failure> {
-        if decision.outcome == Outcome::Deny {
-            return Ok(None);
-        }
-        let has_steps = matches!(request.payload, RunPayload::Inputs(_) | RunPayload::Form(_));
-        let is_queued = |wanted| has_steps && self.settings.dispatch.should_queue(wanted).unwrap_or_default();
+    pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
+        let is_queued =
+            |wanted| request.payload.has_steps() && self.settings.dispatch.should_queue(wanted).unwrap_or_default();
         if is_queued(request.wait.dispatch_mode()) {
-            return Ok(Some(Placement::Queue));
+            return Ok(Placement::Queue);
         }
         match self.run_limit.acquire(scope).await {
-            Some(place) => Ok(Some(Placement::Here(place))),
-            None if is_queued(DispatchMode::Queued) => Ok(Some(Placement::Queue)),
+            Some(place) => Ok(Placement::Here(place)),
+            None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
             None => Err(busy(AcquireError::TimedOut)),
         }
     }

@@ -66,6 +66,14 @@ impl RunPayload {
         }
     }
 
+    /// Whether the run executes the steps of its plan.
+    pub(super) const fn has_steps(&self) -> bool {
+        match self {
+            Self::Inputs(_) | Self::Form(_) => true,
+            Self::Script { .. } => false,
+        }
+    }
+
     /// Authorizes a caller that sees a workload to run it. Links and public access do not allow scripts.
     pub(super) fn authorize_run(
         &self,

@@ -1,20 +1,12 @@
 //! Execution of a workload by slug. Decisions use cached state, and the accept statement verifies its revisions.
 
 use super::{
-    engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
-    execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
-    large_runs::{REQUEST_WAIT, is_large},
-    plan::CachedPlan,
-    run::ActiveRun,
-    run_access,
-    run_limit::Placement,
-    script::{RunPayload, RunWork, limits_of},
-    submit::{Submission, SubmitOutcome},
+    engine::MAX_DECISIONS,
+    execute_request::{ExecuteRequest, ExecuteResult},
 };
 use crate::{
     Failure, Settings, Stores,
     access::{Authorizer, Claims, Identities, IdentityMode},
-    blocking::busy,
     context::OperationContext,
     execution::{
         active_runs::ActiveRuns,
@@ -28,49 +20,32 @@ use crate::{
     failure::RunRefusal,
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
-    workload::{scope_of, unknown_slug},
+    workload::unknown_slug,
 };
 use fairway_domain::{
-    access::{ActorRef, Caller, principal_binding::PrincipalBindingStore},
-    evidence::RecordedDecision,
+    access::{Caller, principal_binding::PrincipalBindingStore},
     execution::{
-        Acceptance, Admission, DelegatedAccess, Payload, RunRef,
-        dispatch::RequestContext,
-        plan::PolicyAttributes,
-        ports::{AcceptOutcome, ExpectedRevisions, RunStore, WorkloadWithDeployment},
+        ports::{RunStore, WorkloadWithDeployment},
         script::ScriptGateway,
     },
-    id::{DecisionId, ExecutionId, RequestId},
-    idempotency::{IdempotencyStore, KeyState, RequestKey},
-    memory::SessionId,
-    policy,
-    release::lane::Lane,
+    id::RequestId,
+    idempotency::{IdempotencyStore, RequestKey},
     share_link::{ShareLinkStore, TokenRefusal},
-    slug::Slug,
-    store::{StoreError, StoreFault},
     tenant::TenantScope,
-    workload::{Status, interface::AccessMode},
+    workload::interface::AccessMode,
 };
-use serde_json::{Map, Value};
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
-use tokio::time::timeout;
-
-/// Timeout of the lookup of a run whose accept statement got no response: the caller has already waited.
-const LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
+use std::sync::Arc;
 
 /// The state that an attempt is decided on.
-struct RunContext {
+pub(super) struct RunContext {
     /// The principal of the run.
-    caller: Arc<Caller>,
+    pub(super) caller: Arc<Caller>,
     /// The service that submits the run on behalf of the caller.
-    delegate: Option<Arc<Caller>>,
-    entry: Arc<WorkloadWithDeployment>,
+    pub(super) delegate: Option<Arc<Caller>>,
+    pub(super) entry: Arc<WorkloadWithDeployment>,
     /// Whether `entry` was read for this attempt instead of cached.
-    is_entry_read: bool,
-    is_fresh: bool,
+    pub(super) is_entry_read: bool,
+    pub(super) is_fresh: bool,
 }
 
 /// Accepts runs from requests and starts them.
@@ -240,257 +215,6 @@ impl Executions {
         let entry = self.run_store.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
-
-    /// Decides, accepts and runs once. `None` when a revision of the decision changed.
-    async fn attempt_execute(
-        &self,
-        decided: &RunContext,
-        request: &ExecuteRequest,
-        key: Option<&RequestKey>,
-    ) -> Result<Option<ExecuteResult>, Failure> {
-        let RunContext { caller, entry, .. } = decided;
-        let workload = &entry.workload;
-        let pass = request.link.as_ref();
-        let scope = request.payload.authorize_view(caller, pass, workload)?;
-        match workload.status {
-            Status::Registered => {}
-            Status::Suspended => {
-                return self.replay_or_refuse(scope, caller, request, key, RunRefusal::Suspended).await;
-            }
-            Status::Retired => return self.replay_or_refuse(scope, caller, request, key, RunRefusal::Retired).await,
-        }
-        request.payload.authorize_run(caller, pass, workload)?;
-        if let Some(client) = &decided.delegate {
-            self.authorize_delegation(client, caller, request.lane, workload).await?;
-        }
-        let wanted = run_access::select_lane(caller, pass, request.lane, workload)?;
-        if let Err(refusal) = run_access::check_start(pass, workload) {
-            return self.replay_or_refuse(scope, caller, request, key, refusal).await;
-        }
-        if decided.is_entry_read {
-            self.plans.cache_entry(request.entry_key(caller), entry);
-        }
-        let inputs = match request.payload.inputs(workload) {
-            Ok(inputs) => inputs,
-            Err(failure) => return self.replay_or_refuse(scope, caller, request, key, failure).await,
-        };
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(wanted).zip(Some(lanes)));
-        let Some(((lane, release_id), deployment)) = serving else {
-            return self.replay_or_refuse(scope, caller, request, key, RunRefusal::NoActiveRelease).await;
-        };
-        let plan = match self.run_plans.plan(scope, workload, release_id, deployment.revision).await {
-            Err(Failure::Contended) => return Ok(None),
-            plan => plan?,
-        };
-        if matches!(request.payload, RunPayload::Inputs(_) | RunPayload::Form(_)) && !plan.plan.is_runnable() {
-            return Err(RunRefusal::NothingToRun.into());
-        }
-        let facts = policy_attributes(caller, entry, &request.environment, lane);
-        let decision = facts.decide(&plan.plan, &inputs, self.context.clock.now());
-        let execution_id: ExecutionId = self.context.new_id();
-        let started_at = self.context.clock.now();
-        let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, started_at);
-        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.context.ids.salt() };
-        let input_digest = sent.digest();
-        let run = RunRef {
-            execution_id,
-            workload_id: workload.workload_id,
-            workspace_id: workload.workspace_id,
-            release_id,
-            environment: &request.environment,
-            input_digest,
-        };
-        let lease = self.context.ids.new_id();
-        let place = match self.placement(scope, &decision, request).await {
-            Ok(place) => place,
-            Err(failure) => return self.replay_or_refuse(scope, caller, request, key, failure).await,
-        };
-        let queues = matches!(place, Some(Placement::Queue));
-        let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
-        let (admission, work) = match (decision.outcome, &request.payload) {
-            (policy::Outcome::Deny, _) => {
-                (Admission::Deny(Box::new(run.denied_fact(&recorded, &self.context.stamp(caller)))), RunWork::Steps)
-            }
-            (
-                policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
-                RunPayload::Inputs(_) | RunPayload::Form(_),
-            ) if queues => (Admission::Queue { limit: self.settings.queue_cap }, RunWork::Steps),
-            (
-                policy::Outcome::Allow | policy::Outcome::AllowWithObligations,
-                RunPayload::Inputs(_) | RunPayload::Form(_),
-            ) => (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps),
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, RunPayload::Script { script, .. }) => {
-                // A replay takes no script slot.
-                if let Some(known) = self.replayed_run(scope, caller, request, key).await? {
-                    return Ok(Some(known));
-                }
-                let limits = limits_of(plan.plan.sandbox.as_ref(), script);
-                let work = match limits.and_then(|limits| self.prepare_script(scope, script, limits, key)) {
-                    Ok(work) => work,
-                    Err(refusal) => return self.replay_or_refuse(scope, caller, request, key, refusal).await,
-                };
-                let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(caller)));
-                (Admission::Script { lease, lease_for, deadline_in, fact }, work)
-            }
-        };
-        let sender = RequestContext {
-            request_id: caller.request_id,
-            groups: caller.groups.iter().map(ActorRef::to_string).collect(),
-            lane: wanted.as_str().to_owned(),
-            session: request.session.as_ref().map(SessionId::to_string),
-        };
-        let (guest, result_token) = run_access::guest_of(self.context.ids.as_ref(), caller, pass);
-        let guest = DelegatedAccess { delegate: decided.delegate.as_ref().map(|client| client.actor.clone()), ..guest };
-        let acceptance = Acceptance {
-            execution_id,
-            workload_id: workload.workload_id,
-            workspace_id: workload.workspace_id,
-            release_id,
-            environment: request.environment.clone(),
-            lane,
-            submitter: caller.actor.clone(),
-            snapshot: plan.snapshot.digest,
-            decision: recorded,
-            inputs: sent,
-            request_context: sender,
-            started_at,
-            admission,
-            delegated_access: guest,
-        };
-        let on = ExpectedRevisions {
-            deployment: deployment.revision,
-            workload: workload.revision,
-            access: caller.access_revision,
-        };
-        // Registered before the commit: a wakeup in between would be lost.
-        let at_work = acceptance.admission.is_inline().then(|| self.active_runs.register(scope, execution_id, lease));
-        let followed = request.wait == WaitMode::Acceptance;
-        let reservation = OnceLock::new();
-        if acceptance.admission.is_inline() && is_large(&acceptance.inputs.body) {
-            let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
-            reservation.get_or_init(|| Arc::new(reserved));
-        }
-        let running = ActiveRun {
-            engine: Arc::clone(&self.run_engine),
-            scope,
-            plan: Arc::<CachedPlan>::clone(&plan),
-            facts,
-            lease,
-            decision,
-            acceptance,
-            // A worker reads a queued run's inputs from the queue.
-            inputs: if at_work.is_some() { inputs.into_owned() } else { Map::new() },
-            reservation,
-            slot: place.and_then(Placement::into_slot),
-            input_digest,
-            time_left: self.settings.execution_deadline,
-            checkpoint_policy: if followed { CheckpointPolicy::WithEvents } else { CheckpointPolicy::BeforeCalls },
-            replay: Replay::default(),
-            pending_start: None,
-            is_detached: Arc::default(),
-            cancelled_by: OnceLock::new(),
-        };
-        let execution = match (
-            Submission { run: running, work, active_guard: at_work, expected_revisions: on, key: key.cloned() }
-                .submit()
-                .await?,
-            request.wait,
-        ) {
-            (SubmitOutcome::Stale, _) => return Ok(None),
-            (SubmitOutcome::KeyTaken, _) => return self.replayed_run(scope, caller, request, key).await,
-            (SubmitOutcome::QueueFull, _) => return Err(RunRefusal::QueueFull.into()),
-            (SubmitOutcome::LinkClosed, _) => {
-                let pass = pass
-                    .ok_or(Failure::Inconsistent("the accept statement refused a share link for a run without one"))?;
-                return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
-            }
-            (SubmitOutcome::Denied(denied), _) => denied,
-            (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
-            (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
-                self.execution_reader.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
-            }
-            (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
-            (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
-        };
-        let in_line = request.wait == WaitMode::Queued;
-        Ok(Some(ExecuteResult { execution, replayed: false, result_token, is_queued_only: in_line }))
-    }
-
-    /// How long a caller waits, at most the deployment's limit.
-    fn wait_budget(&self, asked: Option<Duration>) -> Duration {
-        asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
-    }
-
-    /// A refusal, unless an earlier request with the key was accepted: then that run is the response.
-    async fn replay_or_refuse(
-        &self,
-        scope: TenantScope,
-        caller: &Caller,
-        request: &ExecuteRequest,
-        key: Option<&RequestKey>,
-        refusal: impl Into<Failure>,
-    ) -> Result<Option<ExecuteResult>, Failure> {
-        match self.replayed_run(scope, caller, request, key).await? {
-            Some(answer) => Ok(Some(answer)),
-            None => Err(refusal.into()),
-        }
-    }
-
-    /// The run that an earlier request with this key started, as the caller may read it now.
-    async fn replayed_run(
-        &self,
-        scope: TenantScope,
-        caller: &Caller,
-        request: &ExecuteRequest,
-        key: Option<&RequestKey>,
-    ) -> Result<Option<ExecuteResult>, Failure> {
-        let Some(key) = key else { return Ok(None) };
-        match self.key_store.key_state(scope, key).await? {
-            KeyState::Unknown => Ok(None),
-            KeyState::DifferentBody => Err(Failure::KeyReused),
-            KeyState::Completed(_) | KeyState::Reserved => {
-                Err(Failure::Inconsistent("another route holds an idempotency key of execute"))
-            }
-            KeyState::InUse(id) => {
-                let execution = self.execution_reader.run_of_key(scope, caller, id.into()).await?;
-                let in_line = request.wait == WaitMode::Queued;
-                match request.wait {
-                    WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
-                    WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => Ok(Some(ExecuteResult {
-                        execution,
-                        replayed: true,
-                        result_token: None,
-                        is_queued_only: in_line,
-                    })),
-                }
-            }
-        }
-    }
-}
-
-impl RunEngine {
-    /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
-    /// the refusal names its identifier.
-    pub(super) async fn find_accepted(
-        &self,
-        scope: TenantScope,
-        id: ExecutionId,
-        error: StoreError,
-    ) -> Result<AcceptOutcome, Failure> {
-        match (timeout(LOOKUP_TIMEOUT, self.execution_store.find(scope, id)).await, error.fault) {
-            (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
-            (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
-            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable | StoreFault::OutcomeUnknown)
-            | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
-                tracing::warn!(
-                    execution_id = %id,
-                    error = &error as &dyn std::error::Error,
-                    "no response to an accept; its outcome is unknown"
-                );
-                Err(RunRefusal::AcceptanceUnknown(id).into())
-            }
-        }
-    }
 }
 
 /// Whether a refusal may result from outdated cache entries: rights, existence or activation.
@@ -513,24 +237,4 @@ const fn may_be_stale(failure: &Failure) -> bool {
                     | RunRefusal::PrincipalNotBound
             )
     )
-}
-
-/// The attributes that the policy of a run evaluates.
-pub(super) fn policy_attributes(
-    caller: &Caller,
-    entry: &WorkloadWithDeployment,
-    environment: &Slug,
-    lane: Lane,
-) -> PolicyAttributes {
-    let place = scope_of(caller, &entry.workload);
-    PolicyAttributes {
-        actor: caller.actor.to_string(),
-        actor_kind: caller.actor.kind().as_str(),
-        groups: caller.groups.iter().map(ActorRef::to_string).collect(),
-        roles: caller.rights.roles_at(&place).iter().map(|role| role.as_str().to_owned()).collect(),
-        workload_slug: entry.workload.slug.to_string(),
-        owner_ref: entry.workload.owner_ref.to_string(),
-        environment: environment.to_string(),
-        lane,
-    }
 }

@@ -4,30 +4,34 @@
 //! until its lease expires.
 
 use super::{
-    active_runs::ActiveGuard,
-    run::{ActiveRun, RunHandle, accepted_execution},
-    script::RunWork,
+    engine::RunEngine,
+    run::{ActiveRun, InlineRun, RunHandle, accepted_execution},
 };
-use crate::Failure;
+use crate::{Failure, RunRefusal};
 use fairway_domain::{
     execution::{
         Acceptance, Admission, Execution, Outcome, Status,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
+    id::ExecutionId,
     idempotency::RequestKey,
     store::{CommitError, StoreError, StoreFault},
+    tenant::TenantScope,
     wakeup::Wakeup,
 };
+use std::time::Duration;
+use tokio::time::timeout;
 use tracing::Instrument as _;
+
+/// Timeout of the lookup of a run whose accept statement got no response: the caller has already waited.
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A run to accept if the revisions of its decision still hold.
 pub(super) struct Submission {
     /// The run with its state in this process.
     pub(super) run: ActiveRun,
-    /// The work of the run.
-    pub(super) work: RunWork,
-    /// The registration with the active runs, if the run executes in this process.
-    pub(super) active_guard: Option<ActiveGuard>,
+    /// The execution in this process, if the run is admitted to it.
+    pub(super) inline: Option<InlineRun>,
     /// The revisions of the decision.
     pub(super) expected_revisions: ExpectedRevisions,
     /// The idempotency key of the request.
@@ -63,7 +67,7 @@ impl Submission {
     }
 
     async fn accept_and_begin(self) -> Result<SubmitOutcome, Failure> {
-        let Self { run: running, work, active_guard: at_work, expected_revisions: on, key } = self;
+        let Self { run: running, inline, expected_revisions: on, key } = self;
         let (engine, scope) = (running.engine.clone(), running.scope);
         let acceptance = &running.acceptance;
         let accepted = match engine.run_store.accept(scope, acceptance, on, key.as_ref()).await {
@@ -81,7 +85,7 @@ impl Submission {
             AcceptOutcome::LinkClosed => return Ok(SubmitOutcome::LinkClosed),
             AcceptOutcome::Accepted => {}
         }
-        Ok(match (&acceptance.admission, at_work) {
+        Ok(match (&acceptance.admission, inline) {
             (Admission::Deny(_), _) => {
                 engine.context.notify_facts();
                 SubmitOutcome::Denied(denied_execution(acceptance))
@@ -90,10 +94,35 @@ impl Submission {
                 engine.wakeup_sender.publish(Wakeup::RunQueued);
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
-            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {
-                SubmitOutcome::Started(running.spawn(work, at_work))
+            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(inline)) => {
+                SubmitOutcome::Started(running.spawn(inline))
             }
         })
+    }
+}
+
+impl RunEngine {
+    /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
+    /// the refusal names its identifier.
+    pub(super) async fn find_accepted(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        error: StoreError,
+    ) -> Result<AcceptOutcome, Failure> {
+        match (timeout(LOOKUP_TIMEOUT, self.execution_store.find(scope, id)).await, error.fault) {
+            (Ok(Ok(Some(_))), _) => Ok(AcceptOutcome::Accepted),
+            (Ok(Ok(None)), StoreFault::Inconsistent) => Err(Failure::Store(error)),
+            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable | StoreFault::OutcomeUnknown)
+            | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
+                tracing::warn!(
+                    execution_id = %id,
+                    error = &error as &dyn std::error::Error,
+                    "no response to an accept; its outcome is unknown"
+                );
+                Err(RunRefusal::AcceptanceUnknown(id).into())
+            }
+        }
     }
 }
 

@@ -5,9 +5,9 @@ mod claims;
 use super::{
     early_end::{EarlyEnd, UnstartedRun},
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
+    entry::{EntryRefusal, EntryRequest, RunEntry, policy_attributes},
     run::{ActiveRun, RunResult},
     script::RunWork,
-    start::policy_attributes,
 };
 use crate::{
     Failure, Settings, Stores,
@@ -29,10 +29,10 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
-        ports::{ExpectedRevisions, LeaseStore, RunStore, WorkloadWithDeployment},
+        ports::{LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
     },
-    id::{DecisionId, TenantId},
+    id::TenantId,
     policy::{self, Obligation, PolicyDecision},
     share_link::ShareLinkStore,
     workload::ports::WorkloadStore,
@@ -283,7 +283,6 @@ impl RunWorker {
             time_left: claimed.time_left,
             checkpoint_policy: CheckpointPolicy::WithEvents,
             reservation: OnceLock::new(),
-            slot: None,
             replay: Replay::of(claimed.progress.clone()),
             pending_start: None,
             is_detached: Arc::default(),
@@ -305,59 +304,47 @@ impl RunWorker {
             return Ok(NextAction::End(early_end));
         }
         if claimed.share_link.is_some() && self.share_link_store.is_run_revoked(scope, run.execution_id).await? {
-            return Ok(NextAction::End(EarlyEnd {
-                status: Status::Denied,
-                outcome: Outcome::Denied,
-                code: "share_token_revoked",
-                message: "the share link was revoked",
-                decision: None,
-            }));
+            return Ok(NextAction::End(EarlyEnd::denied("share_token_revoked", "the share link was revoked")));
         }
         let caller = self.submitter_of(claimed, sender, fresh).await?;
-        let serving =
-            entry.deployment.as_ref().and_then(|lanes| lanes.serving_release(sender.requested_lane()).zip(Some(lanes)));
-        let Some(((lane, release_id), deployment)) = serving else {
-            if !fresh {
-                return Ok(NextAction::Retry);
+        let inputs_read = parse_object(inputs)?;
+        let entered = self.run_plans.enter(EntryRequest {
+            scope,
+            caller: &caller,
+            workload: &entry,
+            environment: &run.environment,
+            lane: sender.requested_lane(),
+            inputs: &inputs_read,
+            has_steps: true,
+        });
+        let entered = match entered.await {
+            Ok(entered) => entered,
+            Err(EntryRefusal::Stale) => return Ok(NextAction::Retry),
+            Err(EntryRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
+            Err(EntryRefusal::NoActiveRelease) => {
+                return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
             }
-            return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
+            Err(EntryRefusal::NothingToRun) => {
+                let message = "the release binds neither a flow nor a prompt with a model policy";
+                return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
+            }
+            Err(EntryRefusal::Failed(failure)) => return Err(failure),
         };
-        let plan = match self.run_plans.plan(scope, &entry.workload, release_id, deployment.revision).await {
-            Err(Failure::Contended) => return Ok(NextAction::Retry),
-            plan => plan?,
-        };
-        if !plan.plan.is_runnable() {
-            let message = "the release binds neither a flow nor a prompt with a model policy";
-            return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
-        }
-        let facts = policy_attributes(&caller, &entry, &run.environment, lane);
-        let (inputs_read, now) = (parse_object(inputs)?, self.context.clock.now());
-        let decision = facts.decide(&plan.plan, &inputs_read, now);
-        let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
-        if decision.outcome == policy::Outcome::Deny {
+        if entered.decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
                 return Ok(NextAction::Retry);
             }
-            return Ok(NextAction::End(EarlyEnd {
-                status: Status::Denied,
-                outcome: Outcome::Denied,
-                code: "policy_denied",
-                message: "the policy no longer allows this run",
-                decision: Some(recorded),
-            }));
+            let denied = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
+            return Ok(NextAction::End(EarlyEnd { decision: Some(entered.recorded), ..denied }));
         }
         let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let RunEntry { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = entered;
         let acceptance = self.current_acceptance(claimed, inputs, sender, release_id, lane, recorded);
-        let on = ExpectedRevisions {
-            deployment: deployment.revision,
-            workload: entry.workload.revision,
-            access: caller.access_revision,
-        };
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope,
-            facts,
+            facts: attributes,
             lease: claimed.lease,
             decision: policy::strictest(accepted, decision),
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
@@ -367,9 +354,8 @@ impl RunWorker {
             time_left: claimed.time_left,
             checkpoint_policy: CheckpointPolicy::WithEvents,
             reservation: OnceLock::new(),
-            slot: None,
             replay: Replay::default(),
-            pending_start: Some((on, claimed.share_link)),
+            pending_start: Some((expected_revisions, claimed.share_link)),
             is_detached: Arc::default(),
             cancelled_by: cancel_requester(claimed),
         })))

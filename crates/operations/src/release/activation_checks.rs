@@ -87,63 +87,10 @@ impl Releases {
             },
             is_workload_retired: self.is_workload_retired(scope, release).await?,
         };
-        let mut legacy = None;
         for binding in &release.bindings {
-            match binding.role {
-                AssetKind::OrchestrationFlow => {
-                    let summary = self.content_summary(scope, binding).await?;
-                    let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
-                    standing.flow = flow.clone();
-                }
-                AssetKind::ModelPolicy => standing.primary_route = Some(self.route_status(scope, binding).await?),
-                AssetKind::PolicyBundle => {
-                    let summary = self.content_summary(scope, binding).await?;
-                    let ContentSummary::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
-                    standing.unsupported_obligations.clone_from(names);
-                }
-                AssetKind::Memory => {
-                    let summary = self.content_summary(scope, binding).await?;
-                    let ContentSummary::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
-                    let named = |pointer: &&'static str| {
-                        let path = field_path::from_pointer("content", pointer);
-                        format!("`{path}` of the `memory` `{}`", binding.asset_slug)
-                    };
-                    standing.unsupported_memory.extend(beyond.iter().map(named));
-                }
-                AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
-                    let summary = self.content_summary(scope, binding).await?;
-                    let ContentSummary::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
-                    standing.unsupported_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
-                        kind: binding.role,
-                        asset: binding.asset_slug.clone(),
-                        pointer: pointer.clone(),
-                    }));
-                }
-                AssetKind::ModelConfig => legacy = Some(binding),
-                AssetKind::ToolDefinition => {
-                    let summary = self.content_summary(scope, binding).await?;
-                    let ContentSummary::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
-                    let is_available = match behind {
-                        ToolBackend::Local => true,
-                        ToolBackend::Unavailable => false,
-                        ToolBackend::McpServer => self.server_offers(scope, release, binding, name).await?,
-                    };
-                    let (slug, name) = (binding.asset_slug.to_string(), name.clone());
-                    standing.tools.push(ToolStatus { slug, name, is_available });
-                }
-                AssetKind::PromptTemplate
-                | AssetKind::KnowledgeBase
-                | AssetKind::McpServer
-                | AssetKind::Skill
-                | AssetKind::Agent
-                | AssetKind::EvaluationSuite
-                | AssetKind::ConnectorDefinition
-                | AssetKind::SovereigntyProfile
-                | AssetKind::WorkloadProfile
-                | AssetKind::SandboxProfile
-                | AssetKind::WorkloadHarness => {}
-            }
+            self.check_binding(scope, release, binding, &mut standing).await?;
         }
+        let legacy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::ModelConfig);
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
             // Runs are then routed by the model configuration.
             standing.primary_route = Some(self.route_status(scope, binding).await?);
@@ -152,6 +99,71 @@ impl Releases {
             standing.unsupported_memory.push("more than one `memory` is bound".to_owned());
         }
         Ok(standing)
+    }
+
+    /// Adds the findings on the content of a binding to the report.
+    async fn check_binding(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        binding: &Binding,
+        report: &mut ActivationReport,
+    ) -> Result<(), Failure> {
+        match binding.role {
+            AssetKind::OrchestrationFlow => {
+                let summary = self.content_summary(scope, binding).await?;
+                let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
+                report.flow = flow.clone();
+            }
+            AssetKind::ModelPolicy => report.primary_route = Some(self.route_status(scope, binding).await?),
+            AssetKind::PolicyBundle => {
+                let summary = self.content_summary(scope, binding).await?;
+                let ContentSummary::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
+                report.unsupported_obligations.clone_from(names);
+            }
+            AssetKind::Memory => {
+                let summary = self.content_summary(scope, binding).await?;
+                let ContentSummary::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
+                let named = |pointer: &&'static str| {
+                    let path = field_path::from_pointer("content", pointer);
+                    format!("`{path}` of the `memory` `{}`", binding.asset_slug)
+                };
+                report.unsupported_memory.extend(beyond.iter().map(named));
+            }
+            AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
+                let summary = self.content_summary(scope, binding).await?;
+                let ContentSummary::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
+                report.unsupported_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
+                    kind: binding.role,
+                    asset: binding.asset_slug.clone(),
+                    pointer: pointer.clone(),
+                }));
+            }
+            AssetKind::ToolDefinition => {
+                let summary = self.content_summary(scope, binding).await?;
+                let ContentSummary::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
+                let is_available = match behind {
+                    ToolBackend::Local => true,
+                    ToolBackend::Unavailable => false,
+                    ToolBackend::McpServer => self.server_offers(scope, release, binding, name).await?,
+                };
+                let (slug, name) = (binding.asset_slug.to_string(), name.clone());
+                report.tools.push(ToolStatus { slug, name, is_available });
+            }
+            AssetKind::ModelConfig
+            | AssetKind::PromptTemplate
+            | AssetKind::KnowledgeBase
+            | AssetKind::McpServer
+            | AssetKind::Skill
+            | AssetKind::Agent
+            | AssetKind::EvaluationSuite
+            | AssetKind::ConnectorDefinition
+            | AssetKind::SovereigntyProfile
+            | AssetKind::WorkloadProfile
+            | AssetKind::SandboxProfile
+            | AssetKind::WorkloadHarness => {}
+        }
+        Ok(())
     }
 
     /// Whether the workload of a release is retired.

@@ -143,6 +143,7 @@ fn bounds_memory_for_long_nested_keys() {
 
 /// The client refuses in advance what the server would refuse during apply.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn detects_server_refusals_before_any_request() {
     let skill = |slug: &str, owner: &str| {
         format!("kind: skill\nslug: {slug}\nowner_ref: {owner}\ncontent: {{name: n, description: d, body: b}}\n")

@@ -1,0 +1,309 @@
+//! One attempt to start a run: access, entry, admission and submission. A refusal gives way to the run of an
+//! earlier request with the same idempotency key.
+
+use super::{
+    engine::{CheckpointPolicy, Replay},
+    entry::{EntryRefusal, EntryRequest, RunEntry},
+    execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
+    large_runs::{REQUEST_WAIT, is_large},
+    run::{ActiveRun, InlineRun},
+    run_access,
+    run_limit::Placement,
+    script::{RunPayload, RunWork, limits_of},
+    start::{Executions, RunContext},
+    submit::{Submission, SubmitOutcome},
+};
+use crate::{Failure, blocking::busy, failure::RunRefusal};
+use fairway_domain::{
+    access::ActorRef,
+    execution::{Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef, dispatch::RequestContext},
+    id::ExecutionId,
+    idempotency::{KeyState, RequestKey},
+    memory::SessionId,
+    policy,
+    release::lane::Lane,
+    share_link::ResultToken,
+    tenant::TenantScope,
+    workload::Status,
+};
+use serde_json::{Map, Value};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// One attempt to start a run, decided on one state.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    state: &'a RunContext,
+    request: &'a ExecuteRequest,
+    key: Option<&'a RequestKey>,
+    scope: TenantScope,
+}
+
+/// The reason why an attempt starts no run.
+enum NotStarted {
+    /// A revision of the decision changed.
+    Stale,
+    /// Another request has taken the key; its run is the response, if it is found.
+    Replayed(Option<Box<ExecuteResult>>),
+    /// Refused.
+    Refused(Failure),
+    /// Refused, unless an earlier request with the key was accepted: then that run is the response.
+    RefusedUnlessReplayed(Failure),
+}
+
+impl From<Failure> for NotStarted {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
+    }
+}
+
+impl From<EntryRefusal> for NotStarted {
+    fn from(refusal: EntryRefusal) -> Self {
+        match refusal {
+            EntryRefusal::NoActiveRelease => Self::RefusedUnlessReplayed(RunRefusal::NoActiveRelease.into()),
+            EntryRefusal::NothingToRun => Self::Refused(RunRefusal::NothingToRun.into()),
+            EntryRefusal::Stale => Self::Stale,
+            EntryRefusal::Failed(failure) => Self::Refused(failure),
+        }
+    }
+}
+
+impl Executions {
+    /// Decides, accepts and runs once. `None` when a revision of the decision changed.
+    pub(super) async fn attempt_execute(
+        &self,
+        state: &RunContext,
+        request: &ExecuteRequest,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<ExecuteResult>, Failure> {
+        let scope = request.payload.authorize_view(&state.caller, request.link.as_ref(), &state.entry.workload)?;
+        let attempt = Attempt { state, request, key, scope };
+        match self.start(attempt).await {
+            Ok(started) => Ok(Some(started)),
+            Err(NotStarted::Stale) => Ok(None),
+            Err(NotStarted::Replayed(replayed)) => Ok(replayed.map(|replayed| *replayed)),
+            Err(NotStarted::Refused(failure)) => Err(failure),
+            Err(NotStarted::RefusedUnlessReplayed(failure)) => match self.replayed_run(attempt).await? {
+                Some(replayed) => Ok(Some(replayed)),
+                None => Err(failure),
+            },
+        }
+    }
+
+    /// Starts a run: checks the access, enters the run, admits it and submits it.
+    async fn start(&self, attempt: Attempt<'_>) -> Result<ExecuteResult, NotStarted> {
+        let Attempt { state: RunContext { caller, entry: workload, .. }, request, scope, .. } = attempt;
+        let requested_lane = self.check_access(attempt).await?;
+        let inputs = request.payload.inputs(&workload.workload).map_err(NotStarted::RefusedUnlessReplayed)?;
+        let execution_id: ExecutionId = self.context.new_id();
+        let entry = self.run_plans.enter(EntryRequest {
+            scope,
+            caller,
+            workload,
+            environment: &request.environment,
+            lane: requested_lane,
+            inputs: &inputs,
+            has_steps: request.payload.has_steps(),
+        });
+        let entry = entry.await?;
+        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.context.ids.salt() };
+        let input_digest = sent.digest();
+        let run = RunRef {
+            execution_id,
+            workload_id: workload.workload.workload_id,
+            workspace_id: workload.workload.workspace_id,
+            release_id: entry.release_id,
+            environment: &request.environment,
+            input_digest,
+        };
+        let lease = self.context.ids.new_id();
+        let (admission, inline) = self.admit(attempt, &entry, &run, lease).await?;
+        let (acceptance, result_token) =
+            self.acceptance(attempt, &entry, execution_id, requested_lane, sent, admission);
+        let reservation = OnceLock::new();
+        if inline.is_some() && is_large(&acceptance.inputs.body) {
+            let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
+            reservation.get_or_init(|| Arc::new(reserved));
+        }
+        let is_followed = request.wait == WaitMode::Acceptance;
+        let run = ActiveRun {
+            engine: Arc::clone(&self.run_engine),
+            scope,
+            plan: entry.plan,
+            facts: entry.attributes,
+            lease,
+            decision: entry.decision,
+            acceptance,
+            // A worker reads a queued run's inputs from the queue.
+            inputs: if inline.is_some() { inputs.into_owned() } else { Map::new() },
+            reservation,
+            input_digest,
+            time_left: self.settings.execution_deadline,
+            checkpoint_policy: if is_followed { CheckpointPolicy::WithEvents } else { CheckpointPolicy::BeforeCalls },
+            replay: Replay::default(),
+            pending_start: None,
+            is_detached: Arc::default(),
+            cancelled_by: OnceLock::new(),
+        };
+        let key = attempt.key.cloned();
+        let submission = Submission { run, inline, expected_revisions: entry.expected_revisions, key };
+        let execution = self.await_outcome(attempt, submission.submit().await?).await?;
+        let is_queued_only = request.wait == WaitMode::Queued;
+        Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
+    }
+
+    /// Checks that the caller may start a run of the workload now. Returns the lane that the run requests.
+    async fn check_access(&self, attempt: Attempt<'_>) -> Result<Lane, NotStarted> {
+        let Attempt { state: RunContext { caller, entry, delegate, is_entry_read, .. }, request, .. } = attempt;
+        let (workload, link) = (&entry.workload, request.link.as_ref());
+        match workload.status {
+            Status::Registered => {}
+            Status::Suspended => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Suspended.into())),
+            Status::Retired => return Err(NotStarted::RefusedUnlessReplayed(RunRefusal::Retired.into())),
+        }
+        request.payload.authorize_run(caller, link, workload)?;
+        if let Some(client) = delegate {
+            self.authorize_delegation(client, caller, request.lane, workload).await?;
+        }
+        let lane = run_access::select_lane(caller, link, request.lane, workload)?;
+        run_access::check_start(link, workload).map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
+        if *is_entry_read {
+            self.plans.cache_entry(request.entry_key(caller), entry);
+        }
+        Ok(lane)
+    }
+
+    /// Admits an entered run: denied by its policy, to the queue, or to a slot of this process.
+    async fn admit(
+        &self,
+        attempt: Attempt<'_>,
+        entry: &RunEntry,
+        run: &RunRef<'_>,
+        lease: Uuid,
+    ) -> Result<(Admission, Option<InlineRun>), NotStarted> {
+        let Attempt { state, request, key, scope } = attempt;
+        if entry.decision.outcome == policy::Outcome::Deny {
+            let denied = run.denied_fact(&entry.recorded, &self.context.stamp(&state.caller));
+            return Ok((Admission::Deny(Box::new(denied)), None));
+        }
+        let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
+            Placement::Queue => return Ok((Admission::Queue { limit: self.settings.queue_cap }, None)),
+            Placement::Here(slot) => slot,
+        };
+        let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
+        let (admission, work) = match &request.payload {
+            RunPayload::Inputs(_) | RunPayload::Form(_) => {
+                (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
+            }
+            RunPayload::Script { script, .. } => {
+                // A replay takes no script slot.
+                if let Some(known) = self.replayed_run(attempt).await? {
+                    return Err(NotStarted::Replayed(Some(Box::new(known))));
+                }
+                let work = limits_of(entry.plan.plan.sandbox.as_ref(), script)
+                    .and_then(|limits| self.prepare_script(scope, script, limits, key))
+                    .map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
+                let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(&state.caller)));
+                (Admission::Script { lease, lease_for, deadline_in, fact }, work)
+            }
+        };
+        // Registered before the commit: a wakeup in between would be lost.
+        let active_guard = self.active_runs.register(scope, run.execution_id, lease);
+        Ok((admission, Some(InlineRun { work, slot, active_guard })))
+    }
+
+    /// The acceptance of an admitted run, and the result token of an anonymous submitter.
+    fn acceptance(
+        &self,
+        attempt: Attempt<'_>,
+        entry: &RunEntry,
+        execution_id: ExecutionId,
+        requested_lane: Lane,
+        inputs: Payload,
+        admission: Admission,
+    ) -> (Acceptance, Option<ResultToken>) {
+        let Attempt { state: RunContext { caller, entry: workload, delegate, .. }, request, .. } = attempt;
+        let request_context = RequestContext {
+            request_id: caller.request_id,
+            groups: caller.groups.iter().map(ActorRef::to_string).collect(),
+            lane: requested_lane.as_str().to_owned(),
+            session: request.session.as_ref().map(SessionId::to_string),
+        };
+        let (guest, result_token) = run_access::guest_of(self.context.ids.as_ref(), caller, request.link.as_ref());
+        let delegate = delegate.as_ref().map(|client| client.actor.clone());
+        let acceptance = Acceptance {
+            execution_id,
+            workload_id: workload.workload.workload_id,
+            workspace_id: workload.workload.workspace_id,
+            release_id: entry.release_id,
+            environment: request.environment.clone(),
+            lane: entry.lane,
+            submitter: caller.actor.clone(),
+            snapshot: entry.plan.snapshot.digest,
+            decision: entry.recorded.clone(),
+            inputs,
+            request_context,
+            started_at: entry.recorded.evaluated_at,
+            admission,
+            delegated_access: DelegatedAccess { delegate, ..guest },
+        };
+        (acceptance, result_token)
+    }
+
+    /// The execution as the caller waits for it.
+    async fn await_outcome(&self, attempt: Attempt<'_>, outcome: SubmitOutcome) -> Result<Execution, NotStarted> {
+        let Attempt { state, request, scope, .. } = attempt;
+        Ok(match (outcome, request.wait) {
+            (SubmitOutcome::Stale, _) => return Err(NotStarted::Stale),
+            (SubmitOutcome::KeyTaken, _) => {
+                return Err(NotStarted::Replayed(self.replayed_run(attempt).await?.map(Box::new)));
+            }
+            (SubmitOutcome::QueueFull, _) => return Err(Failure::from(RunRefusal::QueueFull).into()),
+            (SubmitOutcome::LinkClosed, _) => {
+                let link = request.link.as_ref();
+                let link = link
+                    .ok_or(Failure::Inconsistent("the accept statement refused a share link for a run without one"))?;
+                let refusal = self.closed_link_refusal(scope, &state.entry.workload, link).await?;
+                return Err(Failure::from(refusal).into());
+            }
+            (SubmitOutcome::Denied(denied), _) => denied,
+            (SubmitOutcome::Queued(queued), WaitMode::Queued | WaitMode::Acceptance) => queued,
+            (SubmitOutcome::Queued(queued), WaitMode::End(budget)) => {
+                self.execution_reader.wait_for_end_of(scope, queued, self.wait_budget(budget)).await
+            }
+            (SubmitOutcome::Started(run), WaitMode::Queued | WaitMode::Acceptance) => run.accepted,
+            (SubmitOutcome::Started(run), WaitMode::End(budget)) => run.wait(self.wait_budget(budget)).await,
+        })
+    }
+
+    /// How long a caller waits, at most the deployment's limit.
+    fn wait_budget(&self, asked: Option<Duration>) -> Duration {
+        asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
+    }
+
+    /// The run that an earlier request with this key started, as the caller may read it now.
+    async fn replayed_run(&self, attempt: Attempt<'_>) -> Result<Option<ExecuteResult>, Failure> {
+        let Attempt { state, request, key, scope } = attempt;
+        let Some(key) = key else { return Ok(None) };
+        match self.key_store.key_state(scope, key).await? {
+            KeyState::Unknown => Ok(None),
+            KeyState::DifferentBody => Err(Failure::KeyReused),
+            KeyState::Completed(_) | KeyState::Reserved => {
+                Err(Failure::Inconsistent("another route holds an idempotency key of execute"))
+            }
+            KeyState::InUse(id) => {
+                let execution = self.execution_reader.run_of_key(scope, &state.caller, id.into()).await?;
+                let is_queued_only = request.wait == WaitMode::Queued;
+                match request.wait {
+                    WaitMode::End(_) if execution.is_active() => Err(Failure::KeyInProgress),
+                    WaitMode::End(_) | WaitMode::Acceptance | WaitMode::Queued => {
+                        Ok(Some(ExecuteResult { execution, replayed: true, result_token: None, is_queued_only }))
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The entry of a run: the release that serves it, its plan, and the policy's decision on its inputs. Requests and
+//! workers enter runs here.
+
+use super::plan::{CachedPlan, RunPlans};
+use crate::{Failure, workload::scope_of};
+use fairway_domain::{
+    access::{ActorRef, Caller},
+    evidence::RecordedDecision,
+    execution::{
+        plan::PolicyAttributes,
+        ports::{ExpectedRevisions, WorkloadWithDeployment},
+    },
+    id::{DecisionId, ReleaseId},
+    policy::PolicyDecision,
+    release::lane::Lane,
+    slug::Slug,
+    tenant::TenantScope,
+};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// A run that asks to be entered.
+#[derive(Clone, Copy)]
+pub(super) struct EntryRequest<'e> {
+    pub(super) scope: TenantScope,
+    /// The principal of the run.
+    pub(super) caller: &'e Caller,
+    pub(super) workload: &'e WorkloadWithDeployment,
+    pub(super) environment: &'e Slug,
+    /// The requested lane.
+    pub(super) lane: Lane,
+    pub(super) inputs: &'e Map<String, Value>,
+    /// Whether the run executes the steps of its plan; a script does not.
+    pub(super) has_steps: bool,
+}
+
+/// An entered run. Its policy may deny it.
+pub(super) struct RunEntry {
+    pub(super) lane: Lane,
+    pub(super) release_id: ReleaseId,
+    pub(super) plan: Arc<CachedPlan>,
+    pub(super) attributes: PolicyAttributes,
+    pub(super) decision: PolicyDecision,
+    pub(super) recorded: RecordedDecision,
+    /// The revisions that the entry was decided on.
+    pub(super) expected_revisions: ExpectedRevisions,
+}
+
+/// The reason why a run cannot be entered.
+pub(super) enum EntryRefusal {
+    /// No release serves the lane.
+    NoActiveRelease,
+    /// The release binds neither a flow nor a prompt with a model policy.
+    NothingToRun,
+    /// The release lost its lane after the workload was read.
+    Stale,
+    /// The plan cannot be built.
+    Failed(Failure),
+}
+
+impl RunPlans {
+    /// Enters a run under the release that serves it.
+    pub(super) async fn enter(&self, request: EntryRequest<'_>) -> Result<RunEntry, EntryRefusal> {
+        let EntryRequest { scope, caller, workload: entry, environment, lane, inputs, has_steps } = request;
+        let deployment = entry.deployment.as_ref().ok_or(EntryRefusal::NoActiveRelease)?;
+        let (lane, release_id) = deployment.serving_release(lane).ok_or(EntryRefusal::NoActiveRelease)?;
+        let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
+            Err(Failure::Contended) => return Err(EntryRefusal::Stale),
+            plan => plan.map_err(EntryRefusal::Failed)?,
+        };
+        if has_steps && !plan.plan.is_runnable() {
+            return Err(EntryRefusal::NothingToRun);
+        }
+        let attributes = policy_attributes(caller, entry, environment, lane);
+        let now = self.context.clock.now();
+        let decision = attributes.decide(&plan.plan, inputs, now);
+        let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
+        let expected_revisions = ExpectedRevisions {
+            deployment: deployment.revision,
+            workload: entry.workload.revision,
+            access: caller.access_revision,
+        };
+        Ok(RunEntry { lane, release_id, plan, attributes, decision, recorded, expected_revisions })
+    }
+}
+
+/// The attributes that the policy of a run evaluates.
+pub(super) fn policy_attributes(
+    caller: &Caller,
+    entry: &WorkloadWithDeployment,
+    environment: &Slug,
+    lane: Lane,
+) -> PolicyAttributes {
+    let place = scope_of(caller, &entry.workload);
+    PolicyAttributes {
+        actor: caller.actor.to_string(),
+        actor_kind: caller.actor.kind().as_str(),
+        groups: caller.groups.iter().map(ActorRef::to_string).collect(),
+        roles: caller.rights.roles_at(&place).iter().map(|role| role.as_str().to_owned()).collect(),
+        workload_slug: entry.workload.slug.to_string(),
+        owner_ref: entry.workload.owner_ref.to_string(),
+        environment: environment.to_string(),
+        lane,
+    }
+}
