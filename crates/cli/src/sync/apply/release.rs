@@ -24,6 +24,9 @@ use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How often a request is sent while concurrent changes refuse it.
+const MAX_ATTEMPTS: u32 = 5;
+
 /// The version that a binding uses, and the versions with the same content.
 struct ChosenVersion<'c> {
     role: &'static str,
@@ -93,19 +96,31 @@ pub(super) fn ensure_release(
     if !repeated.is_empty() {
         made = server.get(&["releases", id], &[])?;
     }
-    if !is_complete(&bound_versions(&made), &chosen) {
-        return Err(moved(id));
-    }
     if let Some(beginning) = begun {
         beginning.verify_priority(&made)?;
     }
+    if !is_complete(&bound_versions(&made), &chosen) {
+        return Err(moved(id));
+    }
     answer(&made)
+}
+
+/// Sends a request again while the server refuses it because of concurrent changes, a bounded number of times.
+fn retry_contended<T>(mut send: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    for _ in 1..MAX_ATTEMPTS {
+        match send() {
+            Err(refused) if refused.is_refusal("concurrent_change") => {}
+            sent => return sent,
+        }
+    }
+    send()
 }
 
 /// Removes bindings from a draft.
 fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Failure> {
     for binding in bindings {
-        match server.update(&Method::DELETE, &["releases", release, "bindings", binding], &Value::Null) {
+        let path = ["releases", release, "bindings", binding.as_str()];
+        match retry_contended(|| server.update(&Method::DELETE, &path, &Value::Null)) {
             // A concurrent client removes the same duplicates.
             Err(refused) if refused.is_refusal("not_found") => {}
             removed => drop(removed?),
@@ -165,7 +180,7 @@ fn choose_version<'c>(
 fn bind(server: &Server, release: &str, choice: &ChosenVersion<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
-    match server.post_with_key(&["releases", release, "bindings"], &body, &key) {
+    match retry_contended(|| server.post_with_key(&["releases", release, "bindings"], &body, &key)) {
         // The key is used: another client removed the binding since, so it is created again.
         Err(refused) if refused.is_refusal("not_found") => {
             release::bind_version(server, release, choice.role, choice.version)

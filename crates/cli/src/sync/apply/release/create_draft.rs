@@ -1,9 +1,15 @@
 //! Creates a draft while other actors may create the same draft.
 //!
 //! The API has no lock that lets only one actor draft a release, and ids are assigned before drafts become visible.
-//! So each actor checks twice, and of two equal drafts at most one stays complete. The actor with the higher id
-//! either sees the other draft after completing its own, or completed its own before the other became visible. In
-//! that case the other actor stops before it binds anything.
+//! So each actor checks three times, and of equal drafts at most one stays complete:
+//!
+//! 1. Before it creates a draft, it looks for a complete one, or else the one with the lowest id, and uses that.
+//! 2. After it created a draft and before it binds anything, it stops if an earlier draft or a complete one exists.
+//! 3. After it bound all versions, it stops if an earlier draft exists, and empties its own if the earlier one is
+//!    complete. The actor that completed the earliest draft empties the later ones.
+//!
+//! An actor that completes a later draft after check 2 of the earlier one sees the earlier one in check 3. One that
+//! completed it before makes the earlier actor stop in check 2. Decision 0083 discusses the alternatives.
 
 use super::{
     super::super::{
@@ -24,7 +30,6 @@ use fairway_domain::{
     release::StateName,
 };
 use serde_json::{Value, json};
-use std::cell::Cell;
 
 /// The creation of one draft.
 pub(super) struct DraftCreation<'b> {
@@ -33,8 +38,6 @@ pub(super) struct DraftCreation<'b> {
     chosen: &'b [ChosenVersion<'b>],
     workload_id: String,
     policy: Option<&'b str>,
-    /// Whether this actor created the draft, instead of finding it.
-    is_created: Cell<bool>,
 }
 
 impl<'b> DraftCreation<'b> {
@@ -46,22 +49,19 @@ impl<'b> DraftCreation<'b> {
         let workload = crate::workload::find_workload(server, &step.workload)?;
         let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
         let workload_id = required_string(&workload, "workload_id")?.to_owned();
-        Ok(Self {
-            server,
-            step,
-            chosen,
-            workload_id,
-            policy: policy.map(|choice| choice.asset_id),
-            is_created: Cell::new(false),
-        })
+        Ok(Self { server, step, chosen, workload_id, policy: policy.map(|choice| choice.asset_id) })
     }
 
-    /// Returns the oldest release that was created since the plan with the same lane and policy, or creates a draft. A
-    /// release that binds other versions is a conflict.
+    /// Returns a complete release that was created since the plan with the same lane and policy, or else the oldest one,
+    /// or else creates a draft. A release that binds other versions is a conflict.
     pub(super) fn find_or_create(&self) -> Result<Value, Failure> {
         let (server, step) = (self.server, self.step);
-        if let Some(first) = self.created_since()?.last() {
-            let found = server.get(&["releases", required_string(first, "release_id")?], &[])?;
+        let mut earlier = Vec::new();
+        for listed in self.created_since()?.iter().rev() {
+            earlier.push(server.get(&["releases", required_string(listed, "release_id")?], &[])?);
+        }
+        let complete = earlier.iter().position(|found| is_complete(&bound_versions(found), self.chosen));
+        if let Some(found) = earlier.into_iter().nth(complete.unwrap_or_default()) {
             return if has_only(&bound_versions(&found), self.chosen) { Ok(found) } else { Err(self.conflict()) };
         }
         let body = json!({
@@ -75,7 +75,6 @@ impl<'b> DraftCreation<'b> {
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
         let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
         let made = server.post_with_key(&["releases"], &body, &key)?;
-        self.is_created.set(true);
         let id = required_string(&made, "release_id")?;
         eprint(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
         // Another actor's idempotency keys differ. A draft that was complete before this one became visible wins,
@@ -88,25 +87,49 @@ impl<'b> DraftCreation<'b> {
         Ok(made)
     }
 
-    /// Checks again after the draft is complete. When an earlier draft exists, empties this one; a later release
-    /// reuses it.
+    /// Checks again after all versions are bound. Of equal drafts, the earliest complete one stays; a later release
+    /// reuses the emptied ones.
     ///
     /// # Errors
     /// The plan is stale when an earlier draft exists.
     pub(super) fn verify_priority(&self, made: &Value) -> Result<(), Failure> {
         let id = required_string(made, "release_id")?;
-        if !self.others(id)?.iter().any(|other| precedes(other, id)) {
+        let (earlier, later): (Vec<Value>, Vec<Value>) =
+            self.others(id)?.into_iter().partition(|other| precedes(other, id));
+        if earlier.is_empty() {
+            if is_complete(&bound_versions(made), self.chosen) {
+                later.iter().try_for_each(|other| self.empty(other))?;
+            }
             return Ok(());
         }
-        // A found draft is emptied by the actor that created it.
-        if self.is_created.get() {
-            let bindings = made.get("bindings").and_then(Value::as_array).into_iter().flatten();
-            let bindings: Vec<String> =
-                bindings.map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect();
-            unbind(self.server, id, &bindings)?;
-            eprint(&format!("emptied the draft {}: another actor drafts the same release", sanitize(id)));
+        for other in &earlier {
+            if self.is_complete(other)? {
+                self.empty(made)?;
+                break;
+            }
         }
         Err(self.conflict())
+    }
+
+    /// Removes all bindings of a draft that binds only versions of this step.
+    fn empty(&self, listed: &Value) -> Result<(), Failure> {
+        let id = required_string(listed, "release_id")?;
+        let found = self.server.get(&["releases", id], &[])?;
+        if !has_only(&bound_versions(&found), self.chosen) {
+            return Ok(());
+        }
+        let bindings = found.get("bindings").and_then(Value::as_array).into_iter().flatten();
+        let bindings: Vec<String> = bindings.map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect();
+        if bindings.is_empty() {
+            return Ok(());
+        }
+        match unbind(self.server, id, &bindings) {
+            // Another actor submitted it.
+            Err(refused) if refused.is_refusal("release_not_editable") => return Err(self.conflict()),
+            removed => removed?,
+        }
+        eprint(&format!("emptied the draft {}: another actor drafts the same release", sanitize(id)));
+        Ok(())
     }
 
     /// Unretired equal releases that were created since the plan, newest first.
