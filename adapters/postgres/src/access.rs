@@ -17,7 +17,7 @@ use fairway_domain::{
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
 };
 use serde::Deserialize;
@@ -201,7 +201,7 @@ impl AccessStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (id, principal, role) = (next.role_binding_id.uuid(), next.principal.to_string(), next.role.as_str());
         let (kind, reference) = (next.scope.kind(), next.scope.reference());

@@ -27,7 +27,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 pub(crate) use route::RouteStatusLoader;
@@ -135,7 +135,7 @@ impl AssetStore for Database {
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), {})",
             commit_tail!()
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let row = AssetRow::of(&next);
         self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
@@ -159,7 +159,7 @@ impl AssetStore for Database {
         );
         const ARCHIVE: &str =
             concat!("SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ", commit_tail!(), ")");
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (revision, state) = (next.revision.get(), next.lifecycle.as_str());
@@ -263,7 +263,7 @@ impl VersionStore for Database {
         change: Change<(Asset, NewVersion)>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
+        let ChangeRecord { next: (new_asset, new_version), decided_on: _, fact } = change.into_record();
         let bytes = versions::payload_bytes(&new_version);
         let _turn = self.new_versions.acquire_large_permit(bytes).await?;
         let tail = CommitParams::new(scope, &fact, key);

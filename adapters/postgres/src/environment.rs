@@ -13,7 +13,7 @@ use fairway_domain::{
     id::WorkspaceId,
     release::review::SelfApproval,
     slug::Slug,
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use std::collections::HashMap;
@@ -101,7 +101,7 @@ impl EnvironmentStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, None);
         let (workspace, name) = (next.workspace_id.uuid(), next.environment.as_str());
         let settings = &next.settings;

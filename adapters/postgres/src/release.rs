@@ -17,6 +17,7 @@ use deployment::PendingLaneChange;
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
+    note::MAX_NOTE_CHARS,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
@@ -25,11 +26,11 @@ use fairway_domain::{
             TenantRelease,
         },
         recommendation::EndedRuns,
-        review::{Approval, MAX_NOTE, ReviewedRelease},
+        review::{Approval, ReviewedRelease},
         rollback::ReleaseArtifact,
     },
     slug::Slug,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -108,7 +109,7 @@ impl ReleaseStore for Database {
             format!("release_id = {}", values.bind(release.uuid())),
         ];
         let key = SortKey::Id("approval_id", "approval_id");
-        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE * 4 };
+        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
         let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
         let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
         self.fetch_page(listing, page, rows::approval_with_note).await
@@ -156,7 +157,7 @@ impl ReleaseStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (id, workload, workspace) = (next.release_id.uuid(), next.workload_id.uuid(), next.workspace_id.uuid());
         let (environment, target, state) =
@@ -197,7 +198,7 @@ impl ReleaseStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
@@ -232,7 +233,7 @@ impl ReleaseStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, None);
         let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (revision, updated) = (next.revision.get(), next.updated_at.to_datetime());
@@ -272,7 +273,7 @@ impl ReleaseStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next: ReviewedRelease { release, approval }, decided_on, fact } = change;
+        let ChangeRecord { next: ReviewedRelease { release, approval }, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let row = ReleaseRow::of(&release, decided_on);
         let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
@@ -461,7 +462,7 @@ impl RecommendationStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, fact, .. } = change;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let tail = CommitParams::new(scope, &fact, None);
         let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_recommended];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())

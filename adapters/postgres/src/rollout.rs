@@ -10,7 +10,7 @@ use fairway_domain::{
     id::ReleaseId,
     release::{Release, ports::TenantRelease, recommendation::EndedRuns},
     rollout::{SoakStatus, ports::RolloutStore},
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 
@@ -70,7 +70,7 @@ impl RolloutStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, fact, .. } = change;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let told = next
             .rollout
             .as_ref()

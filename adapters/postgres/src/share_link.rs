@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::lane::Lane,
     share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, TokenHash},
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -120,7 +120,7 @@ impl ShareLinkStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (id, workload, hash) = (next.share_link_id.uuid(), next.workload_id.uuid(), hash.bytes().as_slice());
         let (label, lane) = (&next.terms.label, next.terms.lane.map(Lane::as_str));

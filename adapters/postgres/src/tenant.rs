@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::{
         MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore,
     },
@@ -80,7 +80,7 @@ impl TenantStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let id = next.tenant_id.uuid();
         let slug = next.slug.as_str();
@@ -132,7 +132,7 @@ impl TenantStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, None);
         let seen = decided_on.unwrap_or(next.revision).get();
         let settings = &next.settings;
@@ -223,7 +223,7 @@ impl WorkspaceStore for Database {
             "))
              SELECT namespace_id FROM done LEFT JOIN made ON true"
         );
-        let Change { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change;
+        let ChangeRecord { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (namespace_id, namespace) = (workspace.namespace_id.uuid(), workspace.namespace.as_str());
         let (id, slug) = (workspace.workspace_id.uuid(), workspace.slug.as_str());

@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     search::WordSet,
     slug::Slug,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     workload::{
         InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload,
@@ -187,7 +187,7 @@ impl WorkloadStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let row = WorkloadRow::of(scope, &next);
         let (workspace, at, by) =
@@ -214,7 +214,7 @@ impl WorkloadStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, None);
         let (id, seen) = (next.workload_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (owner, status) = (next.owner_ref.as_str(), next.status.as_str());

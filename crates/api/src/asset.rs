@@ -18,6 +18,7 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
+    note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
 };
@@ -25,7 +26,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     access::OwnerRef,
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, VersionLabel,
+        Asset, AssetVersion, Lifecycle, VersionLabel,
         content::{self, ContentWarning},
         kind::AssetKind,
     },
@@ -277,12 +278,6 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
         .transpose()
 }
 
-pub(crate) fn parse_change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
-    let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid_text", rule)))
-        .transpose()
-}
-
 /// Creates an asset.
 #[utoipa::path(
     operation_id = "create_asset",
@@ -389,7 +384,7 @@ pub(crate) async fn create_asset_version(
         fields.extend([FieldProblem::new("content", "invalid", "content must be an object")]);
     }
     let label = fields.check(parse_label(new.version_label.as_deref()));
-    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let from = fields.check(query.with_body(new.workspace_id));
     let (draft, from) =
         fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;

@@ -359,18 +359,6 @@ pub(crate) async fn execute_workload(
 /// Value of `review` for a result that awaits a human review.
 const REVIEW_PENDING: &str = "pending";
 
-/// Error codes of runs that a synchronous response maps to 422, because the caller can change the request.
-const CALLER_ERRORS: [&str; 8] = [
-    "prompt_argument_missing",
-    "prompt_argument_type",
-    "prompt_too_large",
-    "messages_malformed",
-    "no_compliant_route",
-    "contract_refused",
-    "guardrail_blocked",
-    "hook_denied",
-];
-
 /// The response for a repeated key of a guest. Another guest may have sent that key, so the response contains only the
 /// id and state.
 fn replay_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
@@ -418,7 +406,7 @@ fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
         Status::Denied => Err(refused(review::denied_error(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
-                && let Some(code) = CALLER_ERRORS.into_iter().find(|code| *code == error.code)
+                && let Some(code) = error.caller_mistake()
             {
                 let message = error.message.clone();
                 let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));

@@ -2,13 +2,13 @@
 
 use crate::{
     asset::{
-        AssetView, CONTENT_LIMIT, VersionView, VisibleFromQuery, WorkspaceQuery, parse_change_note, parse_label,
-        parse_owner, parse_slug,
+        AssetView, CONTENT_LIMIT, VersionView, VisibleFromQuery, WorkspaceQuery, parse_label, parse_owner, parse_slug,
     },
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldErrors},
     http::{body::DeferredBody, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
+    note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
 };
@@ -163,7 +163,7 @@ pub(crate) async fn create_flow(
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
     let version_label = fields.check(parse_label(new.version_label.as_deref()));
-    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let workspace_id = fields.check(query.with_body(new.workspace_id));
     let draft = fields.finish(|| {
         Some(FlowDraft {
@@ -250,7 +250,7 @@ pub(crate) async fn create_flow_version(
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let label = fields.check(parse_label(new.version_label.as_deref()));
-    let change_note = fields.check(parse_change_note(new.change_note.as_deref()));
+    let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let from = fields.check(query.with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
     let (draft, from) =

@@ -7,7 +7,6 @@ use crate::{
     openapi::{ErrorBody, ServiceRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
-use fairway_operations::access::IdentityMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -96,10 +95,6 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
 }
 
-/// Whether a request is not from the operator. In local mode the operator is on this machine; a forwarded request comes
-/// from another one.
 fn is_external(api: &Api, request: &HttpRequest) -> bool {
-    match api.mode {
-        IdentityMode::Local => is_forwarded(request),
-    }
+    !api.mode.is_operator_request(is_forwarded(request))
 }

@@ -21,6 +21,7 @@ mod local_mode;
 mod mcp;
 mod memory;
 pub mod metrics;
+mod note;
 pub mod openapi;
 mod release;
 mod response;

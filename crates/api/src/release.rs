@@ -16,6 +16,7 @@ use crate::{
         query::Query,
         request_context::request_id,
     },
+    note::parse_note,
     openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     rollout::{self, NewPlan},
@@ -27,10 +28,9 @@ use fairway_domain::{
     release::{
         StateName,
         lane::{Lane, TargetLane},
-        review::{MAX_NOTE, Verdict},
+        review::Verdict,
     },
     slug::Slug,
-    text::is_prose,
 };
 use fairway_operations::{
     Failure,
@@ -407,13 +407,9 @@ pub(crate) async fn review_release(
     if new.subject_ref != release.uuid() {
         fields.extend([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
     }
-    if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
-    }
-    let verdict = fields.finish(|| verdict)?;
-    let done =
-        api.services.releases.review_release(&caller, *release, verdict, new.note, &expected, key.as_ref()).await?;
+    let note = fields.check(parse_note("note", new.note.as_deref()));
+    let (verdict, note) = fields.finish(|| verdict.zip(note))?;
+    let done = api.services.releases.review_release(&caller, *release, verdict, note, &expected, key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);

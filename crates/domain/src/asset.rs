@@ -15,10 +15,10 @@ use crate::{
     access::{ActorRef, OwnerRef},
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
+    note::Note,
     notification::Category,
     slug::Slug,
     store::{Change, Revision},
-    text::is_prose,
     time::Timestamp,
 };
 use canonical::{Canonical, Checksum};
@@ -168,35 +168,6 @@ impl Serialize for VersionLabel {
     }
 }
 
-/// Maximum length of a change note, in characters.
-pub const MAX_CHANGE_NOTE_CHARS: usize = 2_000;
-
-/// The author's explanation of a version. It is stored apart from the version, because it is free text and may have to
-/// be erased.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ChangeNote(String);
-
-impl ChangeNote {
-    /// Parses an external text: at most [`MAX_CHANGE_NOTE_CHARS`] characters; line breaks and tabs are the only control
-    /// characters that it may contain.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        is_prose(text, MAX_CHANGE_NOTE_CHARS).then(|| Self(text.to_owned()))
-    }
-
-    /// Restores a stored note without validation; the rules may have changed since it was accepted.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    /// The note as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 /// One immutable version, as stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetVersion {
@@ -213,7 +184,7 @@ pub struct AssetVersion {
     /// BLAKE3 checksum of the canonical bytes.
     pub checksum: Checksum,
     /// Change note; `None` when absent or erased.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
     /// Creation time.
     pub created_at: Timestamp,
     /// Actor that created the version.
@@ -234,7 +205,7 @@ pub struct NewVersion {
     /// Source text that the content was parsed from, if it is kept (a flow's YAML).
     pub source_text: Option<String>,
     /// Change note.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
     /// Assets that the content refers to.
     pub references: Vec<AssetReference>,
     /// Path of the artifact.
@@ -253,7 +224,7 @@ pub struct VersionContent {
     /// Source text that the content was parsed from, if it is kept.
     pub source_text: Option<String>,
     /// Change note.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
     /// Assets that the content refers to.
     pub references: Vec<AssetReference>,
 }
@@ -413,7 +384,7 @@ impl Asset {
         content: VersionContent,
         stamp: &Stamp,
     ) -> Change<(Self, NewVersion)> {
-        let asset = Self::create(new, stamp).next;
+        let asset = Self::create(new, stamp).next.clone();
         let detail = json!({ "slug": asset.slug.as_str(), "checksum": content.canonical.checksum().as_str() });
         let fact = Fact::new(FactKind::FlowCreated, asset.subject(), Some(asset.workspace_id), stamp, detail);
         let version = NewVersion::of(asset.asset_id, id, label, content, stamp);
@@ -463,13 +434,6 @@ mod tests {
         retired -> active, archived
         archived -> 
         ");
-    }
-
-    #[test]
-    fn limits_change_notes_by_characters() {
-        assert!(ChangeNote::parse(&"ä".repeat(MAX_CHANGE_NOTE_CHARS)).is_some());
-        assert!(ChangeNote::parse(&"a".repeat(MAX_CHANGE_NOTE_CHARS + 1)).is_none());
-        assert!(ChangeNote::parse("a\0").is_none());
     }
 
     #[test]

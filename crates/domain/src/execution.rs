@@ -156,6 +156,22 @@ impl RunError {
     pub fn new(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: message.to_owned(), offset: None }
     }
+
+    /// The code, if the caller can mend the error by another request.
+    #[must_use]
+    pub fn caller_mistake(&self) -> Option<&'static str> {
+        const CODES: [&str; 8] = [
+            "prompt_argument_missing",
+            "prompt_argument_type",
+            "prompt_too_large",
+            "messages_malformed",
+            "no_compliant_route",
+            "contract_refused",
+            "guardrail_blocked",
+            "hook_denied",
+        ];
+        CODES.into_iter().find(|code| *code == self.code)
+    }
 }
 
 /// A salted payload. Erasing the salt with the body makes the digest meaningless.

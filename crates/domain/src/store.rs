@@ -2,7 +2,7 @@
 
 use crate::audit::Fact;
 use serde::{Deserialize, Serialize};
-use std::error::Error;
+use std::{error::Error, ops::Deref};
 use uuid::Uuid;
 
 /// The change counter of a row; a commit names the revision on which it is based.
@@ -33,10 +33,14 @@ impl Revision {
     }
 }
 
-/// A decision that awaits its commit: the next aggregate, the revision on which it is based, and its fact.
+/// A decision that awaits its commit. Only the domain makes one; others read its record.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
-pub struct Change<T> {
+pub struct Change<T>(pub(crate) ChangeRecord<T>);
+
+/// What a decision changes: the next aggregate, the revision on which the decision is based, and its fact.
+#[derive(Clone, Debug)]
+pub struct ChangeRecord<T> {
     /// The next aggregate.
     pub next: T,
     /// The revision on which the decision is based; `None` for a new aggregate.
@@ -47,13 +51,26 @@ pub struct Change<T> {
 
 impl<T> Change<T> {
     /// Creates a new aggregate.
-    pub const fn create(next: T, fact: Fact) -> Self {
-        Self { next, decided_on: None, fact }
+    pub(crate) const fn create(next: T, fact: Fact) -> Self {
+        Self(ChangeRecord { next, decided_on: None, fact })
     }
 
     /// Replaces the aggregate that was read at `decided_on`.
-    pub const fn replace(next: T, decided_on: Revision, fact: Fact) -> Self {
-        Self { next, decided_on: Some(decided_on), fact }
+    pub(crate) const fn replace(next: T, decided_on: Revision, fact: Fact) -> Self {
+        Self(ChangeRecord { next, decided_on: Some(decided_on), fact })
+    }
+
+    /// The record, for a store that commits it.
+    pub fn into_record(self) -> ChangeRecord<T> {
+        self.0
+    }
+}
+
+impl<T> Deref for Change<T> {
+    type Target = ChangeRecord<T>;
+
+    fn deref(&self) -> &ChangeRecord<T> {
+        &self.0
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
 use fairway_domain::{
     access::{AccessStore, Caller, OwnerRef, ResourceScope},
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
+        Asset, AssetVersion, Lifecycle, NewAsset, VersionContent, VersionLabel,
         grant::AssetGrantStore,
         impact::ImpactStore,
         kind::AssetKind,
@@ -31,6 +31,7 @@ use fairway_domain::{
     generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
+    note::Note,
     slug::Slug,
     store::{Page, PageRequest},
 };
@@ -60,7 +61,7 @@ pub struct VersionDraft {
     /// Its label; the next `vN` by default.
     pub label: Option<VersionLabel>,
     /// The author's note on the change.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
 }
 
 /// Filter of an asset list.

@@ -14,6 +14,7 @@ use fairway_domain::{
     flow,
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
+    note::Note,
     release::{
         StateName,
         activate::LaneSelection,
@@ -284,7 +285,7 @@ impl DemoSeeder {
                             approver,
                             id,
                             Verdict::Approved,
-                            Some(NOTE.to_owned()),
+                            Note::parse(NOTE),
                             &Precondition::Any,
                             Some(&key),
                         )

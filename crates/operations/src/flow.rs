@@ -12,12 +12,13 @@ use crate::{
 use fairway_domain::{
     access::{Caller, OwnerRef},
     asset::{
-        Asset, AssetVersion, ChangeNote, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
+        Asset, AssetVersion, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
         ports::VersionStore,
     },
     flow::{self, FlowProblem},
     id::{AssetId, AssetVersionId, WorkspaceId},
     idempotency::RequestKey,
+    note::Note,
     slug::Slug,
     store::PageRequest,
     tenant::TenantScope,
@@ -34,7 +35,7 @@ pub struct FlowDraft {
     /// The label of its first version; `v1` by default.
     pub version_label: Option<VersionLabel>,
     /// Reason for the change.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
     /// The YAML text.
     pub content_yaml: String,
     /// The workspace; the caller's home workspace by default.
@@ -49,7 +50,7 @@ pub struct FlowVersionDraft {
     /// Its label; the next `vN` by default.
     pub label: Option<VersionLabel>,
     /// Reason for the change.
-    pub change_note: Option<ChangeNote>,
+    pub change_note: Option<Note>,
 }
 
 /// A flow with its newest version.

@@ -42,6 +42,7 @@ use fairway_domain::{
     id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::ports::IndexRevisionStore,
+    note::Note,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
@@ -343,7 +344,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         verdict: Verdict,
-        note: Option<String>,
+        note: Option<Note>,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Approval)>, Failure> {

@@ -16,7 +16,7 @@ use fairway_domain::{
     id::WorkloadId,
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -113,7 +113,7 @@ impl PrincipalBindingStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (workload, principal) = (next.workload_id.uuid(), next.principal.to_string());
         let (lane, revision) = (next.lane.map(Lane::as_str), next.revision.get());

@@ -14,7 +14,7 @@ use fairway_domain::{
     audit::Fact,
     id::{AssetGrantId, AssetId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -131,7 +131,7 @@ impl AssetGrantStore for Database {
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let tail = CommitParams::new(scope, &fact, key);
         let (principal, workspace) = match &next.grantee {
             Grantee::Principal(principal) => (Some(principal.to_string()), None),

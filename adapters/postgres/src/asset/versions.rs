@@ -10,10 +10,11 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    asset::{AssetVersion, ChangeNote, NewVersion, VersionLabel, canonical::Checksum, ports::ArtifactPath},
+    asset::{AssetVersion, NewVersion, VersionLabel, canonical::Checksum, ports::ArtifactPath},
     id::AssetVersionId,
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, StoreError},
+    note::Note,
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use std::collections::HashMap;
@@ -52,7 +53,7 @@ fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError
         canonical,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
         checksum: row.parsed("checksum", Checksum::parse)?,
-        change_note: row.column::<Option<&str>>("change_note")?.map(ChangeNote::from_stored),
+        change_note: row.column::<Option<&str>>("change_note")?.map(Note::from_stored),
         created_at: row.timestamp("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
@@ -101,7 +102,7 @@ pub(super) async fn insert_version(
     change: &Change<NewVersion>,
     key: Option<&KeyedOutcome>,
 ) -> Result<AssetVersion, CommitError> {
-    let Change { next, decided_on: _, fact } = change;
+    let ChangeRecord { next, decided_on: _, fact } = &**change;
     let tail = CommitParams::new(scope, fact, key);
     let row = VersionRow::of(next);
     let (beside, more) = row.attachment_ctes("$13", 21);
@@ -290,7 +291,7 @@ impl<'a> VersionRow<'a> {
             at: version.created_at.to_datetime(),
             by: version.created_by.to_string(),
             source: version.source_text.as_deref(),
-            note: version.change_note.as_ref().map(ChangeNote::as_str),
+            note: version.change_note.as_ref().map(Note::as_str),
             slugs: version.references.iter().map(|reference| reference.slug.as_str()).collect(),
             labels: version
                 .references

@@ -9,7 +9,7 @@ use fairway_domain::{
     id::AssetId,
     idempotency::KeyedOutcome,
     knowledge::{contract::ContractState, revocation::ContractRevocation},
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use uuid::Uuid;
@@ -69,7 +69,7 @@ pub(super) async fn revoke(
         commit_tail!(),
         ")"
     );
-    let Change { next, decided_on: _, fact } = change;
+    let ChangeRecord { next, decided_on: _, fact } = change.into_record();
     let tail = CommitParams::new(scope, &fact, key);
     let (asset, id) = (next.asset_id.uuid(), next.revocation_id.uuid());
     let (at, by) = (next.revoked_at.to_datetime(), next.revoked_by.to_string());

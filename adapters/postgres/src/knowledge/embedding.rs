@@ -16,7 +16,7 @@ use fairway_domain::{
         reembedding::{Reembedding, ReembeddingResult, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding},
     },
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use uuid::Uuid;
@@ -167,7 +167,7 @@ pub(super) async fn commit_reembedding(
     change: &Change<Reembedding>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
-    let Change { next, decided_on, fact } = change;
+    let ChangeRecord { next, decided_on, fact } = &**change;
     let tail = CommitParams::new(scope, fact, key);
     let asset = next.asset_id.uuid();
     let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);

@@ -14,7 +14,7 @@ use fairway_domain::{
         IndexRevision,
         document::{Ingest, NewChunk, NewDocument, metadata_hashes},
     },
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -89,7 +89,7 @@ pub(super) async fn commit_documents(
     change: &Change<Ingest>,
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
-    let Change { next, decided_on, fact } = change;
+    let ChangeRecord { next, decided_on, fact } = &**change;
     let tail = CommitParams::new(scope, fact, key);
     let lexemes = Lexemes::of(scope.tenant(), next.asset_id);
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());

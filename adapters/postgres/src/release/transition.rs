@@ -12,7 +12,7 @@ use deadpool_postgres::Pool;
 use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{Release, State},
-    store::{Change, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use std::collections::HashSet;
@@ -63,7 +63,7 @@ pub(super) async fn commit_transition(
         commit_tail!(),
         ")"
     );
-    let Change { next, decided_on, fact } = change;
+    let ChangeRecord { next, decided_on, fact } = &**change;
     let tail = CommitParams::new(scope, fact, key);
     let row = ReleaseRow::of(next, *decided_on);
     let frozen = ReferenceRows::of(next);
@@ -175,7 +175,7 @@ struct BatchColumns<'a> {
 
 impl<'a> BatchColumns<'a> {
     fn push(&mut self, pending: &'a PendingTransition) {
-        let Change { next, decided_on, fact } = &pending.change;
+        let ChangeRecord { next, decided_on, fact } = &*pending.change;
         let row = ReleaseRow::of(next, *decided_on);
         self.facts.push(pending.scope, fact);
         self.releases.push(row.id);

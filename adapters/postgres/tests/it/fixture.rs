@@ -3,7 +3,7 @@
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
+        Asset, AssetVersion, Lifecycle, NewAsset, VersionContent, VersionLabel,
         canonical::Canonical,
         kind::AssetKind,
         ports::{ArtifactPath, AssetStore, VersionStore},
@@ -22,6 +22,7 @@ use fairway_domain::{
         script::Language,
     },
     id::TenantId,
+    note::Note,
     policy,
     release::{
         BindableVersion, NewRelease, Release,
@@ -164,8 +165,7 @@ impl World {
     /// An approved release.
     pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let placed = self.submitted(workload, version).await;
-        let change =
-            placed.release.review(fresh(), Verdict::Approved, Some("read it".to_owned()), RULE, &stamp()).unwrap();
+        let change = placed.release.review(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp()).unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
         let placed = self.current_release(&placed.release).await;
         let change = placed.release.approve(RULE, &placed.deployment, &stamp()).unwrap();
@@ -264,7 +264,7 @@ pub(crate) fn content_with_attachments() -> VersionContent {
     VersionContent {
         canonical: content(),
         source_text: Some("source".to_owned()),
-        change_note: ChangeNote::parse("because"),
+        change_note: Note::parse("because"),
         references: vec![reference],
     }
 }

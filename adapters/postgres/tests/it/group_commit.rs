@@ -60,12 +60,13 @@ async fn batched_lane_changes_return_independent_results() {
         let (stage, release) = (Arc::clone(&stage), release.clone());
         movers.spawn(async move {
             let placed = stage.current_release(&release).await;
-            let mut change = activation(&placed, Some(Lane::ALL[number % 3]));
+            let mut outdated = placed.clone();
             match number % 8 {
-                1 => change.deployment_decided_on = change.deployment_decided_on.next(),
-                2 | 6 => change.release_decided_on = change.release_decided_on.next(),
+                1 => outdated.deployment.revision = outdated.deployment.revision.next(),
+                2 | 6 => outdated.release.revision = outdated.release.revision.next(),
                 _ => {}
             }
+            let change = activation(&outdated, Some(Lane::ALL[number % 3]));
             (number, placed, stage.store.commit_deployment(scope(), change, None).await)
         });
     }
@@ -122,20 +123,20 @@ async fn batched_transitions_return_independent_results() {
         let (stage, release) = (Arc::clone(&stage), release.clone());
         movers.spawn(async move {
             let placed = stage.current_release(&release).await;
-            let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
             // Every fourth has two transitions on one revision, and every fourth an outdated one.
             let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
-            let mut outdated = change.clone();
+            let mut seen = placed.release.clone();
             if number % 4 == 2 {
-                outdated.decided_on = Some(release.revision.next().next());
+                seen.revision = release.revision.next().next();
             }
+            let first = seen.reopen(&placed.deployment, &stamp()).unwrap();
             let second = async {
                 match twin {
                     Some(twin) => Some(stage.store.commit_transition(scope(), twin, None).await),
                     None => None,
                 }
             };
-            let (first, second) = tokio::join!(stage.store.commit_transition(scope(), outdated, None), second);
+            let (first, second) = tokio::join!(stage.store.commit_transition(scope(), first, None), second);
             (number, release.release_id, first, second)
         });
     }

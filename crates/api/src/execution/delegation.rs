@@ -29,9 +29,7 @@ pub(crate) fn delegated_subject(
         let message = "only trusted services may send on-behalf-of fields";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message));
     }
-    let auth_mode = match mode {
-        IdentityMode::Local => "local",
-    };
+    let auth_mode = mode.as_str();
     let mut fields = FieldErrors::default();
     let expected = |name, value: Option<Value>, expected: &'static str| {
         let rule = "this value does not fit the other on-behalf-of fields";

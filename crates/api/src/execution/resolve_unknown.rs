@@ -6,15 +6,12 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    note::parse_note,
     openapi::{KeyParams, WriteRefusals},
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
-use fairway_domain::{
-    execution::resolve_unknown::{MAX_NOTE, Resolution},
-    id::ExecutionId,
-    text::is_prose,
-};
+use fairway_domain::{execution::resolve_unknown::Resolution, id::ExecutionId};
 use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -49,15 +46,12 @@ pub(crate) async fn settle_execution(
     let SettleRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
     let settled = fields.check(Resolution::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
-    if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
-    }
-    let settled = fields.finish(|| settled)?;
+    let note = fields.check(parse_note("note", note.as_deref()));
+    let (settled, note) = fields.finish(|| settled.zip(note))?;
     let done = api
         .services
         .unknown_outcomes
-        .resolve_execution(&caller, *execution, settled, note.as_deref(), key.as_ref())
+        .resolve_execution(&caller, *execution, settled, note.as_ref(), key.as_ref())
         .await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?

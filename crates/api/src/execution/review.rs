@@ -6,6 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    note::parse_note,
     openapi::{KeyParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
 };
@@ -13,10 +14,9 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Execution, Status,
-        review::{AnswerUnderReview, AnswerVerdict, MAX_NOTE, REJECTED_CODE},
+        review::{AnswerUnderReview, AnswerVerdict, REJECTED_CODE},
     },
     id::ExecutionId,
-    text::is_prose,
 };
 use fairway_operations::execution::ExecutionDetail;
 use serde::{Deserialize, Serialize};
@@ -76,13 +76,9 @@ pub(crate) async fn review_execution(
     let ReviewRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
     let verdict = fields.check(AnswerVerdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
-    if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
-        fields.extend([FieldProblem::new("note", "invalid_text", rule)]);
-    }
-    let verdict = fields.finish(|| verdict)?;
-    let done =
-        api.services.reviews.review_execution(&caller, *execution, verdict, note.as_deref(), key.as_ref()).await?;
+    let note = fields.check(parse_note("note", note.as_deref()));
+    let (verdict, note) = fields.finish(|| verdict.zip(note))?;
+    let done = api.services.reviews.review_execution(&caller, *execution, verdict, note.as_ref(), key.as_ref()).await?;
     let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
         .into_response())

@@ -7,7 +7,10 @@ use crate::{
     output::{Output, eprint},
     server::{Server, required_string},
 };
-use fairway_domain::asset::{ChangeNote, VersionLabel, kind::AssetKind};
+use fairway_domain::{
+    asset::{VersionLabel, kind::AssetKind},
+    note::Note,
+};
 use serde_json::{Value, json};
 
 /// Creates an asset, and its first version when content is given. Continues an attempt that ended between the two
@@ -45,7 +48,7 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
     if options.label.as_deref().is_some_and(|label| VersionLabel::parse(label).is_none()) {
         return Err(Failure::Usage("a label has 1 to 64 characters from A-Z, a-z, 0-9 and ._-".to_owned()));
     }
-    if options.note.as_deref().is_some_and(|note| ChangeNote::parse(note).is_none()) {
+    if options.note.as_deref().is_some_and(|note| Note::parse(note).is_none()) {
         return Err(Failure::Usage("a note has at most 2000 printable characters".to_owned()));
     }
     // The server validates a kind that this client does not know, before it creates anything.

@@ -7,6 +7,7 @@ use crate::{
     evidence::{EvidenceArtifact, EvidenceRecord},
     id::{ExecutionId, IdSource},
     idempotency::KeyedOutcome,
+    note::Note,
     notification::Category,
     store::CommitError,
     tenant::TenantScope,
@@ -14,8 +15,6 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// The maximum length of a note, in characters.
-pub const MAX_NOTE: usize = 2_000;
 /// The code of a run that was resolved as a failure.
 pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
 
@@ -90,7 +89,7 @@ pub struct ResolvedRun {
 pub fn resolve(
     record: &EvidenceRecord,
     settled: Resolution,
-    note: Option<&str>,
+    note: Option<&Note>,
     stamp: &Stamp,
     ids: &dyn IdSource,
 ) -> Result<ResolvedRun, ResolveRefusal> {
@@ -120,7 +119,7 @@ pub fn resolve(
         environment: &run.environment,
         input_digest: record.input_digest,
     };
-    let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
+    let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: ids.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
     let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());

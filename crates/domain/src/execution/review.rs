@@ -11,6 +11,7 @@ use crate::{
     evidence::{EvidenceArtifact, EvidenceRecord},
     id::{ExecutionId, IdSource},
     idempotency::KeyedOutcome,
+    note::Note,
     notification::Category,
     policy::Obligation,
     store::{CommitError, StoreError},
@@ -20,9 +21,6 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-
-/// The maximum length of a note, in characters.
-pub const MAX_NOTE: usize = 2_000;
 
 /// The code of a run whose answer a reviewer rejected.
 pub const REJECTED_CODE: &str = "review_rejected";
@@ -158,7 +156,7 @@ impl<'r> PendingReview<'r> {
     pub fn decide(
         self,
         verdict: AnswerVerdict,
-        note: Option<&str>,
+        note: Option<&Note>,
         stamp: &Stamp,
         ids: &dyn IdSource,
     ) -> Result<ReviewEnd, ReviewRefusal> {
@@ -261,11 +259,11 @@ impl<'r> PendingReview<'r> {
     fn verdict_artifact(
         self,
         verdict: AnswerVerdict,
-        note: Option<&str>,
+        note: Option<&Note>,
         stamp: &Stamp,
         ids: &dyn IdSource,
     ) -> EvidenceArtifact {
-        let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
+        let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: ids.salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),
             ("reviewed_by".to_owned(), json!(stamp.actor.to_string())),

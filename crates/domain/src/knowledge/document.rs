@@ -451,5 +451,18 @@ impl Ingest {
     }
 }
 
+impl Change<Ingest> {
+    /// Decides the ingest on a newer revision. Concurrent ingests affect only the revision that it creates.
+    pub const fn rebase(&mut self, revision: IndexRevision) {
+        self.0.decided_on = Some(Revision::new(revision.get()));
+    }
+
+    /// Replaces the embedding model. Returns the documents, whose vectors the caller computes with it before a commit.
+    pub fn replace_model(&mut self, model: Option<EmbeddingModel>) -> &mut Vec<NewDocument> {
+        self.0.next.embedded_by = model;
+        &mut self.0.next.documents
+    }
+}
+
 #[cfg(test)]
 mod tests;

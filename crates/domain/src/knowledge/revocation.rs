@@ -6,15 +6,13 @@ use crate::{
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, RevocationId},
+    note::MAX_NOTE_CHARS,
     notification::Category,
     store::Change,
     text::{is_blank, is_prose},
     time::Timestamp,
 };
 use serde_json::json;
-
-/// Maximum length of a reason, in characters.
-pub const MAX_REASON_CHARS: usize = 2_000;
 
 /// Revocation of a contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +43,7 @@ impl ContractRevocation {
         reason: &str,
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        if is_blank(reason) || !is_prose(reason, MAX_REASON_CHARS) {
+        if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) {
             return Err(KnowledgeRefusal::InvalidReason);
         }
         // The contract id has a restricted grammar; the reason is free text, so the fact omits it.

@@ -2,7 +2,7 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, Soak},
     review::ApprovalRule,
     tool::{self, ToolStatus},
 };
@@ -443,7 +443,7 @@ impl Release {
         stopped.retain(|id| *id != self.release_id);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
         let detail = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });
-        DeploymentChange {
+        DeploymentChange::new(DeploymentChangeRecord {
             release,
             release_decided_on: self.revision,
             deployment: next,
@@ -457,7 +457,7 @@ impl Release {
             reason,
             evidence: None,
             fact: fact.with_detail(detail),
-        }
+        })
     }
 
     fn bound_asset(&self, role: AssetKind) -> Option<AssetId> {

@@ -8,6 +8,7 @@ use crate::{
     time::Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::ops::Deref;
 
 /// A service lane, from the most restrictive to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -255,10 +256,34 @@ pub fn lane_tenures(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     holdings
 }
 
-/// A change of a release and its deployment in one commit.
+/// A change of a release and its deployment in one commit. Only the domain makes one; others read its record.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
-pub struct DeploymentChange {
+pub struct DeploymentChange(DeploymentChangeRecord);
+
+impl DeploymentChange {
+    pub(super) const fn new(record: DeploymentChangeRecord) -> Self {
+        Self(record)
+    }
+
+    /// The record, for a store that commits it.
+    #[must_use]
+    pub fn into_record(self) -> DeploymentChangeRecord {
+        self.0
+    }
+}
+
+impl Deref for DeploymentChange {
+    type Target = DeploymentChangeRecord;
+
+    fn deref(&self) -> &DeploymentChangeRecord {
+        &self.0
+    }
+}
+
+/// What a change of a release and its deployment writes.
+#[derive(Clone, Debug)]
+pub struct DeploymentChangeRecord {
     /// The next release.
     pub release: Release,
     /// The release revision on which the decision is based.

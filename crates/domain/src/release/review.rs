@@ -5,15 +5,13 @@ use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},
     id::ApprovalId,
+    note::Note,
     notification::Category,
     number,
     store::Change,
     time::Timestamp,
 };
 use serde_json::{Value, json};
-
-/// The maximum length of a note, in characters.
-pub const MAX_NOTE: usize = 2_000;
 
 /// The maximum number of verdicts per person and release.
 pub const MAX_VERDICTS: usize = 50;
@@ -184,7 +182,7 @@ impl Release {
         &self,
         approval_id: ApprovalId,
         verdict: Verdict,
-        note: Option<String>,
+        note: Option<Note>,
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
@@ -210,7 +208,7 @@ impl Release {
             verdict,
             by: stamp.actor.clone(),
             at: stamp.at,
-            note,
+            note: note.map(Note::into_string),
             subject_digest,
             age_seconds: 0,
         };

@@ -2,7 +2,7 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, LaneMove, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, Soak},
 };
 use crate::{
     access::ActorRef,
@@ -12,6 +12,7 @@ use crate::{
     },
     audit::{Fact, FactKind, Stamp},
     id::{ArtifactId, ReleaseId},
+    note::MAX_NOTE_CHARS,
     notification::Category,
     rollout::Rollout,
     text::{is_blank, is_prose},
@@ -20,9 +21,6 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{cmp::Reverse, collections::BTreeSet};
-
-/// The maximum length of a reason, in characters.
-pub const MAX_REASON: usize = 2_000;
 
 /// An evidence document of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +100,7 @@ pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId
 /// # Errors
 /// When it is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
-    if is_blank(reason) || !is_prose(reason, MAX_REASON) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
+    if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
 }
 
 /// The lanes that a release holds, most recently taken first; lanes taken together are ordered from the most general.
@@ -190,7 +188,7 @@ impl Release {
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
             .collect();
-        Ok(DeploymentChange {
+        Ok(DeploymentChange::new(DeploymentChangeRecord {
             release,
             release_decided_on: self.revision,
             deployment: next,
@@ -206,7 +204,7 @@ impl Release {
             reason: MoveReason::Rollback,
             evidence: Some(evidence),
             fact,
-        })
+        }))
     }
 
     fn rollback_artifact(

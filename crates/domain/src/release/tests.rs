@@ -12,10 +12,8 @@ use super::{
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
 };
-use crate::{
-    id::RequestId,
-    rollout::{AdvanceMode, RolloutPlan, SoakStatus},
-};
+use crate::id::RequestId;
+use crate::rollout::{AdvanceMode, RolloutPlan, SoakStatus};
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
 
@@ -52,7 +50,7 @@ fn draft(number: u128) -> Release {
         target_lane: TargetLane::All,
         policy_bundle_id: None,
     };
-    Release::draft(new, &stamp("user:ada")).next
+    Release::draft(new, &stamp("user:ada")).next.clone()
 }
 
 fn version(kind: AssetKind, number: u128) -> BindableVersion {
@@ -70,18 +68,18 @@ fn version(kind: AssetKind, number: u128) -> BindableVersion {
 fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, ReleaseRefusal> {
     release
         .bind(Uuid::from_u128(number + 200).into(), kind, &version(kind, number), &stamp("user:ada"))
-        .map(|change| change.next)
+        .map(|change| change.next.clone())
 }
 
 fn approved(number: u128) -> Release {
     let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
-    let ready = bound.submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    let ready = bound.submit(Ok(Vec::new()), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     let reviewed = review(&ready, "user:bob", Verdict::Approved);
-    reviewed.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next
+    reviewed.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap().next.clone()
 }
 
 fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
-    release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(who)).unwrap().next.release
+    release.review(Uuid::from_u128(30).into(), verdict, None, APPROVAL_RULE, &stamp(who)).unwrap().next.release.clone()
 }
 
 fn met_requirements() -> ActivationReport {
@@ -108,9 +106,9 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
         .unwrap();
     match name {
         StateName::Draft => (draft(1), empty_deployment()),
-        StateName::ReviewReady => (ready.next, empty_deployment()),
+        StateName::ReviewReady => (ready.next.clone(), empty_deployment()),
         StateName::Approved => (approved(1), empty_deployment()),
-        StateName::Active => (activation.release, activation.deployment),
+        StateName::Active => (activation.release.clone(), activation.deployment.clone()),
         StateName::Superseded => {
             let later = approved(2)
                 .activate(
@@ -123,11 +121,11 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
                 .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
-            (Release { state: State::Superseded { digest }, ..activation.release }, later.deployment)
+            (Release { state: State::Superseded { digest }, ..activation.release.clone() }, later.deployment.clone())
         }
         StateName::Retired => {
             let retired = activation.release.retire(&activation.deployment, &stamp("user:ops")).unwrap();
-            (retired.release, retired.deployment)
+            (retired.release.clone(), retired.deployment.clone())
         }
     }
 }
@@ -357,7 +355,7 @@ fn approvals_count_only_for_reviewed_digest() {
     assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
     let once = review(&ready, "user:bob", Verdict::Approved);
     let changed = bind(&once.reopen(&empty_deployment(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
-    let again = changed.submit(Ok(Vec::new()), &empty_deployment(), &by).unwrap().next;
+    let again = changed.submit(Ok(Vec::new()), &empty_deployment(), &by).unwrap().next.clone();
     assert!(again.approve(APPROVAL_RULE, &empty_deployment(), &by).is_err());
     let two = ApprovalRule { min_approvals: 2, ..APPROVAL_RULE };
     let twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);

@@ -12,7 +12,7 @@ use fairway_domain::{
     },
     rollout::RolloutStatus,
     slug::Slug,
-    store::{Change, Revision},
+    store::{ChangeRecord, Revision},
     time::Timestamp,
 };
 use time::OffsetDateTime;
@@ -76,11 +76,12 @@ impl Fixtures {
                 target_lane: target.map_or(TargetLane::All, |lane| TargetLane::One(Lane::ALL[lane])),
                 policy_bundle_id: None,
             };
-            let draft = Release::draft(new, &self.stamp).next;
+            let draft = Release::draft(new, &self.stamp).next.clone();
             draft
                 .bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy_version, &self.stamp)
                 .unwrap()
                 .next
+                .clone()
         };
         let releases = (100..).zip(targets).map(draft).collect();
         let deployment = Deployment {
@@ -122,10 +123,14 @@ impl InMemoryStore {
 
     pub(crate) fn commit(&mut self, decision: Decision) -> Result<(), StaleDecision> {
         match decision {
-            Decision::Binding(change) | Decision::Transition(change) => self.commit_release(change),
-            Decision::Verdict(Change { next, decided_on, fact }) => {
+            Decision::Binding(change) | Decision::Transition(change) => {
+                let ChangeRecord { next, decided_on, .. } = change.into_record();
+                self.commit_release(next, decided_on)
+            }
+            Decision::Verdict(change) => {
+                let ChangeRecord { next, decided_on, .. } = change.into_record();
                 let is_active = next.release.state.holds_lanes();
-                self.commit_release(Change { next: next.release, decided_on, fact })?;
+                self.commit_release(next.release, decided_on)?;
                 if is_active {
                     self.state.deployment.revision = self.state.deployment.revision.next();
                 }
@@ -135,7 +140,7 @@ impl InMemoryStore {
         }
     }
 
-    fn commit_release(&mut self, Change { next, decided_on, fact: _ }: Change<Release>) -> Result<(), StaleDecision> {
+    fn commit_release(&mut self, next: Release, decided_on: Option<Revision>) -> Result<(), StaleDecision> {
         let stored = self.release_mut(next.release_id);
         if Some(stored.revision) != decided_on {
             return Err(StaleDecision);
@@ -153,7 +158,7 @@ impl InMemoryStore {
             return Err(StaleDecision);
         }
         let at = change.release.updated_at;
-        *self.release_mut(id) = change.release;
+        *self.release_mut(id) = change.release.clone();
         for other in self.state.releases.iter_mut() {
             let id = other.release_id;
             let is_affected =
@@ -169,12 +174,12 @@ impl InMemoryStore {
                 rollout.status = RolloutStatus::RolledBack;
             }
         }
-        for moved in change.moves {
+        for moved in change.moves.clone() {
             let revision = change.deployment.revision;
             let (lane, from, to) = (moved.lane, moved.from, moved.to);
             self.state.lane_history.insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at });
         }
-        self.state.deployment = change.deployment;
+        self.state.deployment = change.deployment.clone();
         Ok(())
     }
 

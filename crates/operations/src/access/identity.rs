@@ -17,6 +17,25 @@ pub enum IdentityMode {
     Local,
 }
 
+impl IdentityMode {
+    /// The name of the mode in on-behalf-of fields.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+        }
+    }
+
+    /// Whether a request comes from the operator of the server. In local mode the operator is on this machine; a
+    /// forwarded request comes from another one.
+    #[must_use]
+    pub const fn is_operator_request(self, is_forwarded: bool) -> bool {
+        match self {
+            Self::Local => !is_forwarded,
+        }
+    }
+}
+
 /// The identity that a request claims.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Claims {

@@ -18,6 +18,7 @@ use fairway_domain::{
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
+    note::Note,
     store::CommitError,
     tenant::TenantScope,
     wakeup::Wakeup,
@@ -63,7 +64,7 @@ impl UnknownOutcomes {
         caller: &Caller,
         id: ExecutionId,
         settled: Resolution,
-        note: Option<&str>,
+        note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
@@ -94,7 +95,7 @@ impl UnknownOutcomes {
         caller: &Caller,
         id: ExecutionId,
         settled: Resolution,
-        note: Option<&str>,
+        note: Option<&Note>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;

@@ -22,6 +22,7 @@ use fairway_domain::{
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
+    note::Note,
     store::CommitError,
     tenant::TenantScope,
     wakeup::Wakeup,
@@ -91,7 +92,7 @@ impl Reviews {
         caller: &Caller,
         id: ExecutionId,
         verdict: AnswerVerdict,
-        note: Option<&str>,
+        note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
@@ -146,7 +147,7 @@ impl Reviews {
         caller: &Caller,
         id: ExecutionId,
         verdict: AnswerVerdict,
-        note: Option<&str>,
+        note: Option<&Note>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;

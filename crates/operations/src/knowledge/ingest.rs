@@ -26,7 +26,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexWarning},
     },
     search::count_words,
-    store::{Change, CommitError, Page, PageRequest, Revision},
+    store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
@@ -205,7 +205,7 @@ impl KnowledgeBases {
                 // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
                     let seen = self.index_revision_store.current_revision(scope, asset).await?;
-                    change.decided_on = Some(Revision::new(seen.get()));
+                    change.rebase(seen);
                     let model = self.ingest_model(scope, asset, seen, base).await?;
                     if model == change.next.embedded_by {
                         continue;
@@ -214,8 +214,7 @@ impl KnowledgeBases {
                         return Err(Failure::Contended);
                     }
                     embeddings += 1;
-                    self.embed_chunks(model.as_ref(), &mut change.next.documents).await?;
-                    change.next.embedded_by = model;
+                    self.embed_chunks(model.as_ref(), change.replace_model(model.clone())).await?;
                 }
                 committed => return Ok(committed.map(|_| ())?),
             }

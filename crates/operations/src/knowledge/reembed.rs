@@ -143,7 +143,7 @@ impl KnowledgeBases {
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
-                    known = change.next.vectors.into_iter().map(|new| (new.replaces, new.vector)).collect();
+                    known = change.next.vectors.clone().into_iter().map(|new| (new.replaces, new.vector)).collect();
                 }
                 committed => {
                     committed?;

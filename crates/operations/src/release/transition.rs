@@ -52,7 +52,7 @@ enum DecidedTransition {
 }
 
 impl DecidedTransition {
-    const fn fact(&self) -> &Fact {
+    fn fact(&self) -> &Fact {
         match self {
             Self::ReleaseOnly(change) => &change.fact,
             Self::WithLanes(change) => &change.fact,

@@ -5,6 +5,7 @@ use crate::fixture::{Fixture, RULE, activation, fresh, new_release, passing_chec
 use fairway_domain::{
     asset::kind::AssetKind,
     audit::AuditStore,
+    note::Note,
     release::{
         Release,
         activate::LaneSelection,
@@ -75,7 +76,7 @@ pub(super) async fn review(stage: &Fixture) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let change = placed
         .release
-        .review(fresh(), Verdict::ChangesRequested, Some("not yet".to_owned()), crate::fixture::RULE, &stamp())
+        .review(fresh(), Verdict::ChangesRequested, Note::parse("not yet"), crate::fixture::RULE, &stamp())
         .unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)

@@ -19,7 +19,8 @@ fn frozen_reference(from: u128, to: u128) -> FrozenReference {
 #[test]
 fn approval_covers_resolved_references() {
     let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
-    let submit = |references| bound.submit(Ok(references), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    let submit =
+        |references| bound.submit(Ok(references), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     let ready = submit(vec![frozen_reference(20, 40), frozen_reference(20, 40)]);
     assert_eq!(ready.references, [frozen_reference(20, 40)], "duplicates are removed");
     let other = submit(vec![frozen_reference(20, 41)]);
@@ -31,14 +32,16 @@ fn approval_covers_resolved_references() {
     );
     // Approvals do not carry over to other resolved references.
     let approved = review(&ready, "user:bob", Verdict::Approved);
-    let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next;
+    let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(back.references, [], "references are unresolved in drafts");
-    let again = back.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    let again =
+        back.submit(Ok(vec![frozen_reference(20, 41)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(
         again.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).unwrap_err().code(),
         "approval_required"
     );
-    let same = back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next;
+    let same =
+        back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
     assert_eq!((asked.state.name(), asked.references), (StateName::Draft, Vec::new()));

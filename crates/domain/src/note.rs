@@ -1,0 +1,50 @@
+//! Notes and reasons: free text that people write about a decision.
+
+use crate::text::is_prose;
+
+/// Maximum length of a note or reason, in characters.
+pub const MAX_NOTE_CHARS: usize = 2_000;
+
+/// The explanation of a version, a verdict or a resolution. It is stored apart from its subject, because it is free text
+/// and may have to be erased.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note(String);
+
+impl Note {
+    /// Parses an external text: at most [`MAX_NOTE_CHARS`] characters; line breaks and tabs are the only control
+    /// characters that it may contain.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        is_prose(text, MAX_NOTE_CHARS).then(|| Self(text.to_owned()))
+    }
+
+    /// Restores a stored note without validation; the rules may have changed since it was accepted.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The note as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The note as an owned text.
+    #[must_use]
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_length_counts_characters() {
+        assert!(Note::parse(&"ä".repeat(MAX_NOTE_CHARS)).is_some());
+        assert!(Note::parse(&"a".repeat(MAX_NOTE_CHARS + 1)).is_none());
+        assert!(Note::parse("a\0").is_none());
+    }
+}
