@@ -39,7 +39,8 @@ pub const MAX_NAME: usize = 200;
 /// The tenant boundary that every store operation requires.
 ///
 /// A scope comes from a [`Caller`], whose tenant authentication resolved, from a share token for its own lookup, or
-/// from a background task for a tenant's own rows. There is no other source.
+/// from a background task for a tenant's own rows. There is no other source: `cargo xtask check` compares the files that
+/// call these constructors with a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 
@@ -54,6 +55,19 @@ impl TenantScope {
     #[must_use]
     pub const fn for_share_token(token: &ShareToken) -> Self {
         Self(token.tenant())
+    }
+
+    /// The scope of a platform operator that is authorized on another tenant.
+    #[must_use]
+    pub const fn for_platform_operator(tenant: TenantId) -> Self {
+        Self(tenant)
+    }
+
+    /// The scope in which requests with an unknown share token are counted. Such a token names no tenant that could be
+    /// trusted.
+    #[must_use]
+    pub fn for_unknown_token() -> Self {
+        Self(DEFAULT_TENANT.into())
     }
 
     /// The scope of a background task for one tenant's rows.

@@ -16,7 +16,7 @@ use fairway_domain::{
     rate_limit::{ClientAddress, Quota, RateLimitKey},
     share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, TokenRefusal},
     store::{CommitError, Page, PageRequest},
-    tenant::{DEFAULT_TENANT, TenantScope, TenantStore, is_public_host},
+    tenant::{TenantScope, TenantStore, is_public_host},
     workload::{Workload, WorkloadRefusal},
 };
 use std::sync::Arc;
@@ -278,7 +278,7 @@ impl ShareLinks {
     async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };
-        let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
+        let scope = TenantScope::for_unknown_token();
         match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
             Ok(()) => Failure::ShareToken(TokenRefusal::Invalid),
             Err(refused) => refused,

@@ -3,8 +3,8 @@
 use crate::{
     Failure, Idempotent, Precondition, Settings, Stores,
     access::{
-        Operation, Requirement,
-        authorize::{authorize, missing_permission},
+        Operation,
+        authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
     context::OperationContext,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
@@ -15,7 +15,7 @@ use fairway_domain::{
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
-    tenant::{Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
+    tenant::{Tenant, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
 };
 use std::sync::Arc;
 
@@ -87,8 +87,8 @@ impl Tenants {
                     Ok(tenant)
                 },
                 async |id| {
-                    let theirs = TenantScope::for_background_task(id.into());
-                    self.tenant_store.find(theirs).await?.ok_or(Failure::NotFound)
+                    let scope = authorize_tenant_view(caller, id.into())?;
+                    self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)
                 },
             )
             .await
@@ -100,12 +100,7 @@ impl Tenants {
     /// Not found for another tenant's settings unless the caller manages the platform; forbidden when it may not
     /// manage the tenant.
     pub async fn tenant_settings(&self, caller: &Caller, id: TenantId) -> Result<Tenant, Failure> {
-        // Platform operators read every tenant that they can list, independent of the request's tenant. The
-        // `Location` header of a created tenant depends on it.
-        let scope = match authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM) {
-            Ok(_) => TenantScope::for_background_task(id),
-            Err(_) => self.authorize_tenant(caller, Operation::ReadTenantSettings, id)?,
-        };
+        let scope = authorize_tenant_view(caller, id)?;
         self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)
     }
 
@@ -121,10 +116,10 @@ impl Tenants {
         patch: TenantSettingsPatch,
         expected: &Precondition,
     ) -> Result<Tenant, Failure> {
-        let scope = self.authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
+        let scope = authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
             // A host determines the tenant of anonymous clients, so a tenant cannot claim one itself.
-            self.authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
+            authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..MAX_ATTEMPTS {
             let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
@@ -150,23 +145,6 @@ impl Tenants {
             return Ok(next);
         }
         Err(Failure::Contended)
-    }
-
-    fn authorize_tenant(&self, caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
-        if caller.tenant == id {
-            return authorize(caller, operation, &ResourceScope::tenant(id));
-        }
-        // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
-        // tenant of the settings.
-        authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM).map_err(|_| Failure::NotFound)?;
-        let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
-            return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
-        };
-        if caller.rights.allow(needs, &ResourceScope::tenant(id)) {
-            Ok(TenantScope::for_background_task(id))
-        } else {
-            Err(missing_permission(caller, needs))
-        }
     }
 
     /// The tenant's workspaces, newest first.

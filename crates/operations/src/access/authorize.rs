@@ -4,7 +4,7 @@ use super::{Operation, Requirement};
 use crate::{Failure, Stores, services::SharedState};
 use fairway_domain::{
     access::{AccessStore, ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
-    id::{NamespaceId, WorkloadId, WorkspaceId},
+    id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
 use moka::sync::Cache;
@@ -80,6 +80,34 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
     match caller.rights.visible_scopes(needs) {
         Some(visible_scopes) if visible_scopes == VisibleScopes::default() => Err(missing_permission(caller, needs)),
         visible_scopes => Ok((TenantScope::for_caller(caller), visible_scopes)),
+    }
+}
+
+/// Authorizes a caller to read the settings of a tenant.
+pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<TenantScope, Failure> {
+    // Platform operators read every tenant that they can list, independent of the request's tenant. The `Location`
+    // header of a created tenant depends on it.
+    match authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM) {
+        Ok(_) => Ok(TenantScope::for_platform_operator(id)),
+        Err(_) => authorize_tenant(caller, Operation::ReadTenantSettings, id),
+    }
+}
+
+/// Authorizes a caller on the settings of a tenant.
+pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
+    if caller.tenant == id {
+        return authorize(caller, operation, &ResourceScope::tenant(id));
+    }
+    // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
+    // tenant of the settings.
+    authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM).map_err(|_| Failure::NotFound)?;
+    let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
+        return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
+    };
+    if caller.rights.allow(needs, &ResourceScope::tenant(id)) {
+        Ok(TenantScope::for_platform_operator(id))
+    } else {
+        Err(missing_permission(caller, needs))
     }
 }
 

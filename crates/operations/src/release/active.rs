@@ -48,7 +48,7 @@ struct CachedResponse {
 /// Rendered responses, by caller and query.
 pub struct ActiveReleaseCache {
     responses: Cache<ActiveReleaseKey, CachedResponse>,
-    tenants: Cache<Claims, TenantId>,
+    scopes: Cache<Claims, TenantScope>,
 }
 
 impl ActiveReleaseCache {
@@ -57,10 +57,10 @@ impl ActiveReleaseCache {
             let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
             key_bytes.saturating_add(kept.body.len())
         };
-        let tenant_bytes = |claims: &Claims, _: &TenantId| claims_bytes(claims);
+        let scope_bytes = |claims: &Claims, _: &TenantScope| claims_bytes(claims);
         Self {
             responses: weighted_cache(MAX_BYTES.active_releases, answer_bytes).build(),
-            tenants: weighted_cache(MAX_BYTES.active_release_tenants, tenant_bytes).build(),
+            scopes: weighted_cache(MAX_BYTES.active_release_tenants, scope_bytes).build(),
         }
     }
 }
@@ -94,14 +94,12 @@ impl Releases {
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
         let &ActiveReleaseQuery { workload, environment, lane } = query;
-        if let Some(tenant) = self.active_releases.tenants.get(claims) {
+        if let Some(scope) = self.active_releases.scopes.get(claims) {
+            let tenant = scope.tenant();
             let key =
                 ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active_releases.responses.get(&key) {
-                let revisions = self
-                    .deployment_store
-                    .current_revisions(TenantScope::for_background_task(tenant), workload, environment)
-                    .await?;
+                let revisions = self.deployment_store.current_revisions(scope, workload, environment).await?;
                 if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
                     return Ok(cached.body);
                 }
@@ -116,7 +114,7 @@ impl Releases {
             access: caller.access_revision,
             body: Arc::clone(&body),
         };
-        self.active_releases.tenants.insert(claims.clone(), caller.tenant);
+        self.active_releases.scopes.insert(claims.clone(), TenantScope::for_caller(&caller));
         let key = ActiveReleaseKey {
             claims: claims.clone(),
             tenant: caller.tenant,
