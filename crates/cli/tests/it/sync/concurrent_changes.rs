@@ -166,6 +166,7 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
 
 /// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn keeps_one_of_two_concurrent_drafts_complete() {
     let files = [
         ("workloads/w.yaml", WORKLOAD),
@@ -190,28 +191,61 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
         [planned, begun].concat()
     };
     let bound = || vec![Script::json(&json!({})), response(draft('a', true))];
-    let release = format!("/v1/releases/{}/bindings", id('a'));
-    // The responses after creation and after binding, whether bindings are created, and whether they stay.
-    for (looks, is_bound, stays) in [
-        // An earlier draft is visible at once, or after this draft is complete.
-        (vec![listed(&['a', '9'])], false, false),
-        ([vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), Script::status(204, "")]].concat(), true, false),
-        // A later draft was complete before it could see this one; an incomplete one will see it.
-        (vec![listed(&['b', 'a']), response(draft('b', true))], false, false),
+    let emptied = |last: char| vec![response(draft(last, true)), Script::status(204, "")];
+    let bindings_of = |last: char| format!("/v1/releases/{}/bindings", id(last));
+    // The responses after creation and after binding, whether versions are bound, whether the draft is reported, and the
+    // draft that is emptied.
+    for (looks, is_bound, succeeds, is_emptied) in [
+        // An earlier draft is visible at once.
+        (vec![listed(&['a', '9'])], false, false, None),
+        // It is visible after this draft is complete. The complete one of the two stays.
         (
-            [vec![listed(&['b', 'a']), response(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(),
+            [vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), response(draft('9', true))], emptied('a')]
+                .concat(),
+            true,
+            false,
+            Some('a'),
+        ),
+        (
+            [vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), response(draft('9', false))]].concat(),
+            true,
+            false,
+            None,
+        ),
+        // A later draft was complete before it could see this one.
+        (vec![listed(&['b', 'a']), response(draft('b', true))], false, false, None),
+        // An incomplete later one will see this one, or is emptied.
+        (
+            [
+                vec![listed(&['b', 'a']), response(draft('b', false))],
+                bound(),
+                vec![listed(&['b', 'a'])],
+                vec![response(draft('b', false))],
+            ]
+            .concat(),
             true,
             true,
+            None,
+        ),
+        (
+            [vec![listed(&['b', 'a']), response(draft('b', false))], bound(), vec![listed(&['b', 'a'])], emptied('b')]
+                .concat(),
+            true,
+            true,
+            Some('b'),
         ),
     ] {
         let (output, server) = apply_to([drafted(), looks].concat(), &files).await;
-        assert_eq!(output.code, i32::from(!stays), "{}", output.err);
-        assert_eq!(output.err.contains("stale_plan: the releases of w for dev changed"), !stays, "{}", output.err);
+        assert_eq!(output.code, i32::from(!succeeds), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: the releases of w for dev changed"), !succeeds, "{}", output.err);
         let count = |method: &str, path: &str| {
             server.requests().iter().filter(|asked| asked.method == method && asked.path == path).count()
         };
-        let removed = count("DELETE", &format!("{release}/{}", id('3')));
-        assert_eq!((count("POST", &release), removed), (usize::from(is_bound), usize::from(is_bound && !stays)));
+        assert_eq!(count("POST", &bindings_of('a')), usize::from(is_bound));
+        for draft in ['9', 'a', 'b'] {
+            let removed = count("DELETE", &format!("{}/{}", bindings_of(draft), id('3')));
+            assert_eq!(removed, usize::from(is_emptied == Some(draft)), "{draft}");
+        }
     }
 }
 
