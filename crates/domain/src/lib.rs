@@ -19,6 +19,7 @@ pub mod idempotency;
 pub mod json;
 pub mod knowledge;
 pub mod memory;
+pub mod moment;
 pub mod note;
 pub mod notification;
 mod number;

@@ -1,6 +1,12 @@
 //! Time, identifiers and the sequencer's wakeup, which every operation that changes something needs.
 
-use fairway_domain::{access::Caller, audit::Stamp, id::IdSource, time::Clock};
+use fairway_domain::{
+    access::Caller,
+    audit::Stamp,
+    id::IdSource,
+    moment::Moment,
+    time::{Clock, Timestamp},
+};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -35,6 +41,16 @@ impl OperationContext {
 
     pub(crate) fn new_id<T: From<uuid::Uuid>>(&self) -> T {
         T::from(self.ids.new_id())
+    }
+
+    /// The current moment, for one input of a state machine.
+    pub(crate) fn moment(&self) -> Moment {
+        self.moment_at(self.clock.now())
+    }
+
+    /// A moment at a time that was read before.
+    pub(crate) fn moment_at(&self, at: Timestamp) -> Moment {
+        Moment::new(at, self.ids.new_id(), self.ids.salt())
     }
 
     /// The stamp of a fact that the caller's request causes.

@@ -5,8 +5,9 @@ use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
-    id::{ExecutionId, IdSource},
+    id::ExecutionId,
     idempotency::KeyedOutcome,
+    moment::Moment,
     note::Note,
     notification::Category,
     store::CommitError,
@@ -91,7 +92,7 @@ pub fn resolve(
     settled: Resolution,
     note: Option<&Note>,
     stamp: &Stamp,
-    ids: &dyn IdSource,
+    mut moment: Moment,
 ) -> Result<ResolvedRun, ResolveRefusal> {
     let run = &record.execution;
     match run.status {
@@ -119,11 +120,11 @@ pub fn resolve(
         environment: &run.environment,
         input_digest: record.input_digest,
     };
-    let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: ids.salt() });
+    let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: moment.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
     let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());
-    let artifact_id = ids.new_id().into();
+    let artifact_id = moment.new_id().into();
     let artifact = EvidenceArtifact {
         artifact_id,
         kind: "settlement",

@@ -9,8 +9,9 @@ use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
-    id::{ExecutionId, IdSource},
+    id::ExecutionId,
     idempotency::KeyedOutcome,
+    moment::Moment,
     note::Note,
     notification::Category,
     policy::Obligation,
@@ -158,7 +159,7 @@ impl<'r> PendingReview<'r> {
         verdict: AnswerVerdict,
         note: Option<&Note>,
         stamp: &Stamp,
-        ids: &dyn IdSource,
+        moment: Moment,
     ) -> Result<ReviewEnd, ReviewRefusal> {
         if self.is_own_run(&stamp.actor) {
             return Err(ReviewRefusal::OwnRun);
@@ -182,7 +183,7 @@ impl<'r> PendingReview<'r> {
         });
         let fact =
             self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
-        let artifact = Some(self.verdict_artifact(verdict, note, stamp, ids));
+        let artifact = Some(self.verdict_artifact(verdict, note, stamp, moment));
         let mut end = self.end(status, outcome, error, fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
         Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Required, ..end })
@@ -261,9 +262,9 @@ impl<'r> PendingReview<'r> {
         verdict: AnswerVerdict,
         note: Option<&Note>,
         stamp: &Stamp,
-        ids: &dyn IdSource,
+        mut moment: Moment,
     ) -> EvidenceArtifact {
-        let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: ids.salt() });
+        let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: moment.salt() });
         let body = Map::from_iter([
             ("outcome".to_owned(), json!(verdict.as_str())),
             ("reviewed_by".to_owned(), json!(stamp.actor.to_string())),
@@ -271,7 +272,7 @@ impl<'r> PendingReview<'r> {
             ("output_digest".to_owned(), json!(self.0.output_digest.as_ref().map(digest_text))),
             ("note_digest".to_owned(), note.as_ref().map_or(Value::Null, |note| json!(digest_text(&note.digest())))),
         ]);
-        let artifact_id = ids.new_id().into();
+        let artifact_id = moment.new_id().into();
         EvidenceArtifact {
             artifact_id,
             kind: "review",

@@ -1,7 +1,8 @@
 //! The run state machine: it requests external effects and never performs them.
 //!
-//! [`Run::start`] and [`Run::on_model`] advance until the run needs an effect or has ended. The driver performs the
-//! effect and maintains time and leases. It can stop at any effect; the run then holds its state so far.
+//! [`Run::start`] and the `on_*` methods advance until the run needs an effect or has ended. The driver performs the
+//! effect and passes its result with a [`Moment`]: the machine reads no clock and creates no identifier. The driver can
+//! stop at any effect; the run then holds its state so far.
 
 mod agent;
 mod documents;
@@ -33,12 +34,14 @@ use crate::{
     flow::{Action, NextStep, Step, StepKind, StepOutput, budget::ValueBudget, reference::Template},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
+    moment::Moment,
     policy::{self, Obligation, PolicyDecision},
+    redaction::Redactor,
     time::Timestamp,
 };
 use agent::Agent;
 use effects::{AwaitedResponse, PendingStep, StepProgress};
-pub use effects::{Env, FinishedRun, RunEffect, RunInput, RunOutcome};
+pub use effects::{FinishedRun, RunEffect, RunInput, RunOutcome};
 use failure::StepFailure;
 use interceptors::{ActiveStep, Continuation, Interception};
 pub use interruption::Interruption;
@@ -68,7 +71,8 @@ const WITHHOLDING_OBLIGATIONS: [Obligation; 3] =
 /// A run in progress.
 pub struct Run<'a> {
     run_input: RunInput<'a>,
-    env: Env<'a>,
+    /// The moment of the current input.
+    moment: Moment,
     /// The inputs, as steps read them.
     inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
@@ -115,9 +119,9 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Creates a run that the given decision admitted.
+    /// Creates a run that the given decision admitted, at the moment at which it starts.
     #[must_use]
-    pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, env: Env<'a>) -> Self {
+    pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, moment: Moment) -> Self {
         let obligations = decision.obligations.clone();
         let run_outcome = RunOutcome {
             status: Status::Failed,
@@ -139,7 +143,7 @@ impl<'a> Run<'a> {
                 && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !run_input.plan.may_impose(*held_back)),
             inputs: Cow::Borrowed(run_input.inputs),
             run_input,
-            env,
+            moment,
             outputs: BTreeMap::new(),
             untrusted_outputs: BTreeMap::new(),
             budget: ValueBudget::new(MAX_VALUE_BYTES),
@@ -210,7 +214,12 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the response to the last request. A response without a request has no effect.
-    pub fn on_model(&mut self, answer: ModelResponse) -> RunEffect {
+    pub fn on_model(&mut self, moment: Moment, answer: ModelResponse) -> RunEffect {
+        self.moment = moment;
+        self.resume_with_model(answer)
+    }
+
+    fn resume_with_model(&mut self, answer: ModelResponse) -> RunEffect {
         let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) =
             self.pending_step.take()
         else {
@@ -240,7 +249,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with retrieved documents. Documents without a query have no effect.
-    pub fn on_documents(&mut self, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
+    pub fn on_documents(&mut self, moment: Moment, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
+        self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) =
             self.pending_step.take()
         else {
@@ -278,14 +288,19 @@ impl<'a> Run<'a> {
 
     /// Ends the run at its current point, and fulfils its obligations.
     #[must_use]
-    pub fn finish(self, cut: Option<Interruption>) -> RunOutcome {
-        let outside = self.env;
-        self.into_finished(cut).fulfil(outside)
+    pub fn finish(self, moment: Moment, cut: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
+        let (finished, moment) = self.close(moment, cut);
+        finished.fulfil(moment, redactor)
     }
 
     /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
     #[must_use]
-    pub fn into_finished(mut self, cut: Option<Interruption>) -> FinishedRun {
+    pub fn into_finished(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
+        self.close(moment, cut).0
+    }
+
+    fn close(mut self, moment: Moment, cut: Option<Interruption>) -> (FinishedRun, Moment) {
+        self.moment = moment;
         if let Some(cut) = cut {
             let (status, outcome, code, message) = cut.ending();
             (self.run_outcome.status, self.run_outcome.outcome, self.run_outcome.output) = (status, outcome, None);
@@ -294,7 +309,7 @@ impl<'a> Run<'a> {
         }
         let events = self.take_events();
         self.run_outcome.offered_turn = self.offered_turn();
-        FinishedRun {
+        let finished = FinishedRun {
             events,
             execution_id: self.run_input.execution_id,
             value_bytes: MAX_VALUE_BYTES.saturating_sub(self.budget.remaining()),
@@ -302,7 +317,8 @@ impl<'a> Run<'a> {
             obligations: self.obligations,
             transcript: self.transcript,
             citable_documents: self.citable_documents,
-        }
+        };
+        (finished, self.moment)
     }
 
     /// Records the step at which the run was interrupted; its response is no longer awaited.
@@ -335,7 +351,7 @@ impl<'a> Run<'a> {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure: Some(code.to_owned()),
-            duration: began.duration_until(self.env.clock.now()),
+            duration: began.duration_until(self.moment.now()),
         });
     }
 
@@ -349,7 +365,7 @@ impl<'a> Run<'a> {
             if self.is_large_at(step) {
                 return self.pause(PausePoint::Step(step));
             }
-            let began = self.env.clock.now();
+            let began = self.moment.now();
             self.emit(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let result = match self.execute_step(step) {
                 Ok(StepProgress::NeedsModel(question, asked)) => {
@@ -387,7 +403,7 @@ impl<'a> Run<'a> {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure,
-            duration: began.duration_until(self.env.clock.now()),
+            duration: began.duration_until(self.moment.now()),
         });
         let (succeeded, error) = match done {
             Ok(value) => {
@@ -484,9 +500,9 @@ impl<'a> Run<'a> {
         let RunInput { plan, policy_attributes: facts, .. } = self.run_input;
         let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
-        let now = self.env.clock.now();
+        let now = self.moment.now();
         let decision = facts.decide(plan, &merged, now);
-        let id = DecisionId::from(self.env.ids.new_id());
+        let id = DecisionId::from(self.moment.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;

@@ -11,13 +11,13 @@ pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits
 
 use super::{
     Outcome, RunError, RunRef, Status, StepRecord,
-    run::{Env, FinishedRun, Interruption, RunOutcome},
+    run::{FinishedRun, Interruption, RunOutcome},
 };
 use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::EvidenceArtifact,
-    id::ExecutionId,
+    id::{ArtifactId, ExecutionId},
     policy::{Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -257,7 +257,7 @@ pub struct ScriptRun<'s> {
 impl ScriptRun<'_> {
     /// Finishes the run, with the obligations of its admission decision.
     #[must_use]
-    pub fn finish(self, decision: PolicyDecision, outside: Env<'_>) -> FinishedRun {
+    pub fn finish(self, decision: PolicyDecision, artifact_id: ArtifactId) -> FinishedRun {
         let Self {
             request: ScriptRequest { execution_id, script, limits },
             gateway,
@@ -269,7 +269,6 @@ impl ScriptRun<'_> {
         let failed = error.as_ref().map(|error| error.code.clone());
         let micros = over.micros().saturating_sub(began.micros());
         let duration = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
-        let artifact_id = outside.ids.new_id().into();
         let artifact = EvidenceArtifact {
             artifact_id,
             kind: "code_run",

@@ -22,14 +22,15 @@ use fairway_domain::{
         plan::{BoundAsset, BoundServer, BoundTool, PolicyAttributes, RunPlan, SourceVersion},
         provider::{Completion, ProviderError, ToolCall},
         routing::{Attempt, ModelRequest, ModelResponse as RouteAnswer, Routing},
-        run::{Env, History, Interruption, Run, RunEffect, RunInput},
+        run::{History, Interruption, Run, RunEffect, RunInput},
         tool::ToolFailure,
     },
     flow::{Flow, parse_yaml},
     guardrail::Guardrails,
     hook::{Hook, HookError, HookResponse, Hooks},
-    id::{ExecutionId, IdSource, WorkloadId},
+    id::{ExecutionId, WorkloadId},
     memory::{BoundMemory, ConversationKey, MemoryConfig, RecalledTurns, SessionId, StoredTurn, turn_digest},
+    moment::Moment,
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
@@ -37,7 +38,7 @@ use fairway_domain::{
     },
     redaction::Redactor,
     release::lane::Lane,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -114,29 +115,16 @@ fn parse_interruption(name: &str) -> Interruption {
     }
 }
 
-/// A fixed clock and sequential identifiers.
+/// A fixed time and sequential identifiers.
 struct FixedEnv {
     now: Timestamp,
     count: AtomicU64,
 }
 
-impl Clock for FixedEnv {
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-}
-
-impl IdSource for FixedEnv {
-    fn new_id(&self) -> Uuid {
-        Uuid::from_u64_pair(0x7000, self.count.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn salt(&self) -> [u8; 16] {
-        [7; 16]
-    }
-
-    fn secret(&self) -> [u8; 32] {
-        [7; 32]
+impl FixedEnv {
+    fn moment(&self) -> Moment {
+        let first = self.count.fetch_add(1, Ordering::Relaxed) << 32;
+        Moment::new(self.now, Uuid::from_u64_pair(0x7000, first), [7; 16])
     }
 }
 
@@ -320,7 +308,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let env = FixedEnv { now: request.now, count: AtomicU64::new(0) };
     let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
     let input = RunInput {
-        execution_id: ExecutionId::from(env.new_id()),
+        execution_id: ExecutionId::from(env.moment().new_id()),
         plan,
         policy_attributes: &facts,
         inputs: &request.inputs,
@@ -328,8 +316,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         input_digest: payload.digest(),
     };
     let redactor = Redactor::default();
-    let run_env = Env { clock: &env, ids: &env, redactor: &redactor };
-    let mut run = Run::new(input, decision, run_env).with_conversation();
+    let mut run = Run::new(input, decision, env.moment()).with_conversation();
     let answers: Vec<ScriptedResponse> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut effect = run.start();
@@ -339,14 +326,16 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
     let mut tool_results = tool_results.into_iter();
     loop {
         effect = match effect {
-            RunEffect::LoadHistory => run.on_history(conversation_history(scenario, request.now)),
+            RunEffect::LoadHistory => run.on_history(env.moment(), conversation_history(scenario, request.now)),
             RunEffect::CallModel(question) => match call_model(&question, &mut answers, out) {
-                CallOutcome::Completed(answer) => run.on_model(answer),
-                CallOutcome::Interrupted(cut) => return write_outcome(&run.finish(Some(cut)), out),
+                CallOutcome::Completed(answer) => run.on_model(env.moment(), answer),
+                CallOutcome::Interrupted(cut) => {
+                    return write_outcome(&run.finish(env.moment(), Some(cut), &redactor), out);
+                }
                 CallOutcome::ScriptExhausted => return,
             },
-            RunEffect::CheckGuardrails(looking) => run.on_guardrail(Some(looking.run(&redactor))),
-            RunEffect::CheckSchema(check) => run.on_schema_check(check.run()),
+            RunEffect::CheckGuardrails(looking) => run.on_guardrail(env.moment(), Some(looking.run(&redactor))),
+            RunEffect::CheckSchema(check) => run.on_schema_check(env.moment(), check.run()),
             RunEffect::CallHook(call) => {
                 write_hook_call(&call, out);
                 let Some(response) = hook_answers.next() else {
@@ -354,7 +343,8 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                     return;
                 };
                 let failure = response.get("error").and_then(Value::as_str).and_then(HttpCallError::from_code);
-                run.on_hook(failure.map_or_else(|| HookResponse::parse(response), |error| Err(HookError::Call(error))))
+                let answer = failure.map_or_else(|| HookResponse::parse(response), |error| Err(HookError::Call(error)));
+                run.on_hook(env.moment(), answer)
             }
             RunEffect::CallTool(request) => {
                 write_tool_call(&request, out);
@@ -364,25 +354,26 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
                 };
                 if let Some(cut) = response.get("cut").and_then(Value::as_str) {
                     writeln!(out, "stopped: {cut}").unwrap();
-                    return write_outcome(&run.finish(Some(parse_interruption(cut))), out);
+                    return write_outcome(&run.finish(env.moment(), Some(parse_interruption(cut)), &redactor), out);
                 }
                 let drift =
                     response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::parse)));
                 let failure =
                     response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
-                run.on_tool(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
+                let result = drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err);
+                run.on_tool(env.moment(), result)
             }
-            RunEffect::Reserve => run.on_reservation(),
+            RunEffect::Reserve => run.on_reservation(env.moment()),
             RunEffect::CheckContracts | RunEffect::RetrieveDocuments(_) => {
                 panic!("a scenario cannot bind a knowledge base")
             }
             RunEffect::Ended => break,
         };
     }
-    let mut ended = run.finish(None);
+    let mut ended = run.finish(env.moment(), None, &redactor);
     let session = SessionId::parse("s-1").unwrap();
     let place = ConversationKey::for_caller(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let written = ended.evaluate_turn(input.execution_id, place, &[], Some(&[]), run_env);
+    let written = ended.evaluate_turn(input.execution_id, place, &[], Some(&[]), env.moment(), &redactor);
     write_outcome(&ended, out);
     if let Some(written) = written {
         write_text("remembered", &written.turn.question, out);

@@ -104,19 +104,24 @@ impl ProgressRecorder<'_> {
             RunEffect::Ended => return Ok(None),
             RunEffect::CallModel(question) => {
                 let answer = self.call_model(run, &question).await?;
-                run.on_model(answer)
+                run.on_model(engine.context.moment(), answer)
             }
             RunEffect::CheckContracts => {
-                run.on_contract_decisions(engine.contract_decisions_for(reader, AccessMode::Retrieve).await)
+                let decisions = engine.contract_decisions_for(reader, AccessMode::Retrieve).await;
+                run.on_contract_decisions(engine.context.moment(), decisions)
             }
-            RunEffect::LoadHistory => run.on_history(self.recall(reader).await),
+            RunEffect::LoadHistory => {
+                let history = self.recall(reader).await;
+                run.on_history(engine.context.moment(), history)
+            }
             RunEffect::RetrieveDocuments(lookup) => {
                 self.checkpoint(run).await?;
-                run.on_documents(engine.execute_lookup(reader, &lookup).await)
+                let documents = engine.execute_lookup(reader, &lookup).await;
+                run.on_documents(engine.context.moment(), documents)
             }
             RunEffect::CallTool(request) => {
                 let result = self.call_tool(run, &request, reader).await?;
-                run.on_tool(result)
+                run.on_tool(engine.context.moment(), result)
             }
             RunEffect::CheckGuardrails(check) => {
                 let mut result = engine.check_guardrails_inline(&check);
@@ -125,19 +130,21 @@ impl ProgressRecorder<'_> {
                     self.store_pending_answer().await?;
                     result = engine.check_guardrails(reader.scope, *check).await;
                 }
-                run.on_guardrail(result)
+                run.on_guardrail(engine.context.moment(), result)
             }
             RunEffect::CheckSchema(check) => {
                 self.store_pending_answer().await?;
-                run.on_schema_check(engine.check_schema(reader.scope, *check).await)
+                let checked = engine.check_schema(reader.scope, *check).await;
+                run.on_schema_check(engine.context.moment(), checked)
             }
             RunEffect::CallHook(call) => {
                 self.checkpoint(run).await?;
-                run.on_hook(engine.call_hook(reader.scope, &call).await)
+                let answer = engine.call_hook(reader.scope, &call).await;
+                run.on_hook(engine.context.moment(), answer)
             }
             RunEffect::Reserve => {
                 self.reserve().await?;
-                run.on_reservation()
+                run.on_reservation(engine.context.moment())
             }
         }))
     }

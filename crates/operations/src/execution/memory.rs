@@ -7,7 +7,7 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    execution::run::{Env, History, RunOutcome, all_allow},
+    execution::run::{History, RunOutcome, all_allow},
     id::ExecutionId,
     knowledge::contract::AccessMode,
     memory::{Writeback, ports::RecallQuery},
@@ -56,19 +56,16 @@ impl RunEngine {
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
-            let outside = Env {
-                clock: self.context.clock.as_ref(),
-                ids: self.context.ids.as_ref(),
-                redactor: &self.settings.redactor,
-            };
-            return ended.evaluate_turn(execution_id, place, knowledge, decisions.as_deref(), outside);
+            let (moment, redactor) = (self.context.moment(), &self.settings.redactor);
+            return ended.evaluate_turn(execution_id, place, knowledge, decisions.as_deref(), moment, redactor);
         }
-        let (clock, ids) = (Arc::clone(&self.context.clock), Arc::clone(&self.context.ids));
-        let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
+        let (context, redactor, knowledge) =
+            (self.context.clone(), Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut looked_through = ended.clone();
         let work = run_blocking(reader.scope, WorkDeadline::Run, move || {
-            let outside = Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
-            let written = looked_through.evaluate_turn(execution_id, place, &knowledge, decisions.as_deref(), outside);
+            let moment = context.moment();
+            let written =
+                looked_through.evaluate_turn(execution_id, place, &knowledge, decisions.as_deref(), moment, &redactor);
             (looked_through, written)
         });
         let (looked_through, written) = work.await.ok()?;

@@ -99,7 +99,9 @@ impl UnknownOutcomes {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let settlement = resolve(&record, settled, note, &self.context.stamp(caller), self.context.ids.as_ref())?;
+        let stamp = self.context.stamp(caller);
+        let moment = self.context.moment_at(stamp.at);
+        let settlement = resolve(&record, settled, note, &stamp, moment)?;
         match self.resolution_store.commit_resolution(scope, &settlement, key).await {
             Ok(()) => {
                 self.context.notify_facts();

@@ -152,7 +152,9 @@ impl Reviews {
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let pending = PendingReview::from_record(&record)?;
-        let end = match pending.decide(verdict, note, &self.context.stamp(caller), self.context.ids.as_ref()) {
+        let stamp = self.context.stamp(caller);
+        let moment = self.context.moment_at(stamp.at);
+        let end = match pending.decide(verdict, note, &stamp, moment) {
             Ok(end) => end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.context.stamp(caller));

@@ -22,7 +22,7 @@ use fairway_domain::{
         plan::PolicyAttributes,
         ports::{ExpectedRevisions, LeaseState},
         progress::ProgressRecord,
-        run::{Env, FinishedRun, Interruption, Run, RunInput, RunOutcome},
+        run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
     },
     id::ShareLinkId,
     memory::{ConversationKey, Writeback},
@@ -187,11 +187,6 @@ impl ActiveRun {
 
     async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         let engine = &self.engine;
-        let outside = Env {
-            clock: engine.context.clock.as_ref(),
-            ids: engine.context.ids.as_ref(),
-            redactor: &engine.settings.redactor,
-        };
         let accepted = &self.acceptance;
         let subject = RunInput {
             execution_id: accepted.execution_id,
@@ -201,7 +196,7 @@ impl ActiveRun {
             stored_inputs: &accepted.inputs,
             input_digest: self.input_digest,
         };
-        let mut run = Run::new(subject, self.decision.clone(), outside);
+        let mut run = Run::new(subject, self.decision.clone(), engine.context.moment());
         let conversation = self.conversation();
         if conversation.is_some() {
             run = run.with_conversation();
@@ -240,7 +235,7 @@ impl ActiveRun {
                 cut = self.renew_lease(look) => Some(cut),
             }
         };
-        let mut closed = run.into_finished(cut);
+        let mut closed = run.into_finished(engine.context.moment(), cut);
         if closed.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
             return Err(NoEnd::LeaseLost);
         }
@@ -281,17 +276,11 @@ impl ActiveRun {
     async fn fulfil(&self, closed: FinishedRun, look: &Notify) -> RunOutcome {
         let engine = &self.engine;
         if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
-            let outside = Env {
-                clock: engine.context.clock.as_ref(),
-                ids: engine.context.ids.as_ref(),
-                redactor: &engine.settings.redactor,
-            };
-            return closed.fulfil(outside);
+            return closed.fulfil(engine.context.moment(), &engine.settings.redactor);
         }
         let unfulfilled = closed.without_fulfilment();
-        let (clock, ids) = (Arc::clone(&engine.context.clock), Arc::clone(&engine.context.ids));
-        let redactor = Arc::clone(&engine.settings.redactor);
-        let fulfil = move || closed.fulfil(Env { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
+        let (context, redactor) = (engine.context.clone(), Arc::clone(&engine.settings.redactor));
+        let fulfil = move || closed.fulfil(context.moment(), &redactor);
         let work = run_blocking(self.scope, WorkDeadline::Run, fulfil);
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),

@@ -13,7 +13,7 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Outcome, Status,
-        run::{Env, FinishedRun},
+        run::FinishedRun,
         script::{
             GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, SandboxProfile, SandboxRefusal, Script,
             ScriptLimits, ScriptOutcome, ScriptRequest, ScriptRun,
@@ -242,11 +242,6 @@ impl ActiveRun {
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };
         let over = engine.context.clock.now();
-        let outside = Env {
-            clock: engine.context.clock.as_ref(),
-            ids: engine.context.ids.as_ref(),
-            redactor: &engine.settings.redactor,
-        };
         let ran = ScriptRun {
             request,
             gateway: engine.code_gateway.name(),
@@ -254,7 +249,7 @@ impl ActiveRun {
             started_at: began,
             finished_at: over,
         };
-        ran.finish(self.decision.clone(), outside)
+        ran.finish(self.decision.clone(), engine.context.new_id())
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
         tool::{ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::{Step, ToolChoice},
+    moment::Moment,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
             let refusal = call_refusal(tool, arguments.as_ref(), verdict);
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.budget.charge(&said);
-            let at = self.env.clock.now();
+            let at = self.moment.now();
             agent.active_call =
                 Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), started_at: at, drift: None });
             self.agent = Some(agent);
@@ -283,7 +284,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with a tool result. A result without a call has no effect.
-    pub fn on_tool(&mut self, result: ToolResult) -> RunEffect {
+    pub fn on_tool(&mut self, moment: Moment, result: ToolResult) -> RunEffect {
+        self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take()
         else {
             return RunEffect::Ended;
@@ -403,9 +405,9 @@ impl<'a> Run<'a> {
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
-        let latency = call.started_at.duration_until(self.env.clock.now());
+        let latency = call.started_at.duration_until(self.moment.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
-        let payload = Payload { body: texts.to_string(), salt: self.env.ids.salt() };
+        let payload = Payload { body: texts.to_string(), salt: self.moment.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),

@@ -15,6 +15,7 @@ use crate::{
         contract::ContractDecision,
         retrieval::{QueryEmbedding, RetrievedChunk},
     },
+    moment::Moment,
     policy::Obligation,
 };
 use serde_json::{Map, Value, json};
@@ -25,7 +26,8 @@ const NO_ROUTE: &str = "no_compliant_route";
 impl<'a> Run<'a> {
     /// Resumes with the decisions of the bound knowledge bases' contracts, in binding order; `None` when they are
     /// unavailable.
-    pub fn on_contract_decisions(&mut self, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
+    pub fn on_contract_decisions(&mut self, moment: Moment, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
+        self.moment = moment;
         let bound = &self.run_input.plan.knowledge;
         let Some(decisions) = decisions.filter(|decisions| decisions.len() == bound.len()) else {
             let message = "the access contracts of the bound knowledge bases are unavailable";
@@ -175,7 +177,7 @@ impl<'a> Run<'a> {
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {
-        let payload = Payload { body: json!({ "query": lookup.query }).to_string(), salt: self.env.ids.salt() };
+        let payload = Payload { body: json!({ "query": lookup.query }).to_string(), salt: self.moment.salt() };
         let asset: AssetId = knowledge.asset;
         body.insert("step_id".to_owned(), json!(step.id));
         body.insert("knowledge_base_asset_id".to_owned(), json!(asset));
@@ -187,14 +189,14 @@ impl<'a> Run<'a> {
         };
         body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(chunk_json).collect()));
         body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));
-        let artifact_id = self.env.ids.new_id().into();
+        let artifact_id = self.moment.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: crate::evidence::RETRIEVAL_EVENT,
             storage_ref: ArtifactPath::of_evidence(self.run_input.execution_id, artifact_id, "retrieval-event.json"),
             body,
             payload: Some(payload),
-            created_at: self.env.clock.now(),
+            created_at: self.moment.now(),
         });
     }
 }

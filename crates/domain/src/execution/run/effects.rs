@@ -17,11 +17,10 @@ use crate::{
     },
     flow::Step,
     guardrail::GuardrailCheck,
-    id::{ExecutionId, IdSource},
+    id::ExecutionId,
     memory::CandidateTurn,
     policy::{Obligation, PolicyDecision},
-    redaction::Redactor,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -41,17 +40,6 @@ pub struct RunInput<'a> {
     pub stored_inputs: &'a Payload,
     /// Its digest.
     pub input_digest: [u8; 32],
-}
-
-/// The environment of a run: time, identifiers and redaction.
-#[derive(Clone, Copy)]
-pub struct Env<'a> {
-    /// The clock.
-    pub clock: &'a dyn Clock,
-    /// The source of identifiers and salts.
-    pub ids: &'a dyn IdSource,
-    /// The redactor of personal data.
-    pub redactor: &'a Redactor,
 }
 
 /// The effect that a run requests from its driver.

@@ -22,6 +22,7 @@ use crate::{
     flow::Step,
     guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, Stage},
     hook::{self, Applicability, Decision, Event, Handler, Hook, HookError, HookResponse},
+    moment::Moment,
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -239,7 +240,8 @@ impl<'a> Run<'a> {
 
     /// Resumes with the result of a guardrail check; `None` when the check did not finish. A result without a check has
     /// no effect.
-    pub fn on_guardrail(&mut self, looked: Option<GuardrailResult>) -> RunEffect {
+    pub fn on_guardrail(&mut self, moment: Moment, looked: Option<GuardrailResult>) -> RunEffect {
+        self.moment = moment;
         let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
         let unavailable = || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
         let Some(looked) = looked else { return self.block(passage, StepFailure::Blocked(unavailable())) };
@@ -270,7 +272,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the response of a hook. A response without a request has no effect.
-    pub fn on_hook(&mut self, answer: Result<HookResponse, HookError>) -> RunEffect {
+    pub fn on_hook(&mut self, moment: Moment, answer: Result<HookResponse, HookError>) -> RunEffect {
+        self.moment = moment;
         let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
         let Some(hook) = passage.pending_hook.take() else { return RunEffect::Ended };
         match self.apply_hook_response(hook, answer, &mut passage) {
@@ -422,7 +425,7 @@ impl<'a> Run<'a> {
         let mut inputs = Map::clone(&self.inputs);
         inputs.insert("event".to_owned(), event);
         let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
-        facts.evaluate(policy, plan, &inputs, self.env.clock.now())
+        facts.evaluate(policy, plan, &inputs, self.moment.now())
     }
 
     fn build_hook_call(&mut self, hook: &Hook, address: &str, passage: &Interception<'a>) -> HttpCall {

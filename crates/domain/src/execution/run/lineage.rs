@@ -195,7 +195,7 @@ impl Run<'_> {
     }
 
     fn record_lineage(&mut self, action_class: ActionClass, read: Vec<LineageInput>) {
-        let created_at = self.env.clock.now();
+        let created_at = self.moment.now();
         for read in read {
             let recorded = self.run_outcome.lineage.len();
             if recorded > MAX_LINEAGE {
@@ -203,7 +203,7 @@ impl Run<'_> {
             }
             let read = if recorded == MAX_LINEAGE { LineageInput::truncated() } else { read };
             self.run_outcome.lineage.push(LineageItem {
-                lineage_id: self.env.ids.new_id().into(),
+                lineage_id: self.moment.new_id().into(),
                 origin: read.origin,
                 influence_role: read.influence_role,
                 action_class,

@@ -1,7 +1,7 @@
 //! Conversation memory in a run: earlier turns precede the messages, and a completed run offers its own turn for
 //! storage.
 
-use super::{Env, Run, RunEffect, RunOutcome};
+use super::{Run, RunEffect, RunOutcome};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -16,6 +16,7 @@ use crate::{
         BoundMemory, CandidateTurn, ConversationKey, MAX_TURN_BYTES, PersonalDataPolicy, RecalledTurns, WritePolicy,
         Writeback, question_of,
     },
+    moment::Moment,
     redaction::{Redaction, Redactor},
 };
 use serde_json::{Map, Value, json};
@@ -80,7 +81,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the conversation history. A history without a request has no effect.
-    pub fn on_history(&mut self, recollection: History) -> RunEffect {
+    pub fn on_history(&mut self, moment: Moment, recollection: History) -> RunEffect {
+        self.moment = moment;
         let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)
         else {
             return RunEffect::Ended;
@@ -177,7 +179,8 @@ impl RunOutcome {
         place: ConversationKey,
         knowledge: &[BoundKnowledgeBase],
         decisions: Option<&[ContractDecision]>,
-        outside: Env<'_>,
+        mut moment: Moment,
+        redactor: &Redactor,
     ) -> Option<Writeback> {
         let mut turn = self.offered_turn.take()?;
         let mut body = memory_evidence(&turn.memory, "writeback");
@@ -185,7 +188,7 @@ impl RunOutcome {
             None => TurnDecision::Unavailable,
             Some(decisions) => {
                 body.extend(contract_evidence(knowledge, decisions));
-                decide_turn(&mut turn, all_allow(knowledge, decisions), outside)
+                decide_turn(&mut turn, all_allow(knowledge, decisions), redactor)
             }
         };
         body.insert("decision".to_owned(), json!(verdict.as_str()));
@@ -193,21 +196,21 @@ impl RunOutcome {
         let written = (verdict == TurnDecision::Offered).then(|| Writeback {
             conversation: place,
             turn,
-            salt: outside.ids.salt(),
+            salt: moment.salt(),
             contracts,
         });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
         }
-        let artifact_id = outside.ids.new_id().into();
+        let artifact_id = moment.new_id().into();
         self.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind: "memory",
             storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "memory.json"),
             body,
             payload: None,
-            created_at: outside.clock.now(),
+            created_at: moment.now(),
         });
         written
     }
@@ -245,7 +248,7 @@ impl TurnDecision {
 
 /// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
 /// oversized text.
-fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Env<'_>) -> TurnDecision {
+fn decide_turn(turn: &mut CandidateTurn, allowed: bool, redactor: &Redactor) -> TurnDecision {
     if !allowed {
         return TurnDecision::Refused;
     }
@@ -259,7 +262,7 @@ fn decide_turn(turn: &mut CandidateTurn, allowed: bool, outside: Env<'_>) -> Tur
     if personal_data == PersonalDataPolicy::Allow {
         return TurnDecision::Offered;
     }
-    let (message, answer) = (mask(&turn.question, outside.redactor), mask(&turn.response, outside.redactor));
+    let (message, answer) = (mask(&turn.question, redactor), mask(&turn.response, redactor));
     let found = !message.counts.is_empty() || !answer.counts.is_empty();
     if found && personal_data == PersonalDataPolicy::Block {
         return TurnDecision::PersonalData;

@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
             temperature: policy.temperature,
             max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
         });
-        let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: said };
+        let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: said };
         let question = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable: is_shown };
         Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
     }
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::failed("reference_missing", "the step has no text")),
         };
         let routes = self.allowed_routes(step)?;
-        let asked = PendingRequest { routes: routes.clone(), sent_at: self.env.clock.now(), transcript_entry: None };
+        let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: None };
         let question = ModelRequest {
             kind: RequestKind::Embedding(text),
             conversation: Arc::default(),
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
         attempts: &[Attempt],
         completion: Option<&Completion>,
     ) {
-        let now = self.env.clock.now();
+        let now = self.moment.now();
         let last = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
         body.insert("step_id".to_owned(), json!(step.id));
@@ -381,14 +381,14 @@ impl<'a> Run<'a> {
         body: Map<String, Value>,
         payload: Option<Payload>,
     ) {
-        let artifact_id = self.env.ids.new_id().into();
+        let artifact_id = self.moment.new_id().into();
         self.run_outcome.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind,
             storage_ref: ArtifactPath::of_evidence(self.run_input.execution_id, artifact_id, file),
             body,
             payload,
-            created_at: self.env.clock.now(),
+            created_at: self.moment.now(),
         });
     }
 }

@@ -1,12 +1,13 @@
 //! Obligations, fulfilled at the end of a run.
 
-use super::{Env, FinishedRun, RunOutcome};
+use super::{FinishedRun, RunOutcome};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{Outcome, Payload, RunError, Status, digest_text},
+    moment::Moment,
     policy::Obligation,
-    time::Timestamp,
+    redaction::Redactor,
 };
 use serde_json::{Map, Value, json};
 
@@ -46,23 +47,22 @@ impl FinishedRun {
     /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. An obligation
     /// that cannot be fulfilled ends the run without an answer.
     #[must_use]
-    pub fn fulfil(mut self, outside: Env<'_>) -> RunOutcome {
+    pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunOutcome {
         let owed = std::mem::take(&mut self.obligations);
         // Citations are checked before masking removes them.
-        let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(outside, outside.clock.now());
+        let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
         for &obligation in &owed {
-            let now = outside.clock.now();
             let fulfilled = match obligation {
                 Obligation::RequireCitation => cites,
-                Obligation::RecordTranscript => self.record_transcript(outside, now),
-                Obligation::RedactOutput => self.redact_output(outside, now),
+                Obligation::RecordTranscript => self.record_transcript(&mut moment),
+                Obligation::RedactOutput => self.redact_output(&mut moment, redactor),
                 // The fact of the run's end names the owner.
                 Obligation::NotifyOwner => true,
                 // Human review follows all other obligations.
                 Obligation::HumanReview => false,
             };
             if fulfilled {
-                self.run_outcome.fulfilled.push((obligation, now));
+                self.run_outcome.fulfilled.push((obligation, moment.now()));
             }
         }
         if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == Outcome::Success {
@@ -75,7 +75,7 @@ impl FinishedRun {
     }
 
     /// Removes an answer that cites no retrieved document. Without an answer the obligation stays unfulfilled.
-    fn require_citation(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
+    fn require_citation(&mut self, moment: &mut Moment) -> bool {
         let Some((output, _)) = &self.run_outcome.output else { return false };
         let text = match output {
             Value::String(text) => text.clone(),
@@ -90,7 +90,7 @@ impl FinishedRun {
             ("retrieved".to_owned(), json!(self.citable_documents)),
             ("cited".to_owned(), json!(cited)),
         ]);
-        self.record_evidence(outside, "citations", "citations.json", body, None, now);
+        self.record_evidence(moment, "citations", "citations.json", body, None);
         if !cites {
             self.run_outcome.output = None;
             (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, Outcome::Failure);
@@ -101,41 +101,40 @@ impl FinishedRun {
     }
 
     /// Records the transcript, regardless of the outcome.
-    fn record_transcript(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
+    fn record_transcript(&mut self, moment: &mut Moment) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
-        let payload = Payload { body: payload, salt: outside.ids.salt() };
+        let payload = Payload { body: payload, salt: moment.salt() };
         let body = Map::from_iter([
             ("calls".to_owned(), json!(calls)),
             ("digest".to_owned(), json!(digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
-        self.record_evidence(outside, "transcript", "transcript.json", body, Some(payload), now);
+        self.record_evidence(moment, "transcript", "transcript.json", body, Some(payload));
         true
     }
 
     /// Masks personal data in the answer and in provider metadata. Without an answer the obligation stays unfulfilled.
-    fn redact_output(&mut self, outside: Env<'_>, now: Timestamp) -> bool {
+    fn redact_output(&mut self, moment: &mut Moment, redactor: &Redactor) -> bool {
         let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
-        let mut masked = outside.redactor.redact(output);
+        let mut masked = redactor.redact(output);
         for said in metadata.values_mut() {
-            masked.add(&outside.redactor.redact(said));
+            masked.add(&redactor.redact(said));
         }
         let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
-        self.record_evidence(outside, "redaction", "redaction.json", body, None, now);
+        self.record_evidence(moment, "redaction", "redaction.json", body, None);
         true
     }
 
     fn record_evidence(
         &mut self,
-        outside: Env<'_>,
+        moment: &mut Moment,
         kind: &'static str,
         name: &'static str,
         body: Map<String, Value>,
         payload: Option<Payload>,
-        created_at: Timestamp,
     ) {
-        let artifact_id = outside.ids.new_id().into();
+        let (artifact_id, created_at) = (moment.new_id().into(), moment.now());
         let storage_ref = ArtifactPath::of_evidence(self.execution_id, artifact_id, name);
         self.run_outcome.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
     }

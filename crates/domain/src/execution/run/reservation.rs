@@ -8,7 +8,10 @@ use super::{
     interceptors::{ActiveStep, Continuation},
     scope::RunScope,
 };
-use crate::flow::{Step, StepKind, StepOutput, budget::ValueBudget, reference::ResolveError};
+use crate::{
+    flow::{Step, StepKind, StepOutput, budget::ValueBudget, reference::ResolveError},
+    moment::Moment,
+};
 use serde_json::{Value, json};
 
 /// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
@@ -36,7 +39,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes a run that requested a reservation. A run that requested none ends.
-    pub fn on_reservation(&mut self) -> RunEffect {
+    pub fn on_reservation(&mut self, moment: Moment) -> RunEffect {
+        self.moment = moment;
         self.is_reserved = true;
         match self.pause_point.take() {
             Some(PausePoint::Step(step)) => self.run_steps(step),

@@ -10,6 +10,7 @@ use crate::{
     asset::content::embedded::{EmbeddedSchema, SchemaRejection},
     execution::routing::ModelResponse,
     flow::{Step, StepKind},
+    moment::Moment,
 };
 use serde_json::Value;
 
@@ -95,7 +96,8 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the result of an offloaded check. A result without a request has no effect.
-    pub fn on_schema_check(&mut self, verdict: Result<(), SchemaRejection>) -> RunEffect {
+    pub fn on_schema_check(&mut self, moment: Moment, verdict: Result<(), SchemaRejection>) -> RunEffect {
+        self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else {
             return RunEffect::Ended;
         };
@@ -106,7 +108,7 @@ impl<'a> Run<'a> {
             ResumePoint::ModelResponse(asked, answer) => {
                 self.pending_step =
                     Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) });
-                self.on_model(answer)
+                self.resume_with_model(answer)
             }
             ResumePoint::PendingCalls => self.run_pending_calls(walking),
             ResumePoint::ToolArguments(arguments) => self.call_tool(walking, arguments),

@@ -19,11 +19,9 @@ use crate::{
     },
     flow::Flow,
     hook::Hooks,
-    id::IdSource,
     policy::CompiledPolicy,
     redaction::Redactor,
     release::lane::Lane,
-    time::Clock,
 };
 use ::time::OffsetDateTime;
 use std::sync::{
@@ -33,28 +31,15 @@ use std::sync::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A clock that advances one millisecond per reading, and sequential identifiers.
+/// Moments one millisecond apart, with sequential identifiers.
 #[derive(Default)]
-struct FakeClock(AtomicU64);
+struct Moments(AtomicU64);
 
-impl Clock for FakeClock {
-    fn now(&self) -> Timestamp {
+impl Moments {
+    fn next(&self) -> Moment {
         let passed = self.0.fetch_add(1, Ordering::Relaxed);
-        Timestamp::new(OffsetDateTime::UNIX_EPOCH).plus(Duration::from_millis(passed))
-    }
-}
-
-impl IdSource for FakeClock {
-    fn new_id(&self) -> Uuid {
-        Uuid::from_u128(u128::from(self.0.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    fn salt(&self) -> [u8; 16] {
-        [9; 16]
-    }
-
-    fn secret(&self) -> [u8; 32] {
-        [9; 32]
+        let now = Timestamp::new(OffsetDateTime::UNIX_EPOCH).plus(Duration::from_millis(passed));
+        Moment::new(now, Uuid::from_u64_pair(0, passed << 32), [9; 16])
     }
 }
 
@@ -132,7 +117,7 @@ fn model_response(text: &str) -> ModelResponse {
 
 /// Runs a plan with a provider that always gives the same answer, and optionally interrupts it at a request.
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> RunOutcome {
-    let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
+    let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let subject = RunInput {
@@ -143,24 +128,24 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> R
         stored_inputs: &sent,
         input_digest: sent.digest(),
     };
-    let decision = facts.decide(plan, &inputs, steady.now());
-    let mut run = Run::new(subject, decision, Env { clock: &steady, ids: &steady, redactor: &redactor });
+    let decision = facts.decide(plan, &inputs, moments.next().now());
+    let mut run = Run::new(subject, decision, moments.next());
     let mut turn = run.start();
     let mut asked = 0;
     while let RunEffect::CallModel(_) | RunEffect::Reserve = turn {
         if matches!(turn, RunEffect::Reserve) {
-            turn = run.on_reservation();
+            turn = run.on_reservation(moments.next());
             continue;
         }
         asked += 1;
         if let Some((at, cut)) = cut_at
             && at == asked
         {
-            return run.finish(Some(cut));
+            return run.finish(moments.next(), Some(cut), &redactor);
         }
-        turn = run.on_model(model_response(answer));
+        turn = run.on_model(moments.next(), model_response(answer));
     }
-    run.finish(None)
+    run.finish(moments.next(), None, &redactor)
 }
 
 fn calls(prompts: &[&str]) -> Flow {
@@ -347,7 +332,7 @@ fn estimates_fulfilment_work_in_advance() {
     let long = "1 ".repeat(100_000);
     for (obligation, takes_long) in [("redact_output", true), ("record_transcript", false)] {
         let plan = plan(rule(obligation), calls(&["one"]));
-        let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
+        let (facts, moments) = (policy_attributes(), Moments::default());
         let inputs = Map::new();
         let sent = Payload { body: "{}".to_owned(), salt: [1; 16] };
         let subject = RunInput {
@@ -358,13 +343,13 @@ fn estimates_fulfilment_work_in_advance() {
             stored_inputs: &sent,
             input_digest: sent.digest(),
         };
-        let decision = facts.decide(&plan, &inputs, steady.now());
-        let outside = Env { clock: &steady, ids: &steady, redactor: &redactor };
-        let mut run = Run::new(subject, decision, outside);
+        let decision = facts.decide(&plan, &inputs, moments.next().now());
+        let mut run = Run::new(subject, decision, moments.next());
         assert!(matches!(run.start(), RunEffect::CallModel(_)));
-        assert!(matches!(run.on_model(model_response(&long)), RunEffect::Reserve), "200 KB require a reservation");
-        assert!(matches!(run.on_reservation(), RunEffect::Ended));
-        let closed = run.into_finished(None);
+        let turn = run.on_model(moments.next(), model_response(&long));
+        assert!(matches!(turn, RunEffect::Reserve), "200 KB require a reservation");
+        assert!(matches!(run.on_reservation(moments.next()), RunEffect::Ended));
+        let closed = run.into_finished(moments.next(), None);
         assert_eq!(closed.fulfilment_bytes() > 200_000, takes_long, "{obligation}");
         let without = closed.without_fulfilment();
         assert_eq!((without.status, without.output), (Status::Failed, None), "the answer is withheld");

@@ -17,7 +17,7 @@ fn run_counting_checks(
     result: &Value,
     cut_at: Option<usize>,
 ) -> (usize, RunOutcome) {
-    let (facts, steady, redactor) = (policy_attributes(), FakeClock::default(), Redactor::default());
+    let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
@@ -29,8 +29,8 @@ fn run_counting_checks(
         stored_inputs: &sent,
         input_digest: sent.digest(),
     };
-    let decision = facts.decide(plan, &inputs, steady.now());
-    let mut run = Run::new(subject, decision, Env { clock: &steady, ids: &steady, redactor: &redactor });
+    let decision = facts.decide(plan, &inputs, moments.next().now());
+    let mut run = Run::new(subject, decision, moments.next());
     let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
     loop {
         turn = match turn {
@@ -38,16 +38,16 @@ fn run_counting_checks(
                 let offers = question.conversation.tools.iter().zip(&plan.tools);
                 let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
                 assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a model request copies a schema");
-                run.on_model(answers.next().unwrap())
+                run.on_model(moments.next(), answers.next().unwrap())
             }
-            RunEffect::CallTool(_) => run.on_tool(Ok(result.clone())),
-            RunEffect::Reserve => run.on_reservation(),
+            RunEffect::CallTool(_) => run.on_tool(moments.next(), Ok(result.clone())),
+            RunEffect::Reserve => run.on_reservation(moments.next()),
             RunEffect::CheckSchema(_) if cut_at == Some(checks) => {
-                return (checks, run.finish(Some(Interruption::DeadlineExceeded)));
+                return (checks, run.finish(moments.next(), Some(Interruption::DeadlineExceeded), &redactor));
             }
             RunEffect::CheckSchema(check) => {
                 checks += 1;
-                run.on_schema_check(check.run())
+                run.on_schema_check(moments.next(), check.run())
             }
             other @ (RunEffect::CheckContracts
             | RunEffect::LoadHistory
@@ -56,7 +56,7 @@ fn run_counting_checks(
             | RunEffect::CallHook(_)
             | RunEffect::Ended) => {
                 assert!(matches!(other, RunEffect::Ended), "{other:?}");
-                return (checks, run.finish(None));
+                return (checks, run.finish(moments.next(), None, &redactor));
             }
         }
     }

@@ -1,0 +1,82 @@
+//! The moment of an input: its time, and the identifiers and salts for what the input causes.
+
+use crate::time::Timestamp;
+use uuid::Uuid;
+
+/// The bits of a UUID below its variant.
+const COUNTER_MASK: u128 = (1 << 62) - 1;
+
+/// A time with fresh identifiers and salts. A caller creates one for each input of a state machine, so that the
+/// machine is a function of its arguments. It cannot be copied: a copy would issue the same identifiers again.
+#[derive(Debug)]
+pub struct Moment {
+    now: Timestamp,
+    next_id: Uuid,
+    salt_seed: [u8; 16],
+    salts: u64,
+}
+
+impl Moment {
+    /// A moment from a fresh UUIDv7 and 16 unpredictable bytes.
+    #[must_use]
+    pub const fn new(now: Timestamp, first_id: Uuid, salt_seed: [u8; 16]) -> Self {
+        Self { now, next_id: first_id, salt_seed, salts: 0 }
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The next identifier. It is greater than the one before, so that records of one input keep their order.
+    pub fn new_id(&mut self) -> Uuid {
+        let issued = self.next_id;
+        let bits = issued.as_u128();
+        // Version, time and variant stay. The random bits that a UUIDv7 ends with keep blocks of other moments apart.
+        self.next_id = Uuid::from_u128((bits & !COUNTER_MASK) | (bits.wrapping_add(1) & COUNTER_MASK));
+        issued
+    }
+
+    /// The next 16 unpredictable bytes.
+    pub fn salt(&mut self) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.salt_seed);
+        hasher.update(&self.salts.to_le_bytes());
+        self.salts = self.salts.wrapping_add(1);
+        let mut salt = [0; 16];
+        hasher.finalize_xof().fill(&mut salt);
+        salt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn moment(first_id: Uuid) -> Moment {
+        Moment::new(Timestamp::parse("2026-11-26T12:00:00Z").unwrap(), first_id, [7; 16])
+    }
+
+    #[test]
+    fn issues_ascending_identifiers_of_the_same_version_and_time() {
+        let first = Uuid::parse_str("0198c0de-0000-7abc-bfff-fffffffffff0").unwrap();
+        let mut moment = moment(first);
+        let issued: Vec<Uuid> = (0..16).map(|_| moment.new_id()).collect();
+        assert_eq!(issued[0], first);
+        assert!(issued.is_sorted_by(|one, next| one < next), "{issued:?}");
+        for id in (0..100).map(|_| moment.new_id()).chain(issued) {
+            assert_eq!((id.get_version_num(), id.get_variant()), (7, uuid::Variant::RFC4122), "{id}");
+            assert_eq!(id.as_bytes()[..8], first.as_bytes()[..8], "{id}");
+        }
+    }
+
+    #[test]
+    fn issues_each_identifier_and_salt_once() {
+        let mut moment = moment(Uuid::from_u128(7));
+        let ids: BTreeSet<Uuid> = (0..1_000).map(|_| moment.new_id()).collect();
+        let salts: BTreeSet<[u8; 16]> = (0..1_000).map(|_| moment.salt()).collect();
+        assert_eq!((ids.len(), salts.len()), (1_000, 1_000));
+    }
+}
