@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     access::{
         AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourceScope, Role, RoleBinding,
+        RoleBindingRecord,
     },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
@@ -50,14 +51,14 @@ fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
 
 fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
     let scope_kind: &str = row.column("scope_kind")?;
-    Ok(RoleBinding {
+    Ok(RoleBinding::restore(RoleBindingRecord {
         role_binding_id: row.id("role_binding_id")?,
         principal: row.actor("principal")?,
         role: row.parsed("role", Role::parse)?,
         scope: decode("scope_kind", GrantScope::from_parts(scope_kind, row.column("scope_ref")?))?,
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-    })
+    }))
 }
 
 const BINDING_COLUMNS: &str = "role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by";

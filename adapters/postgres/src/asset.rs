@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     asset::{
-        Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
+        Asset, AssetRecord, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         kind::AssetKind,
         ports::{AssetFilter, AssetStore, BlockingRelease, VersionStore},
     },
@@ -69,7 +69,7 @@ const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset
     asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
 
 fn asset(row: &Row) -> Result<Asset, StoreError> {
-    Ok(Asset {
+    Ok(Asset::restore(AssetRecord {
         asset_id: row.id("asset_id")?,
         slug: row.slug("slug")?,
         kind: row.parsed("asset_kind", AssetKind::parse)?,
@@ -81,7 +81,7 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \

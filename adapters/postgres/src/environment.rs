@@ -9,7 +9,7 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    environment::{Environment, EnvironmentSettings, EnvironmentStore},
+    environment::{Environment, EnvironmentRecord, EnvironmentSettings, EnvironmentStore},
     id::WorkspaceId,
     release::review::SelfApproval,
     slug::Slug,
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 fn environment(row: &Row) -> Result<Environment, StoreError> {
     let allowed: bool = row.column("allow_self_approval")?;
-    Ok(Environment {
+    Ok(Environment::restore(EnvironmentRecord {
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
         settings: EnvironmentSettings {
@@ -33,7 +33,7 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
         updated_at: row.timestamp("updated_at")?,
         updated_by: row.actor("updated_by")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 /// Loads environment settings by tenant, workspace and name.

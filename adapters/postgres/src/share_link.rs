@@ -12,7 +12,7 @@ use fairway_domain::{
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, TokenHash},
+    share_link::{NewShareLink, ShareLink, ShareLinkRecord, ShareLinkSnapshot, ShareLinkStore, TokenHash},
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -27,7 +27,7 @@ const SNAPSHOT_COLUMNS: &str = "expires_at <= fairway_now() AS expired, token_ha
 fn link(row: &Row) -> Result<ShareLink, StoreError> {
     let lane = row.column::<Option<&str>>("lane")?;
     let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
-    Ok(ShareLink {
+    Ok(ShareLink::restore(ShareLinkRecord {
         share_link_id: row.id("share_link_id")?,
         workload_id: row.id("workload_id")?,
         label: row.column("label")?,
@@ -38,7 +38,7 @@ fn link(row: &Row) -> Result<ShareLink, StoreError> {
         is_revoked: row.column("revoked")?,
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-    })
+    }))
 }
 
 fn snapshot(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {

@@ -13,7 +13,8 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::{
-        MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore,
+        MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantRecord, TenantScope, TenantSettings, TenantStore, Workspace,
+        WorkspaceRecord, WorkspaceStore,
     },
 };
 use tokio_postgres::Row;
@@ -22,7 +23,7 @@ const TENANT_COLUMNS: &str = "tenant_id, slug, name, notifications_enabled, adva
     public_hosts, revision, created_at, created_by";
 
 fn tenant(row: &Row) -> Result<Tenant, StoreError> {
-    Ok(Tenant {
+    Ok(Tenant::restore(TenantRecord {
         tenant_id: row.id("tenant_id")?,
         slug: row.slug("slug")?,
         name: row.column("name")?,
@@ -34,7 +35,7 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 #[async_trait]
@@ -156,7 +157,7 @@ const WORKSPACE_COLUMNS: &str = "workspace.workspace_id, workspace.slug, workspa
     namespace.slug AS namespace, workspace.created_at, workspace.created_by";
 
 fn workspace(row: &Row) -> Result<Workspace, StoreError> {
-    Ok(Workspace {
+    Ok(Workspace::restore(WorkspaceRecord {
         workspace_id: row.id("workspace_id")?,
         slug: row.slug("slug")?,
         name: row.column("name")?,
@@ -164,7 +165,7 @@ fn workspace(row: &Row) -> Result<Workspace, StoreError> {
         namespace: row.slug("namespace")?,
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-    })
+    }))
 }
 
 #[async_trait]
@@ -233,6 +234,6 @@ impl WorkspaceStore for Database {
         own.extend(row.params());
         let rows = self.commit(SQL, &tail.with(&own)).await?;
         let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
-        Ok(Workspace { namespace_id, ..workspace })
+        Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }
 }

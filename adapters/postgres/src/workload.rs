@@ -16,7 +16,7 @@ use fairway_domain::{
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     workload::{
-        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload,
+        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadRecord,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
@@ -31,7 +31,7 @@ pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, 
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
-    Ok(Workload {
+    Ok(Workload::restore(WorkloadRecord {
         workload_id: row.id("workload_id")?,
         slug: row.slug("slug")?,
         name: row.column("name")?,
@@ -50,7 +50,7 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         created_by: row.actor("created_by")?,
         updated_at: row.timestamp("updated_at")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces

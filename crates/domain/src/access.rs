@@ -9,7 +9,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{RequestId, RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -42,7 +42,11 @@ pub struct Caller {
 
 /// A stored grant of a role to a principal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RoleBinding {
+pub struct RoleBinding(pub(crate) RoleBindingRecord);
+
+/// The fields of [`RoleBinding`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoleBindingRecord {
     /// Its identifier.
     pub role_binding_id: RoleBindingId,
     /// A user, group or service.
@@ -56,6 +60,8 @@ pub struct RoleBinding {
     /// The granter.
     pub created_by: ActorRef,
 }
+
+aggregate!(RoleBinding, RoleBindingRecord);
 
 /// The reason a role grant is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -115,8 +121,14 @@ impl RoleBinding {
         if let Some(missing) = role.permissions().iter().find(|permission| !granter.allow(*permission, place)) {
             return Err(GrantRefusal::BeyondGranter(missing));
         }
-        let next =
-            Self { role_binding_id, principal, role, scope, created_at: stamp.at, created_by: stamp.actor.clone() };
+        let next = Self(RoleBindingRecord {
+            role_binding_id,
+            principal,
+            role,
+            scope,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        });
         let fact = next.fact(FactKind::RoleBindingCreated, stamp);
         Ok(Change::create(next, fact))
     }

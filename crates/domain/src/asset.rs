@@ -18,7 +18,7 @@ use crate::{
     note::Note,
     notification::Category,
     slug::Slug,
-    store::{Change, Revision},
+    store::{Change, Revision, aggregate},
     time::Timestamp,
 };
 use canonical::{Canonical, Checksum};
@@ -111,7 +111,11 @@ impl OwnershipTier {
 
 /// A governed configuration object; its versions hold the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asset {
+pub struct Asset(pub(crate) AssetRecord);
+
+/// The fields of [`Asset`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssetRecord {
     /// Identifier.
     pub asset_id: AssetId,
     /// Slug, unique in the tenant across all kinds.
@@ -135,6 +139,8 @@ pub struct Asset {
     /// Number of the current revision; every change increments it.
     pub revision: Revision,
 }
+
+aggregate!(Asset, AssetRecord);
 
 /// Human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -320,7 +326,7 @@ impl Asset {
     }
 
     fn of_tier(new: NewAsset, ownership_tier: OwnershipTier, stamp: &Stamp) -> Change<Self> {
-        let next = Self {
+        let next = Self(AssetRecord {
             asset_id: new.asset_id,
             slug: new.slug,
             kind: new.kind,
@@ -332,7 +338,7 @@ impl Asset {
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
             revision: Revision::FIRST,
-        };
+        });
         let detail = json!({ "slug": next.slug.as_str(), "asset_kind": next.kind.as_str() });
         let fact = Fact::new(FactKind::AssetCreated, next.subject(), Some(next.workspace_id), stamp, detail);
         Change::create(next, fact)
@@ -348,7 +354,7 @@ impl Asset {
         if !from.valid_transitions().contains(&attempted) {
             return Err(AssetRefusal::InvalidTransition { from, attempted });
         }
-        let next = Self { lifecycle: attempted, revision: self.revision.next(), ..self.clone() };
+        let next = Self(AssetRecord { lifecycle: attempted, revision: self.revision.next(), ..self.0.clone() });
         let detail = json!({ "from": from.as_str(), "to": attempted.as_str() });
         let fact = Fact::new(FactKind::AssetMoved, self.subject(), Some(self.workspace_id), stamp, detail);
         Ok(Change::replace(next, self.revision, fact))
@@ -401,7 +407,7 @@ impl Asset {
     }
 
     pub(crate) const fn subject(&self) -> Subject {
-        Subject { kind: "asset", id: self.asset_id.uuid() }
+        Subject { kind: "asset", id: self.0.asset_id.uuid() }
     }
 }
 

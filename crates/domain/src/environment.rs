@@ -7,7 +7,7 @@ use crate::{
     notification::Category,
     release::review::{ApprovalRule, SelfApproval},
     slug::Slug,
-    store::{Change, CommitError, Revision, StoreError},
+    store::{Change, CommitError, Revision, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -55,7 +55,11 @@ pub struct EnvironmentRefusal;
 
 /// A configured environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Environment {
+pub struct Environment(pub(crate) EnvironmentRecord);
+
+/// The fields of [`Environment`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnvironmentRecord {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// Its name, such as `dev`.
@@ -69,6 +73,8 @@ pub struct Environment {
     /// Increments with each change.
     pub revision: Revision,
 }
+
+aggregate!(Environment, EnvironmentRecord);
 
 impl Environment {
     /// Replaces the settings of an environment; `before` holds the previous ones.
@@ -96,7 +102,7 @@ impl Environment {
         let fact = fact.with_categories([Category::PolicyChanges]);
         let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
-        let next = Self { workspace_id, environment, settings, updated_at, updated_by, revision };
+        let next = Self(EnvironmentRecord { workspace_id, environment, settings, updated_at, updated_by, revision });
         Ok(match before {
             None => Change::create(next, fact),
             Some(before) => Change::replace(next, before.revision, fact),

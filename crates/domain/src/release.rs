@@ -22,7 +22,7 @@ use crate::{
     notification::Category,
     rollout::Rollout,
     slug::Slug,
-    store::{Change, Revision},
+    store::{Change, Revision, aggregate},
     time::Timestamp,
 };
 pub use digest::BindingsDigest;
@@ -191,7 +191,11 @@ pub const MAX_BINDINGS: usize = 100;
 
 /// Exact versions for one workload in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Release {
+pub struct Release(pub(crate) ReleaseRecord);
+
+/// The fields of [`Release`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReleaseRecord {
     /// Its identifier.
     pub release_id: ReleaseId,
     /// The workload.
@@ -228,6 +232,8 @@ pub struct Release {
     pub revision: Revision,
 }
 
+aggregate!(Release, ReleaseRecord);
+
 /// The data of a new release.
 #[derive(Clone, Debug)]
 pub struct NewRelease {
@@ -248,7 +254,7 @@ pub struct NewRelease {
 impl Release {
     /// Creates a draft.
     pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
-        let next = Self {
+        let next = Self(ReleaseRecord {
             release_id: new.release_id,
             workload_id: new.workload_id,
             workspace_id: new.workspace_id,
@@ -266,7 +272,7 @@ impl Release {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        };
+        });
         let detail = json!({ "workload_id": next.workload_id, "environment": next.environment.as_str() });
         let fact = Fact::new(FactKind::ReleaseCreated, next.subject(), Some(next.workspace_id), stamp, detail);
         Change::create(next, fact)
@@ -301,7 +307,7 @@ impl Release {
             return Err(ReleaseRefusal::TooManyBindings);
         }
         let mut next = self.with_state(State::Draft, stamp);
-        next.bindings.push(Binding {
+        next.0.bindings.push(Binding {
             binding_id,
             role,
             asset_version_id: version.asset_version_id,
@@ -333,7 +339,7 @@ impl Release {
             return Err(ReleaseRefusal::NotEditable { state });
         }
         let mut next = self.with_state(State::Draft, stamp);
-        next.bindings.retain(|bound| bound.binding_id != binding);
+        next.0.bindings.retain(|bound| bound.binding_id != binding);
         let detail = json!({
             "binding_id": binding,
             "role": bound.role.as_str(),
@@ -358,6 +364,12 @@ impl Release {
         }
     }
 
+    /// The same release with these references frozen, as its review would see it. It measures the plan before a decision.
+    #[must_use]
+    pub fn with_frozen(&self, references: Vec<FrozenReference>) -> Self {
+        Self(ReleaseRecord { references, ..self.0.clone() })
+    }
+
     /// Submits the draft for review, and freezes its bindings and resolved references.
     ///
     /// # Errors
@@ -373,7 +385,7 @@ impl Release {
                 let mut references = references.map_err(ReleaseRefusal::UnresolvedReferences)?;
                 references.sort_unstable();
                 references.dedup();
-                let frozen = Self { references, ..self.clone() };
+                let frozen = self.with_frozen(references);
                 Ok(frozen.transition(State::ReviewReady { digest: frozen.bindings_digest() }, stamp))
             }
             State::ReviewReady { .. }
@@ -413,7 +425,13 @@ impl Release {
             | State::Superseded { .. }
             | State::Retired => self.references.clone(),
         };
-        Self { state, references, updated_at: stamp.at, revision: self.revision.next(), ..self.clone() }
+        Self(ReleaseRecord {
+            state,
+            references,
+            updated_at: stamp.at,
+            revision: self.revision.next(),
+            ..self.0.clone()
+        })
     }
 
     fn transition(&self, state: State, stamp: &Stamp) -> Change<Self> {
@@ -436,7 +454,7 @@ impl Release {
     }
 
     const fn subject(&self) -> Subject {
-        Subject { kind: "release", id: self.release_id.uuid() }
+        Subject { kind: "release", id: self.0.release_id.uuid() }
     }
 }
 

@@ -3,7 +3,11 @@
 mod hold;
 pub mod ports;
 
-use crate::{release::lane::Lane, store::Revision, time::Timestamp};
+use crate::{
+    release::lane::Lane,
+    store::{Revision, aggregate},
+    time::Timestamp,
+};
 pub use hold::{HoldReason, LaneMetrics, NextLaneGates, SoakStatus};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -133,7 +137,11 @@ impl RolloutStatus {
 
 /// The latest rollout of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rollout {
+pub struct Rollout(pub(crate) RolloutRecord);
+
+/// The fields of [`Rollout`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RolloutRecord {
     /// The plan.
     pub plan: RolloutPlan,
     /// The status.
@@ -149,24 +157,26 @@ pub struct Rollout {
     pub hold_reasons: Vec<HoldReason>,
 }
 
+aggregate!(Rollout, RolloutRecord);
+
 impl Rollout {
     /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
     #[must_use]
     pub const fn start(plan: RolloutPlan, since_revision: Revision, now: Timestamp) -> Self {
-        Self {
+        Self(RolloutRecord {
             plan,
             status: RolloutStatus::InProgress,
             current_index: 0,
             since_revision,
             soak_started_at: now,
             hold_reasons: Vec::new(),
-        }
+        })
     }
 
     /// Sets the soak start of the current lane, if the store reports one.
     #[must_use]
     pub fn with_soak_start(self, moment: Option<Timestamp>) -> Self {
-        Self { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self }
+        Self(RolloutRecord { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self.0 })
     }
 
     /// Whether the rollout is in progress.
@@ -197,15 +207,15 @@ impl Rollout {
     /// Advances by one lane, or completes after the last. The store sets the soak start by its own clock.
     #[must_use]
     pub(crate) fn advance(&self, since_revision: Revision, now: Timestamp) -> Self {
-        let next = Self { hold_reasons: Vec::new(), ..self.clone() };
+        let next = Self(RolloutRecord { hold_reasons: Vec::new(), ..self.0.clone() });
         match self.next_lane() {
-            Some(_) => Self {
+            Some(_) => Self(RolloutRecord {
                 current_index: self.current_index.saturating_add(1),
                 since_revision,
                 soak_started_at: now,
-                ..next
-            },
-            None => Self { status: RolloutStatus::Completed, ..next },
+                ..next.0
+            }),
+            None => Self(RolloutRecord { status: RolloutStatus::Completed, ..next.0 }),
         }
     }
 
@@ -216,7 +226,7 @@ impl Rollout {
             RolloutStatus::InProgress | RolloutStatus::RolledBack => RolloutStatus::RolledBack,
             RolloutStatus::Completed => RolloutStatus::Completed,
         };
-        Self { status, ..self.clone() }
+        Self(RolloutRecord { status, ..self.0.clone() })
     }
 }
 

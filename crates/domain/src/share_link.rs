@@ -8,7 +8,7 @@ use crate::{
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError, aggregate},
     tenant::TenantScope,
     text::is_name,
     time::Timestamp,
@@ -32,7 +32,11 @@ pub const MAX_LABEL_CHARS: usize = 200;
 
 /// A stored share link, without its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShareLink {
+pub struct ShareLink(pub(crate) ShareLinkRecord);
+
+/// The fields of [`ShareLink`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShareLinkRecord {
     /// Its identifier.
     pub share_link_id: ShareLinkId,
     /// The workload that it opens.
@@ -54,6 +58,8 @@ pub struct ShareLink {
     /// The creator.
     pub created_by: ActorRef,
 }
+
+aggregate!(ShareLink, ShareLinkRecord);
 
 /// A share link to create. The store sets its expiry by its own clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -182,7 +188,7 @@ impl ShareLinkSnapshot {
     /// # Errors
     /// When it was revoked or has expired.
     pub const fn check_open(&self) -> Result<(), TokenRefusal> {
-        match (self.link.is_revoked, self.is_expired) {
+        match (self.link.0.is_revoked, self.is_expired) {
             (true, _) => Err(TokenRefusal::Revoked),
             (false, true) => Err(TokenRefusal::Expired),
             (false, false) => Ok(()),
@@ -237,7 +243,7 @@ impl NewShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
         let ShareTerms { ttl_hours: _, max_uses, label, lane } = terms;
         let (use_count, revoked) = (0, false);
-        ShareLink {
+        ShareLink(ShareLinkRecord {
             share_link_id,
             workload_id,
             label,
@@ -248,7 +254,7 @@ impl NewShareLink {
             is_revoked: revoked,
             created_at,
             created_by,
-        }
+        })
     }
 }
 
@@ -327,7 +333,7 @@ mod tests {
 
     fn snapshot(revoked: bool, expired: bool, use_count: u32) -> ShareLinkSnapshot {
         let at = Timestamp::new(time::OffsetDateTime::UNIX_EPOCH);
-        let link = ShareLink {
+        let link = ShareLink(ShareLinkRecord {
             share_link_id: Uuid::from_u128(1).into(),
             workload_id: Uuid::from_u128(2).into(),
             label: None,
@@ -338,7 +344,7 @@ mod tests {
             is_revoked: revoked,
             created_at: at,
             created_by: ActorRef::local(),
-        };
+        });
         ShareLinkSnapshot { link, is_expired: expired, hash: TokenHash::new([0; 32]) }
     }
 

@@ -74,6 +74,37 @@ impl<T> Deref for Change<T> {
     }
 }
 
+/// Makes the fields of an aggregate readable, and editable in the domain alone.
+///
+/// An aggregate comes from a decision, or from a store that restores what was committed. Nobody else can edit a field and
+/// so forge what a decision has to decide. `cargo xtask check` compares the callers of `restore` with a list.
+macro_rules! aggregate {
+    ($aggregate:ident, $record:ident) => {
+        impl $aggregate {
+            /// Restores the aggregate from its committed fields.
+            #[must_use]
+            pub const fn restore(record: $record) -> Self {
+                Self(record)
+            }
+
+            /// The fields, for a caller that takes them apart.
+            #[must_use]
+            pub fn into_record(self) -> $record {
+                self.0
+            }
+        }
+
+        impl std::ops::Deref for $aggregate {
+            type Target = $record;
+
+            fn deref(&self) -> &$record {
+                &self.0
+            }
+        }
+    };
+}
+pub(crate) use aggregate;
+
 /// A request for a page, newest first: at most `limit` rows from `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {

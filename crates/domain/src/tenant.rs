@@ -8,7 +8,7 @@ use crate::{
     notification::Category,
     share_link::ShareToken,
     slug::{Slug, SlugRefusal},
-    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
     text::is_name,
     time::Timestamp,
     workload::Workload,
@@ -102,7 +102,11 @@ impl Default for TenantSettings {
 
 /// An organization.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tenant {
+pub struct Tenant(pub(crate) TenantRecord);
+
+/// The fields of [`Tenant`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TenantRecord {
     /// Its identifier.
     pub tenant_id: TenantId,
     /// Unique in the installation.
@@ -119,9 +123,15 @@ pub struct Tenant {
     pub revision: Revision,
 }
 
+aggregate!(Tenant, TenantRecord);
+
 /// A container of assets and workloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Workspace {
+pub struct Workspace(pub(crate) WorkspaceRecord);
+
+/// The fields of [`Workspace`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkspaceRecord {
     /// Its identifier.
     pub workspace_id: WorkspaceId,
     /// Unique in the tenant.
@@ -137,6 +147,8 @@ pub struct Workspace {
     /// The creator.
     pub created_by: ActorRef,
 }
+
+aggregate!(Workspace, WorkspaceRecord);
 
 /// The reason a tenant or workspace change is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -274,7 +286,7 @@ impl Tenant {
         let slug = parse_slug("slug", slug)?;
         let subject = Subject { kind: "tenant", id: tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantCreated, subject, None, stamp, json!({ "slug": slug.as_str() }));
-        let next = Self {
+        let next = Self(TenantRecord {
             tenant_id,
             slug,
             name: name.to_owned(),
@@ -282,7 +294,7 @@ impl Tenant {
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
             revision: Revision::FIRST,
-        };
+        });
         Ok(Change::create(next, fact))
     }
 
@@ -313,7 +325,7 @@ impl Tenant {
         let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
         let fact = fact.with_categories([Category::PolicyChanges]);
-        let next = Self { settings, revision: self.revision.next(), ..self.clone() };
+        let next = Self(TenantRecord { settings, revision: self.revision.next(), ..self.0.clone() });
         Ok(Change::replace(next, self.revision, fact))
     }
 }
@@ -362,7 +374,7 @@ impl Workspace {
             "slug": slug.as_str(), "namespace": namespace.as_str(), "assistant_workload_id": assistant_id,
         });
         let fact = Fact::new(FactKind::WorkspaceCreated, subject, Some(workspace_id), stamp, detail);
-        let workspace = Self {
+        let workspace = Self(WorkspaceRecord {
             workspace_id,
             slug,
             name: name.to_owned(),
@@ -370,7 +382,7 @@ impl Workspace {
             namespace,
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
-        };
+        });
         let assistant = Workload::assistant(assistant_id, &workspace, stamp).ok_or(TenantRefusal::SlugTooLong)?;
         Ok(Change::create(NewWorkspace { workspace, assistant }, fact))
     }

@@ -12,7 +12,7 @@ use crate::{
     notification::Category,
     search::WordSet,
     slug::Slug,
-    store::{Change, Revision},
+    store::{Change, Revision, aggregate},
     tenant::{Workspace, is_display_name},
     text::is_prose,
     time::Timestamp,
@@ -138,7 +138,11 @@ impl ManagementSource {
 
 /// A named runnable unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Workload {
+pub struct Workload(pub(crate) WorkloadRecord);
+
+/// The fields of [`Workload`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkloadRecord {
     /// Its identifier.
     pub workload_id: WorkloadId,
     /// Unique among the tenant's workloads.
@@ -170,6 +174,8 @@ pub struct Workload {
     /// Increments with each change.
     pub revision: Revision,
 }
+
+aggregate!(Workload, WorkloadRecord);
 
 /// The data of a new workload.
 #[derive(Clone, Debug)]
@@ -315,7 +321,7 @@ impl Workload {
     }
 
     fn registered(new: NewWorkload, management_source: Option<ManagementSource>, stamp: &Stamp) -> Self {
-        Self {
+        Self(WorkloadRecord {
             workload_id: new.workload_id,
             name: new.name.unwrap_or_else(|| new.slug.to_display_name()),
             description: new.description.unwrap_or_default(),
@@ -331,7 +337,7 @@ impl Workload {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        }
+        })
     }
 
     /// Applies a patch; `None` when nothing changes.
@@ -347,15 +353,15 @@ impl Workload {
         if self.management_source.is_some() && attempted == Status::Retired {
             return Err(WorkloadRefusal::Builtin);
         }
-        let mut next = Self {
+        let mut next = Self(WorkloadRecord {
             name: patch.name.unwrap_or_else(|| self.name.clone()),
             description: patch.description.unwrap_or_else(|| self.description.clone()),
             owner_ref: patch.owner_ref.unwrap_or_else(|| self.owner_ref.clone()),
             invocation_mode: patch.invocation_mode.unwrap_or(self.invocation_mode),
             status: attempted,
             interface_config: patch.interface_config.unwrap_or_else(|| self.interface_config.clone()),
-            ..self.clone()
-        };
+            ..self.0.clone()
+        });
         let changed: Vec<&str> = [
             ("name", next.name != self.name),
             ("description", next.description != self.description),
@@ -371,8 +377,8 @@ impl Workload {
         if changed.is_empty() {
             return Ok(None);
         }
-        next.updated_at = stamp.at;
-        next.revision = self.revision.next();
+        next.0.updated_at = stamp.at;
+        next.0.revision = self.revision.next();
         let detail = json!({
             "keys": changed,
             "status": next.status.as_str(),
@@ -392,7 +398,7 @@ impl Workload {
     /// # Errors
     /// When it is retired.
     pub const fn check_accepts_new(&self) -> Result<(), WorkloadRefusal> {
-        match self.status {
+        match self.0.status {
             Status::Registered | Status::Suspended => Ok(()),
             Status::Retired => Err(WorkloadRefusal::Retired),
         }
@@ -435,7 +441,7 @@ impl Workload {
     }
 
     const fn subject(&self) -> Subject {
-        Subject { kind: "workload", id: self.workload_id.uuid() }
+        Subject { kind: "workload", id: self.0.workload_id.uuid() }
     }
 }
 

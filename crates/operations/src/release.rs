@@ -329,9 +329,9 @@ impl Releases {
             checksum: version.checksum,
             version_label: version.version_label,
             asset_id: asset.asset_id,
-            asset_slug: asset.slug,
             kind: asset.kind,
             lifecycle: asset.lifecycle,
+            asset_slug: asset.into_record().slug,
         })
     }
 

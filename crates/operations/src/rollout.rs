@@ -131,7 +131,7 @@ impl Rollouts {
                 },
                 async |_| {
                     let release = self.releases.read_release(caller, id).await?.release;
-                    AdvanceResult::of(release.rollout, release.revision)
+                    AdvanceResult::of(release.rollout.clone(), release.revision)
                 },
             )
             .await

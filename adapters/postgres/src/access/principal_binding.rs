@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     access::{
         ActorRef,
-        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+        principal_binding::{PrincipalBinding, PrincipalBindingRecord, PrincipalBindingStore},
     },
     audit::Fact,
     id::WorkloadId,
@@ -26,7 +26,7 @@ const COLUMNS: &str = "principal_binding_id, workload_id, principal, lane, creat
 
 fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
     let lane = row.column::<Option<&str>>("lane")?;
-    Ok(PrincipalBinding {
+    Ok(PrincipalBinding::restore(PrincipalBindingRecord {
         principal_binding_id: row.id("principal_binding_id")?,
         workload_id: row.id("workload_id")?,
         principal: row.actor("principal")?,
@@ -36,7 +36,7 @@ fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
         updated_at: row.timestamp("updated_at")?,
         updated_by: row.actor("updated_by")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 /// Raises the access revision, which validates caches, if the CTE `locked` wrote a row.

@@ -10,7 +10,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     access::{ActorRef, rights::VisibleScopes},
-    asset::grant::{AssetGrant, AssetGrantStore, Grantee},
+    asset::grant::{AssetGrant, AssetGrantRecord, AssetGrantStore, Grantee},
     audit::Fact,
     id::{AssetGrantId, AssetId},
     idempotency::KeyedOutcome,
@@ -32,13 +32,13 @@ fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
         None if row.column::<Option<&str>>("principal")?.is_some() => Grantee::Principal(row.actor("principal")?),
         None => return Err(store_error::broken(Box::new(MissingGrantee))),
     };
-    Ok(AssetGrant {
+    Ok(AssetGrant::restore(AssetGrantRecord {
         grant_id: row.id("grant_id")?,
         asset_id: row.id("asset_id")?,
         grantee,
         created_at: row.timestamp("created_at")?,
         created_by: row.actor("created_by")?,
-    })
+    }))
 }
 
 fn principal_names(principals: &[ActorRef]) -> Vec<String> {

@@ -8,14 +8,14 @@ use fairway_domain::{
     access::ActorRef,
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
-        Binding, BindingsDigest, Release, State, StateName,
-        lane::{Deployment, DeploymentChange, Lane, Soak, TargetLane},
+        Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
+        lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, Soak, TargetLane},
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::{Approval, Verdict},
         rollback::ReleaseArtifact,
     },
-    rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -157,7 +157,7 @@ pub(super) fn approval_with_note(row: &Row) -> Result<Approval, StoreError> {
 pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
     let name = row.parsed("state", StateName::parse)?;
     let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::from_stored);
-    Ok(Release {
+    Ok(Release::restore(ReleaseRecord {
         release_id: row.id("release_id")?,
         workload_id: row.id("workload_id")?,
         workspace_id: row.id("workspace_id")?,
@@ -175,7 +175,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         created_by: row.actor("created_by")?,
         updated_at: row.timestamp("updated_at")?,
         revision: row.revision("revision")?,
-    })
+    }))
 }
 
 fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
@@ -185,7 +185,7 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     let minutes = decode("rollout_soak_minutes", minutes)?;
     let pace = if row.column("rollout_auto_advance")? { AdvanceMode::Automatic } else { AdvanceMode::Manual };
     let holds = row.column::<Vec<String>>("rollout_holds")?;
-    Ok(Some(Rollout {
+    Ok(Some(Rollout::restore(RolloutRecord {
         plan: decode("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
         status: decode("rollout_status", RolloutStatus::parse(&status))?,
         current_index: decode("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
@@ -195,7 +195,7 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
             .iter()
             .map(|hold| decode("rollout_holds", HoldReason::parse(hold)))
             .collect::<Result<_, _>>()?,
-    }))
+    })))
 }
 
 fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError> {
@@ -255,7 +255,7 @@ impl RolloutRow {
 }
 
 pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
-    Ok(Deployment {
+    Ok(Deployment::restore(DeploymentRecord {
         workload_id: row.id("workload_id")?,
         environment: row.slug("environment")?,
         restricted: row.optional_id("restricted_release_id")?,
@@ -263,7 +263,7 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
         standard: row.optional_id("standard_release_id")?,
         soaking: lanes("soaking_lanes", &row.column::<Vec<String>>("soaking_lanes")?)?,
         revision: row.revision("deployment_revision")?,
-    })
+    }))
 }
 
 pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
@@ -272,12 +272,12 @@ pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment
     let frozen: Vec<ReferenceRow> = parse_json(row.column("frozen_references")?)?;
     let mut references = frozen.into_iter().map(reference).collect::<Result<Vec<_>, _>>()?;
     references.sort_unstable();
-    let release = Release {
+    let release = Release::restore(ReleaseRecord {
         references,
         bindings: bindings.into_iter().map(binding).collect::<Result<_, _>>()?,
         approvals: approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
-        ..release(row)?
-    };
+        ..release(row)?.into_record()
+    });
     Ok(ReleaseWithDeployment { release, deployment: deployment(row)? })
 }
 

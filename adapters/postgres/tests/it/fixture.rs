@@ -145,7 +145,7 @@ impl World {
             checksum: version.checksum,
             version_label: version.version_label,
             asset_id: asset.asset_id,
-            asset_slug: asset.slug,
+            asset_slug: asset.slug.clone(),
             kind: asset.kind,
             lifecycle: Lifecycle::Active,
         }

@@ -14,11 +14,11 @@ use fairway_domain::{
     execution::ports::RunStore,
     id::ReleaseId,
     release::{
-        StateName,
-        lane::Lane,
+        Release, ReleaseRecord, StateName,
+        lane::{Deployment, DeploymentRecord, Lane},
         ports::{DeploymentStore, ReleaseStore},
     },
-    store::CommitError,
+    store::{CommitError, Revision},
     workload::ports::WorkloadStore,
 };
 use serde_json::json;
@@ -27,6 +27,11 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const MANY: usize = 40;
+
+/// The release as a reader at another revision saw it.
+fn at_revision(release: &Release, revision: Revision) -> Release {
+    Release::restore(ReleaseRecord { revision, ..release.clone().into_record() })
+}
 
 /// The number of transactions that wrote the facts; `xmin` identifies the transaction of a row.
 async fn transactions(stage: &Fixture, kind: &str) -> i64 {
@@ -62,8 +67,12 @@ async fn batched_lane_changes_return_independent_results() {
             let placed = stage.current_release(&release).await;
             let mut outdated = placed.clone();
             match number % 8 {
-                1 => outdated.deployment.revision = outdated.deployment.revision.next(),
-                2 | 6 => outdated.release.revision = outdated.release.revision.next(),
+                1 => {
+                    let revision = placed.deployment.revision.next();
+                    let fields = DeploymentRecord { revision, ..outdated.deployment.into_record() };
+                    outdated.deployment = Deployment::restore(fields);
+                }
+                2 | 6 => outdated.release = at_revision(&placed.release, placed.release.revision.next()),
                 _ => {}
             }
             let change = activation(&outdated, Some(Lane::ALL[number % 3]));
@@ -125,10 +134,10 @@ async fn batched_transitions_return_independent_results() {
             let placed = stage.current_release(&release).await;
             // Every fourth has two transitions on one revision, and every fourth an outdated one.
             let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
-            let mut seen = placed.release.clone();
-            if number % 4 == 2 {
-                seen.revision = release.revision.next().next();
-            }
+            let seen = match number % 4 {
+                2 => at_revision(&placed.release, release.revision.next().next()),
+                _ => placed.release.clone(),
+            };
             let first = seen.reopen(&placed.deployment, &stamp()).unwrap();
             let second = async {
                 match twin {

@@ -41,7 +41,8 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     let taking = LaneSelection::Planned(plan);
     let change = placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
     let began = stage.store.commit_deployment(scope(), change, None).await.unwrap();
-    assert_eq!(stage.current_release(&release).await.release.rollout.unwrap().soak_started_at, began.unwrap());
+    let started = stage.current_release(&release).await.release;
+    assert_eq!(started.rollout.as_ref().unwrap().soak_started_at, began.unwrap());
     let elsewhere = accepted_run(&stage, &workload, &release, Lane::Standard).await;
     let counted = accepted_run(&stage, &workload, &release, Lane::Restricted).await;
     accepted_run(&stage, &workload, &release, Lane::Restricted).await;

@@ -6,7 +6,7 @@ use crate::{
     id::{PrincipalBindingId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
     workload::Workload,
@@ -17,7 +17,11 @@ use std::collections::BTreeMap;
 
 /// A principal bound to a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PrincipalBinding {
+pub struct PrincipalBinding(pub(crate) PrincipalBindingRecord);
+
+/// The fields of [`PrincipalBinding`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PrincipalBindingRecord {
     /// Its identifier. It is stable across lane changes.
     pub principal_binding_id: PrincipalBindingId,
     /// The workload.
@@ -37,6 +41,8 @@ pub struct PrincipalBinding {
     /// Increments with each change.
     pub revision: Revision,
 }
+
+aggregate!(PrincipalBinding, PrincipalBindingRecord);
 
 /// The principal kind cannot be bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -67,7 +73,7 @@ impl PrincipalBinding {
             ActorKind::User | ActorKind::Group | ActorKind::Service => {}
             ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => return Err(PrincipalRefusal),
         }
-        let next = Self {
+        let next = Self(PrincipalBindingRecord {
             principal_binding_id,
             workload_id: workload.workload_id,
             principal,
@@ -77,7 +83,7 @@ impl PrincipalBinding {
             updated_at: stamp.at,
             updated_by: stamp.actor.clone(),
             revision: Revision::FIRST,
-        };
+        });
         let fact = next.fact(FactKind::PrincipalBindingCreated, workload, stamp);
         Ok(Change::create(next, fact))
     }
@@ -85,7 +91,13 @@ impl PrincipalBinding {
     /// Replaces the lane.
     pub fn rebind(&self, workload: &Workload, lane: Option<Lane>, stamp: &Stamp) -> Change<Self> {
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
-        let next = Self { lane, updated_at, updated_by, revision: self.revision.next(), ..self.clone() };
+        let next = Self(PrincipalBindingRecord {
+            lane,
+            updated_at,
+            updated_by,
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
         let fact = next.fact(FactKind::PrincipalBindingChanged, workload, stamp);
         Change::replace(next, self.revision, fact)
     }

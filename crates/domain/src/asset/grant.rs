@@ -6,7 +6,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError, aggregate},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -24,7 +24,11 @@ pub enum Grantee {
 
 /// Read access to an asset for a grantee that would not see it otherwise. It never permits changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AssetGrant {
+pub struct AssetGrant(pub(crate) AssetGrantRecord);
+
+/// The fields of [`AssetGrant`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssetGrantRecord {
     /// Identifier.
     pub grant_id: AssetGrantId,
     /// Granted asset.
@@ -36,6 +40,8 @@ pub struct AssetGrant {
     /// Actor that created the grant.
     pub created_by: ActorRef,
 }
+
+aggregate!(AssetGrant, AssetGrantRecord);
 
 impl AssetGrant {
     /// Grants read access to an asset.
@@ -56,8 +62,13 @@ impl AssetGrant {
                 }
             }
         }
-        let next =
-            Self { grant_id, asset_id: asset.asset_id, grantee, created_at: stamp.at, created_by: stamp.actor.clone() };
+        let next = Self(AssetGrantRecord {
+            grant_id,
+            asset_id: asset.asset_id,
+            grantee,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        });
         let fact = next.fact(FactKind::AssetGrantCreated, asset, stamp);
         Ok(Change::create(next, fact))
     }

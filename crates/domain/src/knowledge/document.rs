@@ -10,7 +10,7 @@ use crate::{
     },
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, ChunkId, DocumentEntryId, IngestId},
-    store::{Change, Revision},
+    store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
 };
@@ -258,7 +258,11 @@ pub struct NewDocument {
 /// Documents that are added to a knowledge base in one commit. From the next revision on, a document supersedes an
 /// earlier one with the same identifier.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Ingest {
+pub struct Ingest(pub(crate) IngestRecord);
+
+/// The fields of [`Ingest`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct IngestRecord {
     /// Identifier.
     pub ingest_id: IngestId,
     /// Knowledge base.
@@ -274,6 +278,8 @@ pub struct Ingest {
     /// Actor.
     pub created_by: ActorRef,
 }
+
+aggregate!(Ingest, IngestRecord);
 
 /// Result of an ingest.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -446,7 +452,7 @@ impl Ingest {
         let fact = Fact::new(FactKind::DocumentsAdded, subject, Some(asset.workspace_id), stamp, detail);
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
-        let next = Self { ingest_id, asset_id, chunking, embedded_by, documents, created_at, created_by };
+        let next = Self(IngestRecord { ingest_id, asset_id, chunking, embedded_by, documents, created_at, created_by });
         Ok(Change::replace(next, Revision::new(revision.get()), fact))
     }
 }
@@ -459,8 +465,8 @@ impl Change<Ingest> {
 
     /// Replaces the embedding model. Returns the documents, whose vectors the caller computes with it before a commit.
     pub fn replace_model(&mut self, model: Option<EmbeddingModel>) -> &mut Vec<NewDocument> {
-        self.0.next.embedded_by = model;
-        &mut self.0.next.documents
+        self.0.next.0.embedded_by = model;
+        &mut self.0.next.0.documents
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, ChunkId, IngestId},
-    store::{Change, Revision},
+    store::{Change, Revision, aggregate},
     time::Timestamp,
 };
 use serde_json::json;
@@ -62,7 +62,11 @@ pub struct NewVector {
 
 /// Chunks of a knowledge base that get vectors of another model in one commit.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Reembedding {
+pub struct Reembedding(pub(crate) ReembeddingRecord);
+
+/// The fields of [`Reembedding`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReembeddingRecord {
     /// Identifier.
     pub ingest_id: IngestId,
     /// Knowledge base.
@@ -78,6 +82,8 @@ pub struct Reembedding {
     /// Actor.
     pub created_by: ActorRef,
 }
+
+aggregate!(Reembedding, ReembeddingRecord);
 
 /// Result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,7 +121,8 @@ impl Reembedding {
         let fact = Fact::new(FactKind::DocumentsReembedded, subject, Some(asset.workspace_id), stamp, detail);
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
-        let next = Self { ingest_id, asset_id, chunking, embedded_by, vectors, created_at, created_by };
+        let next =
+            Self(ReembeddingRecord { ingest_id, asset_id, chunking, embedded_by, vectors, created_at, created_by });
         Ok(Change::replace(next, Revision::new(revision.get()), fact))
     }
 }

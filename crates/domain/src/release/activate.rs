@@ -342,7 +342,7 @@ impl Release {
         let mut release = self.with_state(State::Active { digest }, stamp);
         release.record_superseded(&taken, deployment);
         if let Some(plan) = planned {
-            release.rollout = Some(Rollout::start(plan.clone(), deployment.revision.next(), stamp.at));
+            release.0.rollout = Some(Rollout::start(plan.clone(), deployment.revision.next(), stamp.at));
         }
         let redeployment = LaneReassignment {
             lanes: &taken,
@@ -375,7 +375,7 @@ impl Release {
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
         let mut release = self.with_state(State::Retired, stamp);
-        release.rollout = self.rollout.as_ref().map(Rollout::stop);
+        release.0.rollout = self.rollout.as_ref().map(Rollout::stop);
         let redeployment = LaneReassignment {
             lanes: &held,
             holder: None,
@@ -410,7 +410,7 @@ impl Release {
     /// Records the first release that this one replaces.
     pub(super) fn record_superseded(&mut self, taken: &[Lane], deployment: &Deployment) {
         let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
-        self.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
+        self.0.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
     /// Assigns lanes to the release, or empties them when it retires.
@@ -433,9 +433,9 @@ impl Release {
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
-        next.soaking = deployment.next_soaking(&next, done, begun);
+        next.0.soaking = deployment.next_soaking(&next, done, begun);
         if !lanes.is_empty() || next.soaking != deployment.soaking {
-            next.revision = deployment.revision.next();
+            next.0.revision = deployment.revision.next();
         }
         let mut superseded = deployment.superseded_by(&next);
         superseded.retain(|id| *id != self.release_id);

@@ -1,7 +1,7 @@
 //! Rollout transitions of a release: the next lane, and holds.
 
 use super::{
-    Release, ReleaseRefusal, State,
+    Release, ReleaseRecord, ReleaseRefusal, State,
     activate::{ActivationReport, LaneReassignment},
     lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
     review::ApprovalRule,
@@ -49,7 +49,7 @@ impl Release {
         let advanced = rollout.advance(deployment.revision.next(), stamp.at);
         let mut release = self.with_state(self.state.clone(), stamp);
         release.record_superseded(&taken, deployment);
-        release.rollout = Some(advanced);
+        release.0.rollout = Some(advanced);
         let (seen, only_soaked) = match advance {
             Advance::Manual(seen) => (seen, false),
             Advance::Automatic(seen) => (seen, true),
@@ -90,8 +90,8 @@ impl Release {
             .as_ref()
             .filter(|rollout| rollout.is_in_progress() && !rollout.hold_reasons.contains(&hold))?;
         let mut updated = rollout.clone();
-        updated.hold_reasons.push(hold);
-        let next = Self { rollout: Some(updated), ..self.clone() };
+        updated.0.hold_reasons.push(hold);
+        let next = Self(ReleaseRecord { rollout: Some(updated), ..self.0.clone() });
         let detail = json!({ "hold_reason": hold.as_str() });
         let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).with_detail(detail);
         Some(Change::replace(next, self.revision, fact))

@@ -4,7 +4,7 @@ use super::{Release, State, rollback::ReleaseArtifact};
 use crate::{
     id::{ReleaseId, WorkloadId},
     slug::Slug,
-    store::Revision,
+    store::{Revision, aggregate},
     time::Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
@@ -97,7 +97,11 @@ impl TargetLane {
 /// The lane holders of a workload in one environment. Each reassignment locks this row first. A lane therefore has at
 /// most one holder, and reassignments cannot deadlock.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Deployment {
+pub struct Deployment(pub(crate) DeploymentRecord);
+
+/// The fields of [`Deployment`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeploymentRecord {
     /// The workload.
     pub workload_id: WorkloadId,
     /// The environment.
@@ -115,21 +119,31 @@ pub struct Deployment {
     pub revision: Revision,
 }
 
+aggregate!(Deployment, DeploymentRecord);
+
 impl Deployment {
     /// The deployment of a workload without releases in the environment.
     #[must_use]
     pub const fn empty(workload_id: WorkloadId, environment: Slug) -> Self {
         let revision = Revision::FIRST;
-        Self { workload_id, environment, restricted: None, guided: None, standard: None, soaking: Vec::new(), revision }
+        Self(DeploymentRecord {
+            workload_id,
+            environment,
+            restricted: None,
+            guided: None,
+            standard: None,
+            soaking: Vec::new(),
+            revision,
+        })
     }
 
     /// The holder of a lane.
     #[must_use]
     pub const fn holder(&self, lane: Lane) -> Option<ReleaseId> {
         match lane {
-            Lane::Restricted => self.restricted,
-            Lane::Guided => self.guided,
-            Lane::Standard => self.standard,
+            Lane::Restricted => self.0.restricted,
+            Lane::Guided => self.0.guided,
+            Lane::Standard => self.0.standard,
         }
     }
 
@@ -180,9 +194,9 @@ impl Deployment {
 
     pub(super) fn with_holder(mut self, lane: Lane, holder: Option<ReleaseId>) -> Self {
         match lane {
-            Lane::Restricted => self.restricted = holder,
-            Lane::Guided => self.guided = holder,
-            Lane::Standard => self.standard = holder,
+            Lane::Restricted => self.0.restricted = holder,
+            Lane::Guided => self.0.guided = holder,
+            Lane::Standard => self.0.standard = holder,
         }
         self
     }

@@ -31,7 +31,7 @@ impl ReleaseWithDeployment {
     /// Sets the soak start of the rollout's current lane, as reported by the store.
     #[must_use]
     pub fn with_soak_start(mut self, moment: Option<Timestamp>) -> Self {
-        self.release.rollout = self.release.rollout.map(|rollout| rollout.with_soak_start(moment));
+        self.release.0.rollout = self.release.0.rollout.map(|rollout| rollout.with_soak_start(moment));
         self
     }
 }

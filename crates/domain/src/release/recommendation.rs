@@ -1,6 +1,6 @@
 //! Rollback recommendations from the runs of a release. A recommendation triggers no action.
 
-use super::Release;
+use super::{Release, ReleaseRecord};
 use crate::{
     audit::{Fact, FactKind, Stamp},
     notification::Category,
@@ -70,6 +70,10 @@ impl Release {
         });
         let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
             .with_categories(advised.then_some(Category::Incidents));
-        Some(Change::replace(Self { rollback_recommended: advised, ..self.clone() }, self.revision, fact))
+        Some(Change::replace(
+            Self(ReleaseRecord { rollback_recommended: advised, ..self.0.clone() }),
+            self.revision,
+            fact,
+        ))
     }
 }

@@ -213,7 +213,7 @@ impl Release {
             age_seconds: 0,
         };
         let mut release = self.with_state(state, stamp);
-        release.approvals.push(approval.clone());
+        release.0.approvals.push(approval.clone());
         Ok(Change::replace(ReviewedRelease { release, approval }, self.revision, fact))
     }
 

@@ -120,7 +120,7 @@ impl Release {
     /// Whether a lane can return to this release: it held lanes and is not retired.
     #[must_use]
     pub const fn is_rollback_target(&self) -> bool {
-        match self.state {
+        match self.0.state {
             State::Active { .. } | State::Superseded { .. } => true,
             State::Draft | State::ReviewReady { .. } | State::Approved { .. } | State::Retired => false,
         }
@@ -165,12 +165,12 @@ impl Release {
         let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
         let done = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
-        next.soaking = deployment.next_soaking(&next, done, None);
-        next.revision = deployment.revision.next();
+        next.0.soaking = deployment.next_soaking(&next, done, None);
+        next.0.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
         let mut release = self.with_state(state, stamp);
-        release.rollout = self.rollout.as_ref().map(Rollout::stop);
+        release.0.rollout = self.rollout.as_ref().map(Rollout::stop);
         let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
         let evidence =
             self.rollback_artifact(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::InvalidReason)?;
@@ -229,7 +229,7 @@ impl Release {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{slug::Slug, store::Revision};
+    use crate::{release::lane::DeploymentRecord, slug::Slug, store::Revision};
     use uuid::Uuid;
 
     fn release(number: u128) -> ReleaseId {
@@ -285,7 +285,7 @@ mod tests {
             reason: MoveReason::Activation,
             at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
         };
-        let deployment = Deployment {
+        let deployment = Deployment(DeploymentRecord {
             workload_id: Uuid::nil().into(),
             environment: Slug::parse("dev").unwrap(),
             restricted: Some(release(1)),
@@ -293,7 +293,7 @@ mod tests {
             standard: Some(release(2)),
             soaking: Vec::new(),
             revision: Revision::new(9),
-        };
+        });
         let one_by_one = [moved(5, Lane::Restricted), moved(4, Lane::Guided), moved(3, Lane::Restricted)];
         assert_eq!(lanes_by_recency(&one_by_one, &deployment, release(1)), [Lane::Restricted, Lane::Guided]);
         let at_once = [moved(4, Lane::Restricted), moved(4, Lane::Guided)];

@@ -6,7 +6,7 @@ use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
     advance::Advance,
     gate::{GateContext, GateVerdict},
-    lane::{DeploymentChange, Lane},
+    lane::{DeploymentChange, DeploymentRecord, Lane},
     recommendation::EndedRuns,
     reference::REFERENCE_UNRESOLVED,
     review::{ApprovalRule, SelfApproval, Verdict},
@@ -30,7 +30,7 @@ fn stamp(who: &str) -> Stamp {
 }
 
 fn empty_deployment() -> Deployment {
-    Deployment {
+    Deployment(DeploymentRecord {
         workload_id: Uuid::from_u128(10).into(),
         environment: Slug::parse("dev").unwrap(),
         restricted: None,
@@ -38,7 +38,7 @@ fn empty_deployment() -> Deployment {
         standard: None,
         soaking: Vec::new(),
         revision: Revision::FIRST,
-    }
+    })
 }
 
 fn draft(number: u128) -> Release {
@@ -121,7 +121,10 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
                 .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
-            (Release { state: State::Superseded { digest }, ..activation.release.clone() }, later.deployment.clone())
+            (
+                Release(ReleaseRecord { state: State::Superseded { digest }, ..activation.release.0.clone() }),
+                later.deployment.clone(),
+            )
         }
         StateName::Retired => {
             let retired = activation.release.retire(&activation.deployment, &stamp("user:ops")).unwrap();
@@ -133,7 +136,7 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
 /// An earlier holder of the lanes, eligible for rollback.
 fn earlier_holder() -> Release {
     let digest = approved(9).bindings_digest();
-    Release { state: State::Superseded { digest }, ..approved(9) }
+    Release(ReleaseRecord { state: State::Superseded { digest }, ..approved(9).0 })
 }
 
 /// Tries every transition from a state; returns the resulting state or the refusal.
@@ -145,7 +148,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let earlier = earlier_holder();
     let (artifact, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
-    let rolling = Release { rollout: Some(started_rollout()), ..release.clone() };
+    let rolling = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
     let seen = Advance::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
@@ -391,7 +394,7 @@ fn changes_requested_returns_release_to_draft() {
 #[test]
 fn reports_all_unmet_requirements_at_once() {
     let mut release = approved(1);
-    release.policy_bundle_id = Some(Uuid::from_u128(999).into());
+    release.0.policy_bundle_id = Some(Uuid::from_u128(999).into());
     let standing = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Valid {
@@ -449,7 +452,7 @@ fn production_refuses_unenforced_controls() {
     let standing = ActivationReport { unenforced_controls: vec![control], ..met_requirements() };
     let mut release = approved(1);
     assert!(release.unmet_requirements(&standing).is_empty(), "other environments permit it");
-    release.environment = Slug::parse("production").unwrap();
+    release.0.environment = Slug::parse("production").unwrap();
     let gaps = release.unmet_requirements(&standing);
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].code, "control_not_enforced");
@@ -459,9 +462,9 @@ fn production_refuses_unenforced_controls() {
 #[test]
 fn refuses_untargeted_lane() {
     let mut release = approved(1);
-    release.target_lane = TargetLane::One(Lane::Guided);
+    release.0.target_lane = TargetLane::One(Lane::Guided);
     let digest = release.bindings_digest();
-    release.state = State::Approved { digest };
+    release.0.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
     let other = release.activate(
         &LaneSelection::One(Lane::Standard),
@@ -485,7 +488,7 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let refused = review(&ready, "user:eve", Verdict::Rejected);
     let mut stale = review(&refused, "user:bob", Verdict::Approved);
     assert!(stale.approve(hours, &empty_deployment(), &by).is_ok());
-    stale.approvals[1].age_seconds = 3_600;
+    stale.0.approvals[1].age_seconds = 3_600;
     let blocked = stale.approve(hours, &empty_deployment(), &by).map(|_| ());
     assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true }));
     let mut full = ready;

@@ -8,9 +8,9 @@ use fairway_domain::{
     id::{ReleaseId, RequestId},
     release::{
         BindableVersion, NewRelease, Release, State,
-        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, TargetLane},
+        lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, LaneHistoryEntry, TargetLane},
     },
-    rollout::RolloutStatus,
+    rollout::{Rollout, RolloutRecord, RolloutStatus},
     slug::Slug,
     store::{ChangeRecord, Revision},
     time::Timestamp,
@@ -84,7 +84,7 @@ impl Fixtures {
                 .clone()
         };
         let releases = (100..).zip(targets).map(draft).collect();
-        let deployment = Deployment {
+        let deployment = Deployment::restore(DeploymentRecord {
             workload_id,
             environment: environment.clone(),
             restricted: None,
@@ -92,7 +92,7 @@ impl Fixtures {
             standard: None,
             soaking: Vec::new(),
             revision: Revision::FIRST,
-        };
+        });
         InMemoryStore { state: StoredState { releases, deployment, lane_history: Vec::new() } }
     }
 }
@@ -132,7 +132,9 @@ impl InMemoryStore {
                 let is_active = next.release.state.holds_lanes();
                 self.commit_release(next.release, decided_on)?;
                 if is_active {
-                    self.state.deployment.revision = self.state.deployment.revision.next();
+                    let mut deployment = self.state.deployment.clone().into_record();
+                    deployment.revision = deployment.revision.next();
+                    self.state.deployment = Deployment::restore(deployment);
                 }
                 Ok(())
             }
@@ -164,15 +166,19 @@ impl InMemoryStore {
             let is_affected =
                 [&change.superseded, &change.stopped_rollouts, &change.reinstated].iter().any(|ids| ids.contains(&id));
             let Some(digest) = other.state.digest().cloned().filter(|_| is_affected) else { continue };
-            other.revision = other.revision.next();
+            let mut fields = other.clone().into_record();
+            fields.revision = fields.revision.next();
             if change.superseded.contains(&id) {
-                other.state = State::Superseded { digest };
+                fields.state = State::Superseded { digest };
             } else if change.reinstated.contains(&id) {
-                other.state = State::Active { digest };
+                fields.state = State::Active { digest };
             }
-            if let Some(rollout) = other.rollout.as_mut().filter(|_| change.stopped_rollouts.contains(&id)) {
-                rollout.status = RolloutStatus::RolledBack;
+            if change.stopped_rollouts.contains(&id) {
+                fields.rollout = fields.rollout.map(|rollout| {
+                    Rollout::restore(RolloutRecord { status: RolloutStatus::RolledBack, ..rollout.into_record() })
+                });
             }
+            *other = Release::restore(fields);
         }
         for moved in change.moves.clone() {
             let revision = change.deployment.revision;

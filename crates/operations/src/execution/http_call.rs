@@ -41,7 +41,7 @@ impl RunEngine {
             );
             HttpCallError::TenantUnresolved
         })?;
-        Ok(tenant.ok_or(HttpCallError::TenantUnresolved)?.slug)
+        Ok(tenant.ok_or(HttpCallError::TenantUnresolved)?.into_record().slug)
     }
 
     /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not

@@ -387,7 +387,7 @@ impl RunWorker {
             return Ok(entry);
         }
         let workload = self.workload_store.find(scope, run.workload_id).await?;
-        let slug = workload.ok_or(Failure::Inconsistent("the workload of a run is missing"))?.slug;
+        let slug = workload.ok_or(Failure::Inconsistent("the workload of a run is missing"))?.into_record().slug;
         let entry = self.run_store.find_workload_with_deployment(scope, &slug, &run.environment).await?;
         let entry = Arc::new(entry.ok_or(Failure::Inconsistent("the workload of a run is missing"))?);
         if entry.deployment.is_some() {

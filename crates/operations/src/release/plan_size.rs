@@ -77,7 +77,7 @@ impl Releases {
         frozen: &[FrozenReference],
         mut size: PlanSize,
     ) -> Result<(), Failure> {
-        let release = Release { references: frozen.to_vec(), ..release.clone() };
+        let release = release.with_frozen(frozen.to_vec());
         for binding in &release.bindings {
             let (text, compiled) = self.referenced_bytes(scope, &release, binding).await?;
             size.add(text, compiled)?;

@@ -158,7 +158,9 @@ impl Releases {
             releases.flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
         for asset in bound {
             let found = self.asset_store.find(scope, asset).await?;
-            archived.extend(found.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.slug));
+            archived.extend(
+                found.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.into_record().slug),
+            );
         }
         Ok(archived.into_iter().collect())
     }

@@ -44,7 +44,7 @@ fn approval_covers_resolved_references() {
         back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
-    assert_eq!((asked.state.name(), asked.references), (StateName::Draft, Vec::new()));
+    assert_eq!((asked.state.name(), asked.0.references), (StateName::Draft, Vec::new()));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn full_release_accepts_one_objection_per_person() {
         }
         // The bindings have changed since the verdicts.
         let other = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
-        for approval in &mut objected.approvals {
+        for approval in &mut objected.0.approvals {
             approval.subject_digest = other.clone();
         }
         assert_eq!(more(&objected, who, Verdict::Rejected), Ok(()), "{who}");

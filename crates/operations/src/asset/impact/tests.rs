@@ -4,7 +4,7 @@ use super::*;
 use async_trait::async_trait;
 use fairway_domain::{
     access::{ActorRef, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
-    asset::{Lifecycle, OwnershipTier, kind::AssetKind},
+    asset::{AssetRecord, Lifecycle, OwnershipTier, kind::AssetKind},
     release::StateName,
     store::{Revision, StoreError},
     tenant::DEFAULT_TENANT,
@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use uuid::Uuid;
 
 fn asset(slug: &str) -> Asset {
-    Asset {
+    Asset::restore(AssetRecord {
         asset_id: Uuid::from_u128(slug.bytes().fold(7, |all, byte| all << 8 | u128::from(byte))).into(),
         slug: Slug::parse(slug).unwrap(),
         kind: AssetKind::Skill,
@@ -26,7 +26,7 @@ fn asset(slug: &str) -> Asset {
         created_at: serde_json::from_value::<Timestamp>("2026-01-01T00:00:00Z".into()).unwrap(),
         created_by: ActorRef::parse("user:ada").unwrap(),
         revision: Revision::FIRST,
-    }
+    })
 }
 
 /// Versions, newest first, each with its only reference.

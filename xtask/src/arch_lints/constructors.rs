@@ -5,11 +5,28 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The constructors that take a tenant without an identified caller, and the files that may call them.
-const CONSTRUCTORS: &[(&str, &[&str])] = &[
-    (
-        "TenantScope::for_background_task(",
-        &[
+/// A constructor that bypasses a rule.
+struct Restriction {
+    /// The start of its call.
+    call: &'static str,
+    /// What is wrong with a call elsewhere.
+    problem: &'static str,
+    /// The files and folders that may call it.
+    callers: &'static [&'static str],
+}
+
+const CHOOSES_TENANT: &str = "chooses a tenant; take the scope that authorization returns";
+
+const RESTRICTIONS: &[Restriction] = &[
+    Restriction {
+        call: "::restore(",
+        problem: "makes an aggregate without a decision; only a store restores what was committed",
+        callers: &["adapters/postgres/src"],
+    },
+    Restriction {
+        call: "TenantScope::for_background_task(",
+        problem: CHOOSES_TENANT,
+        callers: &[
             // Rows of all tenants that a background task claims.
             "adapters/postgres/src/execution/lease.rs",
             "adapters/postgres/src/execution/queue.rs",
@@ -18,29 +35,39 @@ const CONSTRUCTORS: &[(&str, &[&str])] = &[
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
         ],
-    ),
-    ("TenantScope::for_platform_operator(", &["crates/operations/src/access/authorize.rs"]),
-    (
-        "TenantScope::for_share_token(",
+    },
+    Restriction {
+        call: "TenantScope::for_platform_operator(",
+        problem: CHOOSES_TENANT,
+        callers: &["crates/operations/src/access/authorize.rs"],
+    },
+    Restriction {
         // The tenant of a token is used for the lookup of its link only.
-        &["crates/operations/src/share_link.rs"],
-    ),
-    ("TenantScope::for_unknown_token(", &["crates/operations/src/share_link.rs"]),
+        call: "TenantScope::for_share_token(",
+        problem: CHOOSES_TENANT,
+        callers: &["crates/operations/src/share_link.rs"],
+    },
+    Restriction {
+        call: "TenantScope::for_unknown_token(",
+        problem: CHOOSES_TENANT,
+        callers: &["crates/operations/src/share_link.rs"],
+    },
 ];
 
-/// The source files that make a tenant scope although they neither authorize nor run in the background.
+/// The source files that call a restricted constructor and are not listed as its callers.
 pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
     let mut found = Vec::new();
+    let mut calls: Vec<(PathBuf, &str)> = Vec::new();
     for source in sources {
         let relative = source.strip_prefix(root).unwrap_or(source);
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", relative.display()))?;
         found.extend(violations_in(relative, &text));
+        calls.extend(called_in(relative, &text).map(|restriction| (relative.to_owned(), restriction.call)));
     }
-    for (constructor, files) in CONSTRUCTORS {
-        for file in *files {
-            let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-            if !text.contains(constructor) {
-                bail!("{file} does not call `{constructor}…)`: remove it from the list of allowed files");
+    for Restriction { call, callers, .. } in RESTRICTIONS {
+        for caller in *callers {
+            if !calls.iter().any(|(path, called)| called == call && path.starts_with(caller)) {
+                bail!("{caller} does not call `{call}…)`: remove it from the list of allowed callers");
             }
         }
     }
@@ -48,24 +75,23 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
 }
 
 fn violations_in(path: &Path, text: &str) -> Vec<String> {
+    called_in(path, text)
+        .filter(|restriction| !restriction.callers.iter().any(|caller| path.starts_with(caller)))
+        .map(|Restriction { call, problem, .. }| format!("{}: `{call}…)` {problem}", path.display()))
+        .collect()
+}
+
+/// The restricted constructors that a source file calls outside its tests.
+fn called_in(path: &Path, text: &str) -> impl Iterator<Item = &'static Restriction> {
     let is_product = path.starts_with("crates") || path.starts_with("adapters");
     let is_test =
         path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches" || part == "testkit");
-    if !is_product || is_test {
-        return Vec::new();
-    }
     // Unit tests are the last item of a file.
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
-    let is_called = |constructor: &str| {
-        product.lines().any(|line| line.contains(constructor) && !line.trim_start().starts_with("//"))
-    };
-    CONSTRUCTORS
-        .iter()
-        .filter(|(constructor, files)| is_called(constructor) && !files.iter().any(|file| path == Path::new(file)))
-        .map(|(constructor, _)| {
-            format!("{}: `{constructor}…)` chooses a tenant; take the scope that authorization returns", path.display())
-        })
-        .collect()
+    let product = if is_product && !is_test { product } else { "" };
+    RESTRICTIONS.iter().filter(|restriction| {
+        product.lines().any(|line| line.contains(restriction.call) && !line.trim_start().starts_with("//"))
+    })
 }
 
 #[cfg(test)]
@@ -73,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejects_scopes_outside_authorization_and_background_tasks() {
+    fn rejects_restricted_constructors_elsewhere() {
         for (path, text) in [
             ("crates/operations/src/workload.rs", "    let scope = TenantScope::for_background_task(tenant);"),
             ("crates/operations/src/tenant.rs", "    Ok(TenantScope::for_platform_operator(id))"),
@@ -81,17 +107,22 @@ mod tests {
                 "crates/api/src/seed.rs",
                 "let scope = TenantScope::for_background_task(id);\n#[cfg(test)]\nmod tests {\n}",
             ),
+            (
+                "crates/operations/src/release.rs",
+                "    let release = Release::restore(ReleaseRecord { state, ..fields });",
+            ),
         ] {
             assert_eq!(violations_in(Path::new(path), text).len(), 1, "{path}: {text}");
         }
     }
 
     #[test]
-    fn accepts_listed_files_tests_and_comments() {
+    fn accepts_listed_callers_tests_and_comments() {
         let call = "let scope = TenantScope::for_background_task(id);";
         let in_tests = format!("fn f() {{}}\n\n#[cfg(test)]\nmod tests {{\n    {call}\n}}\n");
         for (path, text) in [
             ("adapters/postgres/src/execution/lease.rs", call),
+            ("adapters/postgres/src/release/rows.rs", "Ok(Release::restore(ReleaseRecord {"),
             ("crates/operations/src/blocking.rs", in_tests.as_str()),
             ("adapters/postgres/tests/it/fixture.rs", call),
             ("crates/operations/src/asset/impact/tests.rs", call),
@@ -102,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_listed_files_without_a_call() {
+    fn rejects_listed_callers_without_a_call() {
         let root = tempfile::tempdir().unwrap();
         assert!(violations(root.path(), &[]).is_err());
     }
