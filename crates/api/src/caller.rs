@@ -25,7 +25,7 @@ use actix_web::{
     web,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller},
+    access::{ActorKind, ActorRef, Caller, delegation::DelegationField},
     id::TenantId,
     share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
 };
@@ -111,9 +111,6 @@ impl FromRequest for IdentifiedCaller {
     }
 }
 
-/// Fields of a delegation: the actor that a service acts for.
-const DELEGATION_FIELDS: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
-
 /// The error for a body with wrong fields. An internal client that sends on-behalf-of fields to a route without
 /// delegation gets 403: the route would act under the client's own name.
 pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
@@ -122,8 +119,9 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
         let claims = claims(request).ok();
         api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims.actor))
     };
-    let is_on_behalf =
-        |problem: &FieldProblem| problem.code == "unknown_field" && DELEGATION_FIELDS.contains(&problem.path.as_str());
+    let is_on_behalf = |problem: &FieldProblem| {
+        problem.code == "unknown_field" && DelegationField::ALL.iter().any(|field| field.as_str() == problem.path)
+    };
     if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "on-behalf-of fields are accepted by execute and tool calls only";
         return ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message);

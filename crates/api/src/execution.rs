@@ -2,7 +2,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod code;
-pub(crate) mod delegation;
+mod delegation;
 pub(crate) mod events;
 pub(crate) mod list;
 mod prefer;
@@ -33,9 +33,8 @@ use actix_web::{
     http::{StatusCode, header::LOCATION},
     post, web,
 };
-use delegation::DelegationFields;
 use fairway_domain::{
-    access::Caller,
+    access::{Caller, delegation::DelegationFields},
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
     share_link::{TokenHash, is_guest},
@@ -320,11 +319,7 @@ pub(crate) async fn execute_workload(
         actor_auth_mode,
     } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = delegation::delegated_subject(
-        delegation,
-        api.services.executions.is_delegating_client(&claims.actor),
-        api.mode,
-    )?;
+    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
     let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));

@@ -9,10 +9,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     evidence,
-    execution::{
-        delegation::{self, DelegationFields},
-        tool::to_tool_result,
-    },
+    execution::tool::to_tool_result,
     http::{
         body::{Body, present},
         client_address::client_of,
@@ -21,9 +18,12 @@ use crate::{
     },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
 };
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
+use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
-    access::ActorRef,
+    access::{
+        ActorRef,
+        delegation::{self, DelegationFields},
+    },
     id::RequestId,
     idempotency::RequestKey,
     rate_limit::ClientAddress,
@@ -249,16 +249,8 @@ pub(crate) async fn call_tool(
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = delegation::delegated_subject(
-        delegation,
-        api.services.executions.is_delegating_client(&claims.actor),
-        api.mode,
-    )?;
-    if on_behalf_of.is_some() && tool != BuiltinTool::ExecuteFlow {
-        // The tool would read with the service's own rights.
-        let message = "on-behalf-of fields are accepted by `execute_flow` only";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message));
-    }
+    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
+    delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;
     let (request_id, address) = (request_id(), client_of(&request));
     let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };

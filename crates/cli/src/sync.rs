@@ -61,7 +61,7 @@ pub(crate) enum Command {
         plan: Option<PathBuf>,
     },
     /// Write the server's state into a directory; equivalent files stay unchanged
-    #[command(after_help = "Example:\n  fairway sync pull estate")]
+    #[command(after_help = "Example:\n  fairway sync pull workloads")]
     Pull {
         /// The directory; created when missing
         directory: PathBuf,
@@ -78,9 +78,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
-            let PlannedSync { directory: wanted, remote: estate, plan } =
+            let PlannedSync { directory: desired, remote: remote_state, plan } =
                 make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
-            let plan = plan.with_diffs(&wanted, &estate);
+            let plan = plan.with_diffs(&desired, &remote_state);
             if let Some(path) = out {
                 let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Failed(error.to_string()))?;
                 fs::write(path, text).map_err(|cause| Failure::Io { path: path.clone(), cause })?;
@@ -90,14 +90,14 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Apply { directory, prune, plan } => {
             let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
-            let PlannedSync { directory: wanted, remote: estate, mut plan } =
+            let PlannedSync { directory: desired, remote: remote_state, mut plan } =
                 make_plan(&server, directory, UnmanagedPolicy::of(*prune))?;
             if let Some(agreed) = agreed {
-                plan = plan.with_diffs(&wanted, &estate);
+                plan = plan.with_diffs(&desired, &remote_state);
                 plan.refuse_if_different(&agreed)?;
             }
             plan.refuse_if_blocked()?;
-            apply::apply(&server, output, &wanted, &estate, &plan)
+            apply::apply(&server, output, &desired, &remote_state, &plan)
         }
         Command::Pull { directory } => pull::pull(&server, output, directory),
         Command::Status { directory } => {
@@ -139,8 +139,8 @@ struct PlannedSync {
 
 fn make_plan(server: &Server, directory: &std::path::Path, rest: UnmanagedPolicy) -> Result<PlannedSync, Failure> {
     // Files are validated before the first request.
-    let wanted = Directory::read(directory)?;
-    let estate = RemoteState::read(server, &wanted)?;
-    let plan = plan::build_plan(server, &wanted, &estate, rest)?;
-    Ok(PlannedSync { directory: wanted, remote: estate, plan })
+    let desired = Directory::read(directory)?;
+    let remote_state = RemoteState::read(server, &desired)?;
+    let plan = plan::build_plan(server, &desired, &remote_state, rest)?;
+    Ok(PlannedSync { directory: desired, remote: remote_state, plan })
 }

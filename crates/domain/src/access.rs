@@ -1,6 +1,7 @@
 //! Actors, roles and permissions, and the check whether a caller may act on a resource.
 
 pub mod actor;
+pub mod delegation;
 pub mod permission;
 pub mod principal_binding;
 pub mod rights;

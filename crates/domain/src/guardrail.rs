@@ -98,7 +98,7 @@ enum Mode {
     LoggingOnly,
 }
 
-/// Reaction to a detector that fails.
+/// Reaction to a guardrail that fails, or to a hook without a valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {

@@ -5,7 +5,7 @@
 
 mod response;
 
-use crate::{asset::content::compile_linear, policy::CompiledPolicy};
+use crate::{asset::content::compile_linear, guardrail::OnError, policy::CompiledPolicy};
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -72,17 +72,6 @@ pub enum Mode {
     Enforce,
     /// Responses are only recorded.
     Observe,
-}
-
-/// Reaction to a hook without a valid response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnError {
-    /// End the run.
-    #[default]
-    FailClosed,
-    /// Continue the run and record the failure.
-    FailOpen,
 }
 
 /// Names of the available handlers in content.

@@ -28,20 +28,20 @@ const CONFLICT_OUTCOME: &str = "completed steps stay, and `apply` can be repeate
 pub(super) fn apply(
     server: &Server,
     output: Output,
-    wanted: &Directory,
-    estate: &RemoteState,
+    desired: &Directory,
+    remote_state: &RemoteState,
     plan: &Plan,
 ) -> Result<(), Failure> {
     let mut versions = BTreeMap::new();
-    for (asset, step) in wanted.assets.iter().zip(&plan.assets) {
-        versions.insert(asset.slug.as_str(), ensure_version(server, estate, asset, step)?);
+    for (asset, step) in desired.assets.iter().zip(&plan.assets) {
+        versions.insert(asset.slug.as_str(), ensure_version(server, remote_state, asset, step)?);
     }
-    for ((manifest, _), step) in wanted.workloads.iter().zip(&plan.workloads) {
-        apply_workload(server, estate, manifest, step)?;
+    for ((manifest, _), step) in desired.workloads.iter().zip(&plan.workloads) {
+        apply_workload(server, remote_state, manifest, step)?;
     }
     let mut releases = Vec::new();
-    for ((manifest, _), step) in wanted.releases.iter().zip(&plan.releases) {
-        let mut release = ensure_release(server, wanted, estate, step, &versions)?;
+    for ((manifest, _), step) in desired.releases.iter().zip(&plan.releases) {
+        let mut release = ensure_release(server, desired, remote_state, step, &versions)?;
         if let Some(members) = release.as_object_mut() {
             members.insert("example_inputs".to_owned(), json!(manifest.example_inputs));
         }
@@ -90,15 +90,15 @@ fn archive(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
 
 fn apply_workload(
     server: &Server,
-    estate: &RemoteState,
-    wanted: &WorkloadManifest,
+    remote_state: &RemoteState,
+    desired: &WorkloadManifest,
     step: &WorkloadStep,
 ) -> Result<(), Failure> {
     match step.action {
         WorkloadAction::Keep => return Ok(()),
         WorkloadAction::Change => {
-            let live = estate.workloads.get(&step.slug).unwrap_or(&Value::Null);
-            change_workload(server, wanted, step, required_string(live, "workload_id")?, &step.fields)?;
+            let live = remote_state.workloads.get(&step.slug).unwrap_or(&Value::Null);
+            change_workload(server, desired, step, required_string(live, "workload_id")?, &step.fields)?;
         }
         WorkloadAction::Create => {
             let mut fields = step.fields.clone();
@@ -114,14 +114,14 @@ fn apply_workload(
                 made => made?,
             };
             eprint(&format!("created workload {}", step.slug));
-            let Some(interface) = interface else { return accept_if_equal(wanted, step, &made) };
+            let Some(interface) = interface else { return accept_if_equal(desired, step, &made) };
             // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
             // it missing.
             let step =
                 WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
             change_workload(
                 server,
-                wanted,
+                desired,
                 &step,
                 required_string(&made, "workload_id")?,
                 &Map::from_iter([interface]),
@@ -135,26 +135,26 @@ fn apply_workload(
 /// Changes fields of a workload, if the workload has not changed since the plan.
 fn change_workload(
     server: &Server,
-    wanted: &WorkloadManifest,
+    desired: &WorkloadManifest,
     step: &WorkloadStep,
     id: &str,
     fields: &Map<String, Value>,
 ) -> Result<(), Failure> {
     let (tag, live) = server.get_with_etag(&["workloads", id])?;
     if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
-        return accept_if_equal(wanted, step, &live);
+        return accept_if_equal(desired, step, &live);
     }
     match server.update_if_match(&tag, &["workloads", id], &Value::Object(fields.clone())) {
         Err(refused) if refused.is_refusal("precondition_failed") => {
-            accept_if_equal(wanted, step, &server.get(&["workloads", id], &[])?)
+            accept_if_equal(desired, step, &server.get(&["workloads", id], &[])?)
         }
         changed => changed.map(drop),
     }
 }
 
 /// Accepts a concurrent change that had the same result.
-fn accept_if_equal(wanted: &WorkloadManifest, step: &WorkloadStep, live: &Value) -> Result<(), Failure> {
-    if differing_fields(wanted, live).is_empty() {
+fn accept_if_equal(desired: &WorkloadManifest, step: &WorkloadStep, live: &Value) -> Result<(), Failure> {
+    if differing_fields(desired, live).is_empty() {
         return Ok(());
     }
     Err(stale_plan(&format!("workload {}", step.slug), CONFLICT_OUTCOME))

@@ -33,13 +33,13 @@ const FLOW_METADATA: &str = ".meta";
 /// The content of a directory.
 pub(super) struct Directory {
     /// Ordered so that each asset follows those that it references.
-    pub(super) assets: Vec<WantedAsset>,
+    pub(super) assets: Vec<DesiredAsset>,
     pub(super) workloads: Vec<(WorkloadManifest, LocatedValue)>,
     pub(super) releases: Vec<(ReleaseManifest, LocatedValue)>,
 }
 
 /// An asset as the directory defines it.
-pub(super) struct WantedAsset {
+pub(super) struct DesiredAsset {
     pub(super) kind: AssetKind,
     pub(super) slug: String,
     pub(super) owner_ref: String,
@@ -147,7 +147,7 @@ impl Directory {
             invalid_slugs: BTreeSet::new(),
             remaining_text_bytes: MAX_DIRECTORY_BYTES,
         };
-        let mut assets: Vec<WantedAsset> = Vec::new();
+        let mut assets: Vec<DesiredAsset> = Vec::new();
         for path in files.in_folder("assets") {
             let asset = reading.read_asset(path);
             if asset.is_none() {
@@ -179,7 +179,7 @@ impl DirectoryReader<'_> {
         self.record(parsed)
     }
 
-    fn read_asset(&mut self, path: &Path) -> Option<WantedAsset> {
+    fn read_asset(&mut self, path: &Path) -> Option<DesiredAsset> {
         let mut located = self.parse(path)?;
         let manifest: AssetManifest = self.record(deserialize_manifest(&located))?;
         self.check_name(&located, path, &manifest.slug, "/slug");
@@ -195,7 +195,7 @@ impl DirectoryReader<'_> {
         self.record(completed)?;
         let asset = self.check_content(manifest.kind, manifest.slug, manifest.owner_ref, located)?;
         self.invalid_slugs.remove(&asset.slug);
-        Some(WantedAsset { texts: manifest.texts, ..asset })
+        Some(DesiredAsset { texts: manifest.texts, ..asset })
     }
 
     /// Checks the content at `/content` of a file by the rules of its kind.
@@ -205,7 +205,7 @@ impl DirectoryReader<'_> {
         slug: String,
         owner_ref: String,
         mut located: LocatedValue,
-    ) -> Option<WantedAsset> {
+    ) -> Option<DesiredAsset> {
         let problems = content_problems(kind, &located, "/content");
         // Moved instead of copied, because the whole directory is in memory.
         let mut whole = mem::take(&mut located.value);
@@ -217,10 +217,10 @@ impl DirectoryReader<'_> {
         let checksum = Canonical::of(&content).ok()?.checksum().as_str().to_owned();
         let references = find_references(kind, &content);
         let texts = BTreeMap::new();
-        Some(WantedAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, texts, references, located })
+        Some(DesiredAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, texts, references, located })
     }
 
-    fn read_flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
+    fn read_flows(&mut self, files: &[PathBuf]) -> Vec<DesiredAsset> {
         let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
         let mut seen = BTreeSet::new();
@@ -251,7 +251,7 @@ impl DirectoryReader<'_> {
         flows
     }
 
-    fn read_flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<WantedAsset> {
+    fn read_flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<DesiredAsset> {
         let slug = stem(path);
         let source = self.record(Source::read_file(path))?;
         let problems = flow::problems(&source);
@@ -272,7 +272,7 @@ impl DirectoryReader<'_> {
         self.check_name(&located, path, &slug, "");
         located.value = serde_json::json!({ "content": flow.to_content() });
         let asset = self.check_content(AssetKind::OrchestrationFlow, slug, owner_ref, located)?;
-        Some(WantedAsset { flow_yaml: Some(source.text), ..asset })
+        Some(DesiredAsset { flow_yaml: Some(source.text), ..asset })
     }
 
     /// Requires that the file name equals the slug.
@@ -296,7 +296,7 @@ impl DirectoryReader<'_> {
         }
     }
 
-    fn check_unique_assets(&mut self, assets: &[WantedAsset]) {
+    fn check_unique_assets(&mut self, assets: &[DesiredAsset]) {
         let mut slugs = BTreeSet::new();
         for asset in assets {
             if !slugs.insert(&asset.slug) {
@@ -307,13 +307,13 @@ impl DirectoryReader<'_> {
     }
 
     /// Sorts the assets so that each follows those that it references.
-    fn sort_by_reference(&mut self, assets: Vec<WantedAsset>) -> Vec<WantedAsset> {
+    fn sort_by_reference(&mut self, assets: Vec<DesiredAsset>) -> Vec<DesiredAsset> {
         let mut waiting = assets;
-        let mut ordered: Vec<WantedAsset> = Vec::with_capacity(waiting.len());
+        let mut ordered: Vec<DesiredAsset> = Vec::with_capacity(waiting.len());
         while !waiting.is_empty() {
             let missing: BTreeSet<String> = waiting.iter().map(|asset| asset.slug.clone()).collect();
             let is_ready =
-                |asset: &WantedAsset| !asset.references.iter().any(|other| missing.contains(other.slug.as_str()));
+                |asset: &DesiredAsset| !asset.references.iter().any(|other| missing.contains(other.slug.as_str()));
             let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
             if ready.is_empty() {
                 for asset in &rest {

@@ -101,7 +101,7 @@ pub(super) struct ReleaseStep {
     /// The last change of a release that is completed; the step was decided on this revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
-    /// The newest release at planning time, for a new draft. A later release may already be the wanted one.
+    /// The newest release at planning time, for a new draft. A later release may already be the desired one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
     /// Why no current or pending release qualifies, one line for each difference.
@@ -148,10 +148,10 @@ impl Plan {
     }
 
     /// Adds the content diff of each new version. Diffs of long texts are slow, and `status` does not need them.
-    pub(super) fn with_diffs(mut self, wanted: &Directory, estate: &RemoteState) -> Self {
-        for (step, asset) in self.assets.iter_mut().zip(&wanted.assets) {
+    pub(super) fn with_diffs(mut self, desired: &Directory, remote_state: &RemoteState) -> Self {
+        for (step, asset) in self.assets.iter_mut().zip(&desired.assets) {
             if step.action == AssetAction::Version {
-                step.diff = Some(asset::asset_diff(asset, estate));
+                step.diff = Some(asset::asset_diff(asset, remote_state));
             }
         }
         self
@@ -198,25 +198,25 @@ pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
 /// All parts of the directory that conflict with the server's state.
 pub(super) fn build_plan(
     server: &Server,
-    wanted: &Directory,
-    estate: &RemoteState,
+    desired: &Directory,
+    remote_state: &RemoteState,
     rest: UnmanagedPolicy,
 ) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
-    let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
-    let mut looking = reference::ReferenceValidator::new(wanted, estate);
-    for (asset, step) in wanted.assets.iter().zip(&assets) {
-        asset::find_conflicts(asset, wanted, estate, &assets, &mut findings);
+    let assets: Vec<AssetStep> = desired.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
+    let mut looking = reference::ReferenceValidator::new(desired, remote_state);
+    for (asset, step) in desired.assets.iter().zip(&assets) {
+        asset::find_conflicts(asset, desired, remote_state, &assets, &mut findings);
         looking.check_asset(asset, step, &mut findings);
     }
-    for (workload, located) in &wanted.workloads {
-        workload::find_conflicts(workload, located, estate, &mut findings);
+    for (workload, located) in &desired.workloads {
+        workload::find_conflicts(workload, located, remote_state, &mut findings);
     }
-    let workloads = wanted.workloads.iter().map(|(workload, _)| workload_step(workload, estate)).collect();
+    let workloads = desired.workloads.iter().map(|(workload, _)| workload_step(workload, remote_state)).collect();
     let mut releases = Vec::new();
-    for (release, located) in &wanted.releases {
-        let is_named = wanted.workloads.iter().any(|(workload, _)| workload.slug == release.workload);
-        if !is_named && !estate.workloads.contains_key(&release.workload) {
+    for (release, located) in &desired.releases {
+        let is_named = desired.workloads.iter().any(|(workload, _)| workload.slug == release.workload);
+        if !is_named && !remote_state.workloads.contains_key(&release.workload) {
             findings.push(located.finding(
                 "/workload",
                 "unknown_workload",
@@ -224,10 +224,10 @@ pub(super) fn build_plan(
             ));
             continue;
         }
-        let step = release_step(server, release, estate, &assets)?;
+        let step = release_step(server, release, remote_state, &assets)?;
         // A serving release stays valid, whatever happens to its assets.
         if step.action != ReleaseAction::Keep {
-            release::find_conflicts(release, located, estate, &mut findings);
+            release::find_conflicts(release, located, remote_state, &mut findings);
         }
         // References of a draft are resolved at submission, so a kept draft is checked as well.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
@@ -242,8 +242,8 @@ pub(super) fn build_plan(
         return Err(Failure::Files(findings));
     }
     let unmanaged = match rest {
-        UnmanagedPolicy::Keep => unmanaged::list_kept(wanted, estate, server.workspace_id()?)?,
-        UnmanagedPolicy::Archive => unmanaged::list_pruned(server, wanted, &assets, estate)?,
+        UnmanagedPolicy::Keep => unmanaged::list_kept(desired, remote_state, server.workspace_id()?)?,
+        UnmanagedPolicy::Archive => unmanaged::list_pruned(server, desired, &assets, remote_state)?,
     };
     let (server, workspace_id) = (server.address().to_owned(), server.workspace_id()?.to_owned());
     Ok(Plan { server, workspace_id, assets, workloads, releases, unmanaged })

@@ -27,8 +27,8 @@ use std::{
 
 pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
     let mut there = LocalState::read(directory)?;
-    let estate = RemoteState::read(server, &there.directory)?;
-    there.find_unchanged(server, &estate)?;
+    let remote_state = RemoteState::read(server, &there.directory)?;
+    there.find_unchanged(server, &remote_state)?;
     let workspace = server.workspace_id()?;
     let mut pages = Vec::new();
     let is_ours = |asset: &&Value| {
@@ -36,7 +36,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
             && string_or_empty(asset, "workspace_id") == workspace
             && matches!(string_or_empty(asset, "lifecycle_state"), "active" | "draft")
     };
-    let assets: Vec<&Value> = estate.assets.values().filter(is_ours).collect();
+    let assets: Vec<&Value> = remote_state.assets.values().filter(is_ours).collect();
     let newest = map_concurrently(&assets, |asset| newest_version(server, asset))?;
     let mut labels = BTreeMap::new();
     for (asset, version) in assets.iter().zip(newest) {
@@ -48,16 +48,16 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         );
         pages.extend(asset_files(&there, asset, &version)?);
     }
-    for workload in estate.workloads.values() {
+    for workload in remote_state.workloads.values() {
         if workload.get("management_source").is_some_and(|source| !source.is_null())
             || string_or_empty(workload, "status") == "retired"
         {
             continue;
         }
         pages.push(workload_file(&there, workload)?);
-        pages.extend(release_files(server, &there, workload, &estate, &labels)?);
+        pages.extend(release_files(server, &there, workload, &remote_state, &labels)?);
     }
-    let gone = RemovedFiles::find(server, &there, &estate, &pages)?;
+    let gone = RemovedFiles::find(server, &there, &remote_state, &pages)?;
     let (kept, changed): (Vec<OutputFile>, Vec<OutputFile>) =
         pages.into_iter().partition(|page| there.is_unchanged(&page.path) || page.matches_existing());
     // All obstacles are found before the first write.
@@ -152,7 +152,7 @@ fn release_files(
     server: &Server,
     there: &LocalState<'_>,
     workload: &Value,
-    estate: &RemoteState,
+    remote_state: &RemoteState,
     newest: &BTreeMap<String, String>,
 ) -> Result<Vec<OutputFile>, Failure> {
     let workload_id = required_string(workload, "workload_id")?;
@@ -169,7 +169,7 @@ fn release_files(
             let version = required_string(binding, "asset_version_id")?;
             bindings.push(match newest.get(version) {
                 Some(asset) => BindingManifest { role, asset: asset.clone(), version: None },
-                None => older_binding(server, estate, role, version)?,
+                None => older_binding(server, remote_state, role, version)?,
             });
         }
         bindings.sort();
@@ -190,11 +190,11 @@ fn release_files(
 /// The binding of a version that is not its asset's newest.
 fn older_binding(
     server: &Server,
-    estate: &RemoteState,
+    remote_state: &RemoteState,
     role: AssetKind,
     version: &str,
 ) -> Result<BindingManifest, Failure> {
-    let of_kind = estate.assets.values().filter(|asset| string_or_empty(asset, "asset_kind") == role.as_str());
+    let of_kind = remote_state.assets.values().filter(|asset| string_or_empty(asset, "asset_kind") == role.as_str());
     for asset in of_kind {
         let path = ["assets", required_string(asset, "asset_id")?, "versions"];
         let versions = server.list(&path, &[("workspace_id", server.workspace_id()?)])?;

@@ -23,14 +23,19 @@ pub(super) struct ReachableAssets {
 impl ReachableAssets {
     /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
     /// the directory are those of the server.
-    pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
-        let mut walk =
-            ReferenceWalk { wanted, estate, visited: BTreeSet::new(), queue: Vec::new(), reached: Self::default() };
-        for (release, _) in &wanted.releases {
+    pub(super) fn from(desired: &Directory, remote_state: &RemoteState) -> Self {
+        let mut walk = ReferenceWalk {
+            desired,
+            remote_state,
+            visited: BTreeSet::new(),
+            queue: Vec::new(),
+            reached: Self::default(),
+        };
+        for (release, _) in &desired.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
             named.for_each(|(slug, label)| walk.visit(slug, Some(label)));
         }
-        wanted.assets.iter().flat_map(|asset| &asset.references).for_each(|reference| walk.follow(reference));
+        desired.assets.iter().flat_map(|asset| &asset.references).for_each(|reference| walk.follow(reference));
         while let Some((kind, content)) = walk.queue.pop() {
             find_references(kind, content).iter().for_each(|reference| walk.follow(reference));
         }
@@ -40,8 +45,8 @@ impl ReachableAssets {
 
 /// The traversal state.
 struct ReferenceWalk<'w> {
-    wanted: &'w Directory,
-    estate: &'w RemoteState,
+    desired: &'w Directory,
+    remote_state: &'w RemoteState,
     /// Visited slugs and labels. References between server assets may form cycles.
     visited: BTreeSet<(String, Option<String>)>,
     queue: Vec<(AssetKind, &'w Value)>,
@@ -60,17 +65,17 @@ impl ReferenceWalk<'_> {
 
     /// Visits a version on the server. The directory's contents are the starting points.
     fn visit(&mut self, slug: &str, label: Option<&str>) {
-        let is_here = label.is_none() && self.wanted.assets.iter().any(|asset| asset.slug == slug);
+        let is_here = label.is_none() && self.desired.assets.iter().any(|asset| asset.slug == slug);
         if is_here || !self.visited.insert((slug.to_owned(), label.map(str::to_owned))) {
             return;
         }
-        let Some(asset) = self.estate.assets.get(slug) else { return };
-        if !self.estate.versions.contains_key(slug) {
+        let Some(asset) = self.remote_state.assets.get(slug) else { return };
+        if !self.remote_state.versions.contains_key(slug) {
             self.reached.unknown.insert(slug.to_owned());
             return;
         }
         let kind = AssetKind::parse(super::remote_state::string_or_empty(asset, "asset_kind"));
-        let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
+        let content = self.remote_state.version_labelled(slug, label).and_then(|version| version.get("content"));
         self.queue.extend(kind.zip(content));
     }
 }

@@ -27,20 +27,20 @@ pub(super) struct RemoteState {
 
 impl RemoteState {
     /// Reads the assets and workloads, and the versions of all assets that the directory reaches.
-    pub(super) fn read(server: &Server, wanted: &Directory) -> Result<Self, Failure> {
+    pub(super) fn read(server: &Server, desired: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace_id()?)];
         let assets = index_by_slug(server.list(&["assets"], &workspace)?);
         let workloads = index_by_slug(server.list(&["workloads"], &workspace)?);
         let (versions, by_slug) = (BTreeMap::new(), BTreeSet::new());
-        let mut estate = Self { assets, versions, workloads, by_slug };
-        estate.read_versions(server, &wanted.relevant_slugs())?;
+        let mut remote_state = Self { assets, versions, workloads, by_slug };
+        remote_state.read_versions(server, &desired.relevant_slugs())?;
         loop {
-            let ReachableAssets { by_slug, unknown } = ReachableAssets::from(wanted, &estate);
+            let ReachableAssets { by_slug, unknown } = ReachableAssets::from(desired, &remote_state);
             if unknown.is_empty() {
-                estate.by_slug = by_slug;
-                return Ok(estate);
+                remote_state.by_slug = by_slug;
+                return Ok(remote_state);
             }
-            estate.read_versions(server, &unknown.iter().map(String::as_str).collect())?;
+            remote_state.read_versions(server, &unknown.iter().map(String::as_str).collect())?;
         }
     }
 

@@ -3,12 +3,15 @@
 use super::run_access;
 use crate::{
     Failure, RunRefusal,
-    access::{Operation, authorize},
+    access::{IdentityMode, Operation, authorize},
     execution::start::Executions,
     workload::scope_of,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller},
+    access::{
+        ActorKind, ActorRef, Caller,
+        delegation::{DelegationFields, DelegationRefusal, DelegationTrust},
+    },
     release::lane::Lane,
     tenant::TenantScope,
     workload::Workload,
@@ -19,6 +22,21 @@ impl Executions {
     #[must_use]
     pub fn is_delegating_client(&self, actor: &ActorRef) -> bool {
         actor.kind() == ActorKind::Service && self.settings.delegating_clients.contains(actor)
+    }
+
+    /// The principal that the on-behalf-of fields of a request name; `None` without such fields.
+    ///
+    /// # Errors
+    /// When the client is no trusted service, or a field does not fit.
+    pub fn delegated_subject(
+        &self,
+        mode: IdentityMode,
+        client: &ActorRef,
+        fields: &DelegationFields,
+    ) -> Result<Option<ActorRef>, DelegationRefusal> {
+        let trust =
+            if self.is_delegating_client(client) { DelegationTrust::Trusted } else { DelegationTrust::Untrusted };
+        fields.subject(trust, mode.as_str())
     }
 
     /// Authorizes a delegated run. Service and principal both need the permissions to run the workload and to choose

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        directory::WantedAsset,
+        directory::DesiredAsset,
         plan::{AssetAction, AssetStep, stale_plan},
         remote_state::{RemoteState, string_or_empty},
     },
@@ -34,22 +34,24 @@ impl Version {
 
 pub(super) fn ensure_version(
     server: &Server,
-    estate: &RemoteState,
-    asset: &WantedAsset,
+    remote_state: &RemoteState,
+    asset: &DesiredAsset,
     step: &AssetStep,
 ) -> Result<Version, Failure> {
     match step.action {
         AssetAction::Create => create(server, asset, &step.owner_ref),
         AssetAction::Version => {
-            let found = estate.assets.get(&asset.slug).ok_or_else(missing)?;
-            let known = estate.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
+            let found = remote_state.assets.get(&asset.slug).ok_or_else(missing)?;
+            let known = remote_state.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
             add_version(server, asset, required_string(found, "asset_id")?, known)
         }
-        AssetAction::Reuse => Version::of(estate.reusable_version(&asset.slug, &asset.checksum).ok_or_else(missing)?),
+        AssetAction::Reuse => {
+            Version::of(remote_state.reusable_version(&asset.slug, &asset.checksum).ok_or_else(missing)?)
+        }
     }
 }
 
-fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Version, Failure> {
+fn create(server: &Server, asset: &DesiredAsset, owner_ref: &str) -> Result<Version, Failure> {
     let workspace = server.workspace_id()?;
     let (path, body) = match &asset.flow_yaml {
         Some(yaml) => {
@@ -78,7 +80,7 @@ fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Versi
 }
 
 /// Handles an asset that another client created after the plan.
-fn adopt_asset(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
+fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
     // An asset that is not visible belongs to another workspace; the server's refusal is returned.
     let found = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
@@ -91,7 +93,7 @@ fn adopt_asset(server: &Server, asset: &WantedAsset, refused: Failure) -> Result
 /// Adds a version after the known ones, under the label that the server would assign. A concurrent client uses the
 /// same label, so two attempts never create two equal versions. A version with a custom label takes no such label:
 /// checks before and after the request detect it.
-fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
+fn add_version(server: &Server, asset: &DesiredAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace_id()?, next_label(known));
     let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
     let newest = |most| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);

@@ -1,4 +1,4 @@
-//! Drafts with the wanted bindings.
+//! Drafts with the desired bindings.
 
 mod create_draft;
 
@@ -38,8 +38,8 @@ struct ChosenVersion<'c> {
 /// Ensures that a release with these versions exists; creates a draft if there is none.
 pub(super) fn ensure_release(
     server: &Server,
-    wanted: &Directory,
-    estate: &RemoteState,
+    desired: &Directory,
+    remote_state: &RemoteState,
     step: &ReleaseStep,
     versions: &BTreeMap<&str, Version>,
 ) -> Result<Value, Failure> {
@@ -57,7 +57,7 @@ pub(super) fn ensure_release(
     let chosen = step
         .bindings
         .iter()
-        .map(|binding| choose_version(binding, wanted, estate, versions).ok_or_else(missing))
+        .map(|binding| choose_version(binding, desired, remote_state, versions).ok_or_else(missing))
         .collect::<Result<Vec<_>, _>>()?;
     let mut begun = None;
     let release = match (&step.release_id, step.action) {
@@ -139,7 +139,7 @@ fn duplicate_bindings(release: &Value) -> Vec<String> {
     bindings.into_iter().map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect()
 }
 
-/// Whether exactly the wanted versions are bound.
+/// Whether exactly the desired versions are bound.
 fn is_complete(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
     let is_bound = |choice: &ChosenVersion<'_>| choice.equivalent.iter().any(|version| bound.contains(*version));
     chosen.iter().all(is_bound) && has_only(bound, chosen)
@@ -152,13 +152,13 @@ fn has_only(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
 
 fn choose_version<'c>(
     binding: &'c BindingManifest,
-    wanted: &'c Directory,
-    estate: &'c RemoteState,
+    desired: &'c Directory,
+    remote_state: &'c RemoteState,
     versions: &'c BTreeMap<&str, Version>,
 ) -> Option<ChosenVersion<'c>> {
     let role = binding.role.as_str();
     if let Some(label) = &binding.version {
-        let found = estate.version_labelled(&binding.asset, Some(label))?;
+        let found = remote_state.version_labelled(&binding.asset, Some(label))?;
         let version = string_or_empty(found, "asset_version_id");
         return Some(ChosenVersion {
             role,
@@ -168,8 +168,8 @@ fn choose_version<'c>(
         });
     }
     let made = versions.get(binding.asset.as_str())?;
-    let asset = wanted.assets.iter().find(|asset| asset.slug == binding.asset)?;
-    let same = estate
+    let asset = desired.assets.iter().find(|asset| asset.slug == binding.asset)?;
+    let same = remote_state
         .versions_with_checksum(&asset.slug, &asset.checksum)
         .map(|version| string_or_empty(version, "asset_version_id"));
     let version = made.asset_version_id.as_str();

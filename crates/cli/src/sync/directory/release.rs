@@ -2,7 +2,7 @@
 
 use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
-    DirectoryReader, WantedAsset, deserialize_manifest, stem,
+    DesiredAsset, DirectoryReader, deserialize_manifest, stem,
 };
 use crate::file::LocatedValue;
 use fairway_domain::{
@@ -15,7 +15,7 @@ impl DirectoryReader<'_> {
     pub(super) fn read_release(
         &mut self,
         path: &Path,
-        assets: &[WantedAsset],
+        assets: &[DesiredAsset],
     ) -> Option<(ReleaseManifest, LocatedValue)> {
         let located = self.parse(path)?;
         let manifest: ReleaseManifest = self.record(deserialize_manifest(&located))?;
@@ -50,7 +50,7 @@ impl DirectoryReader<'_> {
         located: &LocatedValue,
         pointer: &str,
         binding: &BindingManifest,
-        assets: &[WantedAsset],
+        assets: &[DesiredAsset],
     ) {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        directory::{Directory, WantedAsset},
+        directory::{DesiredAsset, Directory},
         remote_state::{RemoteState, string_or_empty},
     },
     AssetAction, AssetStep, reference,
@@ -21,13 +21,13 @@ const MAX_DIFF_LINES: usize = 4_000;
 
 /// Collects the conflicts between an asset and the server's state.
 pub(super) fn find_conflicts(
-    asset: &WantedAsset,
-    wanted: &Directory,
-    estate: &RemoteState,
+    asset: &DesiredAsset,
+    desired: &Directory,
+    remote_state: &RemoteState,
     steps: &[AssetStep],
     findings: &mut Vec<Finding>,
 ) {
-    if let Some(live) = estate.assets.get(&asset.slug) {
+    if let Some(live) = remote_state.assets.get(&asset.slug) {
         if string_or_empty(live, "asset_kind") != asset.kind.as_str() {
             let message = "the server has an asset with this slug and another kind";
             findings.push(asset.located.finding("/kind", "kind_mismatch", message));
@@ -46,16 +46,18 @@ pub(super) fn find_conflicts(
         }
     }
     let known = findings.len();
-    let wrong =
-        asset.references.iter().filter_map(|named| reference::find_conflict(asset, named, wanted, estate, steps));
+    let wrong = asset
+        .references
+        .iter()
+        .filter_map(|named| reference::find_conflict(asset, named, desired, remote_state, steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
-        findings.extend(check_inclusions(asset, wanted, estate));
+        findings.extend(check_inclusions(asset, desired, remote_state));
     }
 }
 
 /// The server's refusal of a prompt's inclusions at version creation, if any.
-fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteState) -> Option<Finding> {
+fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &RemoteState) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
         finding.with_path("content.system_prompt").with_offset(refusal.offset())
@@ -64,12 +66,14 @@ fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteStat
     let mut bytes = 0_usize;
     for (reference, offset) in prompt.distinct_references() {
         let slug = reference.slug.as_str();
-        let body = match (wanted.assets.iter().find(|other| other.slug == slug), &reference.label) {
+        let body = match (desired.assets.iter().find(|other| other.slug == slug), &reference.label) {
             (Some(other), None) => IncludedBody::of(other.kind, &other.content),
             (_, label) => {
-                let version = estate.version_labelled(slug, label.as_deref());
-                let kind =
-                    estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+                let version = remote_state.version_labelled(slug, label.as_deref());
+                let kind = remote_state
+                    .assets
+                    .get(slug)
+                    .and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
                 let Some((version, kind)) = version.zip(kind) else {
                     return Some(at(PromptRefusal::UnknownAsset { offset }));
                 };
@@ -87,10 +91,10 @@ fn check_inclusions(asset: &WantedAsset, wanted: &Directory, estate: &RemoteStat
     None
 }
 
-pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) -> AssetStep {
-    let live = estate.assets.get(&asset.slug);
-    let newest = estate.version_labelled(&asset.slug, None);
-    let same = estate.reusable_version(&asset.slug, &asset.checksum);
+pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteState) -> AssetStep {
+    let live = remote_state.assets.get(&asset.slug);
+    let newest = remote_state.version_labelled(&asset.slug, None);
+    let same = remote_state.reusable_version(&asset.slug, &asset.checksum);
     let action = match (live, same) {
         (None, _) => AssetAction::Create,
         (Some(_), None) => AssetAction::Version,
@@ -99,7 +103,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) ->
     let label = |version: &Value| string_or_empty(version, "version_label").to_owned();
     let note = live.filter(|live| string_or_empty(live, "owner_ref") != asset.owner_ref);
     let is_said_earlier =
-        same.is_none() && estate.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
+        same.is_none() && remote_state.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),
@@ -118,8 +122,8 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) ->
 }
 
 /// The content diff of an asset that gets a version.
-pub(super) fn asset_diff(asset: &WantedAsset, estate: &RemoteState) -> String {
-    let before = estate.version_labelled(&asset.slug, None).and_then(|version| version.get("content"));
+pub(super) fn asset_diff(asset: &DesiredAsset, remote_state: &RemoteState) -> String {
+    let before = remote_state.version_labelled(&asset.slug, None).and_then(|version| version.get("content"));
     content_diff(before.unwrap_or(&Value::Null), &asset.content)
 }
 

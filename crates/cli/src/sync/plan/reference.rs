@@ -3,7 +3,7 @@
 use super::{
     super::{
         apply::next_label,
-        directory::{Directory, WantedAsset},
+        directory::{DesiredAsset, Directory},
         manifest::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
@@ -25,8 +25,8 @@ type FindingLocation<'p> = (&'p LocatedValue, String);
 
 /// A traversal of references, from new versions and from releases that will be submitted.
 pub(super) struct ReferenceValidator<'p> {
-    wanted: &'p Directory,
-    estate: &'p RemoteState,
+    desired: &'p Directory,
+    remote_state: &'p RemoteState,
     /// Slugs and labels of the visited contents.
     visited: BTreeSet<(String, Option<String>)>,
     /// Contents to visit, each with the location for its findings.
@@ -34,12 +34,12 @@ pub(super) struct ReferenceValidator<'p> {
 }
 
 impl<'p> ReferenceValidator<'p> {
-    pub(super) const fn new(wanted: &'p Directory, estate: &'p RemoteState) -> Self {
-        Self { wanted, estate, visited: BTreeSet::new(), queue: Vec::new() }
+    pub(super) const fn new(desired: &'p Directory, remote_state: &'p RemoteState) -> Self {
+        Self { desired, remote_state, visited: BTreeSet::new(), queue: Vec::new() }
     }
 
     /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
-    pub(super) fn check_asset(&self, asset: &'p WantedAsset, step: &AssetStep, findings: &mut Vec<Finding>) {
+    pub(super) fn check_asset(&self, asset: &'p DesiredAsset, step: &AssetStep, findings: &mut Vec<Finding>) {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
                 findings.extend(asset.references.iter().filter_map(|reference| {
@@ -65,7 +65,7 @@ impl<'p> ReferenceValidator<'p> {
             if !self.visited.insert((slug.to_owned(), label.clone())) {
                 continue;
             }
-            match local_asset(self.wanted, slug).filter(|_| label.is_none()) {
+            match local_asset(self.desired, slug).filter(|_| label.is_none()) {
                 Some(asset) => {
                     for reference in &asset.references {
                         let at = (&asset.located, format!("/content{}", reference.pointer));
@@ -80,8 +80,9 @@ impl<'p> ReferenceValidator<'p> {
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
     fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
-        let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
-        let content = self.estate.version_labelled(slug, label).and_then(|version| version.get("content"));
+        let kind =
+            self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+        let content = self.remote_state.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
         for reference in find_references(kind, content) {
             findings.extend(self.inactive_reference(&reference, at));
@@ -91,8 +92,8 @@ impl<'p> ReferenceValidator<'p> {
 
     fn enqueue(&mut self, reference: &AssetReference, at: FindingLocation<'p>) {
         let slug = reference.slug.as_str();
-        let named = local_asset(self.wanted, slug).map(|asset| asset.slug.as_str());
-        let named = named.or_else(|| self.estate.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
+        let named = local_asset(self.desired, slug).map(|asset| asset.slug.as_str());
+        let named = named.or_else(|| self.remote_state.assets.get_key_value(slug).map(|(slug, _)| slug.as_str()));
         let label = reference.version.as_ref().map(|label| label.as_str().to_owned());
         self.queue.extend(named.map(|slug| (slug, label, at)));
     }
@@ -105,7 +106,7 @@ impl<'p> ReferenceValidator<'p> {
         (located, pointer): &FindingLocation<'p>,
     ) -> Option<Finding> {
         let slug = reference.slug.as_str();
-        let live = self.estate.assets.get(slug).filter(|_| local_asset(self.wanted, slug).is_none())?;
+        let live = self.remote_state.assets.get(slug).filter(|_| local_asset(self.desired, slug).is_none())?;
         let state = match Lifecycle::parse(string_or_empty(live, "lifecycle_state")) {
             Some(Lifecycle::Active) | None => return None,
             Some(Lifecycle::Draft) => "has no version on the server",
@@ -120,18 +121,18 @@ impl<'p> ReferenceValidator<'p> {
 /// Checks what no later change can fix: a wrong kind, and a version that neither exists nor is planned. Inclusions of
 /// prompts have their own codes and checks.
 pub(super) fn find_conflict(
-    asset: &WantedAsset,
+    asset: &DesiredAsset,
     reference: &AssetReference,
-    wanted: &Directory,
-    estate: &RemoteState,
+    desired: &Directory,
+    remote_state: &RemoteState,
     steps: &[AssetStep],
 ) -> Option<Finding> {
     let slug = reference.slug.as_str();
     let found = |member: &str, code: &str, message: &str| {
         asset.located.finding(&format!("/content{}{member}", reference.pointer), code, message)
     };
-    let live = || estate.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
-    let Some(kind) = local_asset(wanted, slug).map(|other| other.kind).or_else(live) else {
+    let live = || remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+    let Some(kind) = local_asset(desired, slug).map(|other| other.kind).or_else(live) else {
         let message = "the referenced asset exists neither in the directory nor on the server";
         return Some(found("", "unknown_asset", message));
     };
@@ -144,15 +145,15 @@ pub(super) fn find_conflict(
     }
     let label = reference.version.as_ref()?.as_str();
     let is_made = steps.iter().any(|step| {
-        let known = estate.versions.get(slug).map_or(&[][..], Vec::as_slice);
+        let known = remote_state.versions.get(slug).map_or(&[][..], Vec::as_slice);
         step.slug == slug && step.action != AssetAction::Reuse && next_label(known) == label
     });
-    if is_made || estate.version_labelled(slug, Some(label)).is_some() {
+    if is_made || remote_state.version_labelled(slug, Some(label)).is_some() {
         return None;
     }
     Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
 }
 
-fn local_asset<'p>(wanted: &'p Directory, slug: &str) -> Option<&'p WantedAsset> {
-    wanted.assets.iter().find(|asset| asset.slug == slug)
+fn local_asset<'p>(desired: &'p Directory, slug: &str) -> Option<&'p DesiredAsset> {
+    desired.assets.iter().find(|asset| asset.slug == slug)
 }

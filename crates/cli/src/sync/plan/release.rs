@@ -23,15 +23,17 @@ use std::collections::BTreeSet;
 pub(super) fn find_conflicts(
     release: &ReleaseManifest,
     located: &LocatedValue,
-    estate: &RemoteState,
+    remote_state: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
     for (index, binding) in release.bindings.iter().enumerate() {
         let mut found = |member: &str, code: &str, message: &str| {
             findings.push(located.finding(&format!("/bindings/{index}/{member}"), code, message));
         };
-        let live = estate.assets.get(&binding.asset);
-        if binding.version.is_some() && estate.version_labelled(&binding.asset, binding.version.as_deref()).is_none() {
+        let live = remote_state.assets.get(&binding.asset);
+        if binding.version.is_some()
+            && remote_state.version_labelled(&binding.asset, binding.version.as_deref()).is_none()
+        {
             found("version", "unknown_version", "the server has no such version of this asset");
         }
         let Some(live) = live else { continue };
@@ -47,7 +49,7 @@ pub(super) fn find_conflicts(
 pub(in super::super) fn release_step(
     server: &Server,
     release: &ReleaseManifest,
-    estate: &RemoteState,
+    remote_state: &RemoteState,
     assets: &[AssetStep],
 ) -> Result<ReleaseStep, Failure> {
     let mut step = ReleaseStep {
@@ -62,8 +64,8 @@ pub(in super::super) fn release_step(
         because: Vec::new(),
         bindings: release.bindings.clone(),
     };
-    let Some(workload) = estate.workloads.get(&release.workload) else { return Ok(step) };
-    let wanting = ReleaseRequirements::of(release, estate, assets);
+    let Some(workload) = remote_state.workloads.get(&release.workload) else { return Ok(step) };
+    let wanting = ReleaseRequirements::of(release, remote_state, assets);
     match find_existing(server, release, required_string(workload, "workload_id")?, &wanting)? {
         ExistingRelease::None { newest, because } => (step.newest, step.because) = (newest, because),
         ExistingRelease::Found(action, found) => {
@@ -84,16 +86,16 @@ struct ReleaseRequirements<'p> {
     bindings: Vec<(&'p str, BTreeSet<&'p str>)>,
     policy: Option<&'p str>,
     assets: &'p [AssetStep],
-    estate: &'p RemoteState,
+    remote_state: &'p RemoteState,
 }
 
 impl<'p> ReleaseRequirements<'p> {
-    fn of(release: &'p ReleaseManifest, estate: &'p RemoteState, assets: &'p [AssetStep]) -> Self {
+    fn of(release: &'p ReleaseManifest, remote_state: &'p RemoteState, assets: &'p [AssetStep]) -> Self {
         let bindings = release.bindings.iter().map(|binding| {
             let fitting: BTreeSet<&str> = match &binding.version {
-                None => matching_versions(estate, assets, &binding.asset),
+                None => matching_versions(remote_state, assets, &binding.asset),
                 Some(label) => {
-                    let version = estate.version_labelled(&binding.asset, Some(label));
+                    let version = remote_state.version_labelled(&binding.asset, Some(label));
                     version.map(|version| string_or_empty(version, "asset_version_id")).into_iter().collect()
                 }
             };
@@ -102,9 +104,9 @@ impl<'p> ReleaseRequirements<'p> {
         let bindings = bindings.collect();
         let policy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::PolicyBundle);
         let policy = policy
-            .and_then(|binding| estate.assets.get(&binding.asset))
+            .and_then(|binding| remote_state.assets.get(&binding.asset))
             .map(|asset| string_or_empty(asset, "asset_id"));
-        Self { bindings, policy, assets, estate }
+        Self { bindings, policy, assets, remote_state }
     }
 
     /// The differences of a release from the requirements. Compares the bindings, and included assets that the
@@ -123,7 +125,7 @@ impl<'p> ReleaseRequirements<'p> {
             let slug = string_or_empty(reference, "asset_slug");
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
             if is_ours
-                && !matching_versions(self.estate, self.assets, slug)
+                && !matching_versions(self.remote_state, self.assets, slug)
                     .contains(string_or_empty(reference, "asset_version_id"))
             {
                 let label = string_or_empty(reference, "version_label");
@@ -135,16 +137,16 @@ impl<'p> ReleaseRequirements<'p> {
         lines
     }
 
-    /// Whether all bound versions are wanted.
+    /// Whether all bound versions are desired.
     fn has_no_extra_bindings(&self, bound: &BTreeSet<String>) -> bool {
         bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
     }
 }
 
 /// The versions of an asset with the directory's content.
-fn matching_versions<'p>(estate: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
+fn matching_versions<'p>(remote_state: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
     let step = assets.iter().find(|step| step.slug == slug);
-    let versions = step.into_iter().flat_map(|step| estate.versions_with_checksum(&step.slug, &step.checksum));
+    let versions = step.into_iter().flat_map(|step| remote_state.versions_with_checksum(&step.slug, &step.checksum));
     versions.map(|version| string_or_empty(version, "asset_version_id")).collect()
 }
 
@@ -161,17 +163,17 @@ enum ExistingRelease {
 /// Finds an equal release that serves or is pending, or a draft that can be completed.
 fn find_existing(
     server: &Server,
-    wanted: &ReleaseManifest,
+    desired: &ReleaseManifest,
     workload: &str,
     wanting: &ReleaseRequirements<'_>,
 ) -> Result<ExistingRelease, Failure> {
-    let mut query = vec![("environment", wanted.environment.as_str())];
-    if wanted.target_lane != TargetLane::All.as_str() {
-        query.push(("lane", &wanted.target_lane));
+    let mut query = vec![("environment", desired.environment.as_str())];
+    if desired.target_lane != TargetLane::All.as_str() {
+        query.push(("lane", &desired.target_lane));
     }
     // A release for all lanes also covers this lane.
     let covers = |release: &Value| {
-        [TargetLane::All.as_str(), &wanted.target_lane].contains(&string_or_empty(release, "target_lane"))
+        [TargetLane::All.as_str(), &desired.target_lane].contains(&string_or_empty(release, "target_lane"))
     };
     let mut because = Vec::new();
     let mut differs = |found: &Value, differences: Vec<String>| {
@@ -189,7 +191,7 @@ fn find_existing(
         }
     }
     let mut draft = None;
-    let all = server.list(&["releases"], &[("workload_id", workload), ("environment", &wanted.environment)])?;
+    let all = server.list(&["releases"], &[("workload_id", workload), ("environment", &desired.environment)])?;
     let newest = all.first().map(|newest| string_or_empty(newest, "release_id").to_owned());
     for listed in all {
         let is_draft = match StateName::parse(string_or_empty(&listed, "state")) {
@@ -199,7 +201,7 @@ fn find_existing(
             Some(StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
             Some(StateName::Superseded | StateName::Retired) | None => continue,
         };
-        if string_or_empty(&listed, "target_lane") != wanted.target_lane {
+        if string_or_empty(&listed, "target_lane") != desired.target_lane {
             continue;
         }
         let found = server.get(&["releases", required_string(&listed, "release_id")?], &[])?;

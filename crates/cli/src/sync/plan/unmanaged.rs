@@ -16,31 +16,35 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lists them without a change.
-pub(super) fn list_kept(wanted: &Directory, estate: &RemoteState, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
-    let unnamed = unnamed_assets(wanted, estate, workspace);
+pub(super) fn list_kept(
+    desired: &Directory,
+    remote_state: &RemoteState,
+    workspace: &str,
+) -> Result<Vec<Unmanaged>, Failure> {
+    let unnamed = unnamed_assets(desired, remote_state, workspace);
     unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
 
 /// Plans to archive them, except those in use.
 pub(super) fn list_pruned(
     server: &Server,
-    wanted: &Directory,
+    desired: &Directory,
     steps: &[AssetStep],
-    estate: &RemoteState,
+    remote_state: &RemoteState,
 ) -> Result<Vec<Unmanaged>, Failure> {
     let workspace = server.workspace_id()?;
-    let going = unnamed_assets(wanted, estate, workspace);
+    let going = unnamed_assets(desired, remote_state, workspace);
     let staying = RemainingState {
         server,
-        estate,
+        remote_state,
         steps,
         archived: going.iter().map(|asset| string_or_empty(asset, "slug")).collect(),
-        pinned: pinned_versions(wanted),
+        pinned: pinned_versions(desired),
     };
     map_concurrently(&going, |asset| {
         let slug = string_or_empty(asset, "slug");
         let is_named = staying.pinned.iter().any(|(named, _)| *named == slug)
-            || wanted.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
+            || desired.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
         let is_in_use = is_named || {
             let path = ["assets", required_string(asset, "asset_id")?, "blast-radius"];
             staying.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
@@ -55,29 +59,29 @@ fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Fai
 }
 
 /// The assets of the workspace that the directory does not contain.
-fn unnamed_assets<'e>(wanted: &Directory, estate: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
-    let named: BTreeSet<&str> = wanted.assets.iter().map(|asset| asset.slug.as_str()).collect();
+fn unnamed_assets<'e>(desired: &Directory, remote_state: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
+    let named: BTreeSet<&str> = desired.assets.iter().map(|asset| asset.slug.as_str()).collect();
     let is_ours = |asset: &&Value| {
         string_or_empty(asset, "ownership_tier") == "workspace"
             && string_or_empty(asset, "workspace_id") == workspace
             && string_or_empty(asset, "lifecycle_state") != Lifecycle::Archived.as_str()
             && !named.contains(string_or_empty(asset, "slug"))
     };
-    estate.assets.values().filter(is_ours).collect()
+    remote_state.assets.values().filter(is_ours).collect()
 }
 
 /// Versions that the directory pins by label, in bindings and in references.
-fn pinned_versions(wanted: &Directory) -> BTreeSet<(&str, &str)> {
-    let bindings = wanted.releases.iter().flat_map(|(release, _)| &release.bindings);
+fn pinned_versions(desired: &Directory) -> BTreeSet<(&str, &str)> {
+    let bindings = desired.releases.iter().flat_map(|(release, _)| &release.bindings);
     let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
-    let references = wanted.assets.iter().flat_map(|asset| &asset.references);
+    let references = desired.assets.iter().flat_map(|asset| &asset.references);
     bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
 }
 
 /// The state after the plan is applied.
 struct RemainingState<'p> {
     server: &'p Server,
-    estate: &'p RemoteState,
+    remote_state: &'p RemoteState,
     steps: &'p [AssetStep],
     archived: BTreeSet<&'p str>,
     pinned: BTreeSet<(&'p str, &'p str)>,
@@ -125,7 +129,7 @@ impl RemainingState<'_> {
             // References of new and reused versions are those of the directory, which were checked.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
-        let Some(live) = self.estate.assets.get(slug) else { return Ok(true) };
+        let Some(live) = self.remote_state.assets.get(slug) else { return Ok(true) };
         if self.archived.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
             return Ok(false);
         }

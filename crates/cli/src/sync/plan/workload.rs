@@ -17,60 +17,60 @@ use serde_json::{Map, Value, json};
 /// Collects the conflicts between a workload and the server's state. Built-in workloads can be changed, but not
 /// created.
 pub(super) fn find_conflicts(
-    wanted: &WorkloadManifest,
+    desired: &WorkloadManifest,
     located: &LocatedValue,
-    estate: &RemoteState,
+    remote_state: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
-    let is_kept = wanted.slug.starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(&wanted.slug);
-    if is_kept && !estate.workloads.contains_key(&wanted.slug) {
+    let is_kept = desired.slug.starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(&desired.slug);
+    if is_kept && !remote_state.workloads.contains_key(&desired.slug) {
         let refusal = WorkloadRefusal::ReservedSlug;
         findings.push(located.finding("/slug", refusal.code(), refusal.to_string()));
     }
 }
 
-pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &RemoteState) -> WorkloadStep {
-    let live = estate.workloads.get(&wanted.slug);
-    let fields = live.map_or_else(|| wanted_fields(wanted), |live| differing_fields(wanted, live));
+pub(in super::super) fn workload_step(desired: &WorkloadManifest, remote_state: &RemoteState) -> WorkloadStep {
+    let live = remote_state.workloads.get(&desired.slug);
+    let fields = live.map_or_else(|| desired_fields(desired), |live| differing_fields(desired, live));
     let action = match live {
         None => WorkloadAction::Create,
         Some(_) if fields.is_empty() => WorkloadAction::Keep,
         Some(_) => WorkloadAction::Change,
     };
     let updated_at = live.map(|live| string_or_empty(live, "updated_at").to_owned());
-    WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
+    WorkloadStep { slug: desired.slug.clone(), action, fields, updated_at }
 }
 
 /// The fields in which a workload differs from its manifest.
-pub(in super::super) fn differing_fields(wanted: &WorkloadManifest, live: &Value) -> Map<String, Value> {
-    let mut fields = wanted_fields(wanted);
+pub(in super::super) fn differing_fields(desired: &WorkloadManifest, live: &Value) -> Map<String, Value> {
+    let mut fields = desired_fields(desired);
     fields.retain(|name, value| !is_equal_field(name, value, live.get(name)));
     fields
 }
 
-fn wanted_fields(wanted: &WorkloadManifest) -> Map<String, Value> {
+fn desired_fields(desired: &WorkloadManifest) -> Map<String, Value> {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             fields.insert(name.to_owned(), json!(value));
         }
     };
-    set("owner_ref", Some(&wanted.owner_ref));
-    set("invocation_mode", Some(&wanted.invocation_mode));
-    set("name", wanted.name.as_deref());
-    set("description", wanted.description.as_deref());
-    if let Some(interface) = &wanted.interface_config {
+    set("owner_ref", Some(&desired.owner_ref));
+    set("invocation_mode", Some(&desired.invocation_mode));
+    set("name", desired.name.as_deref());
+    set("description", desired.description.as_deref());
+    if let Some(interface) = &desired.interface_config {
         fields.insert("interface_config".to_owned(), interface.clone());
     }
     fields
 }
 
 /// Whether a field is equal. Interfaces are compared with their defaults filled in.
-fn is_equal_field(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
+fn is_equal_field(name: &str, desired: &Value, live: Option<&Value>) -> bool {
     let Some(live) = live else { return false };
     if name != "interface_config" {
-        return live == wanted;
+        return live == desired;
     }
     let meant = |document: &Value| InterfaceConfig::parse(document).ok().map(|read| read.with_defaults().to_document());
-    live == wanted || meant(live).is_some_and(|live| meant(wanted) == Some(live))
+    live == desired || meant(live).is_some_and(|live| meant(desired) == Some(live))
 }

@@ -29,16 +29,16 @@ impl<'d> LocalState<'d> {
     pub(super) fn read(root: &'d Path) -> Result<Self, Failure> {
         let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let files = if is_missing { Files::empty() } else { Files::list(root)? };
-        let wanted = Directory::read_valid(root, &files);
-        Ok(Self { root, files, directory: wanted, unchanged: BTreeSet::new() })
+        let desired = Directory::read_valid(root, &files);
+        Ok(Self { root, files, directory: desired, unchanged: BTreeSet::new() })
     }
 
     /// Finds the files that match the server and therefore stay unchanged.
-    pub(super) fn find_unchanged(&mut self, server: &Server, estate: &RemoteState) -> Result<(), Failure> {
+    pub(super) fn find_unchanged(&mut self, server: &Server, remote_state: &RemoteState) -> Result<(), Failure> {
         let mut kept = BTreeSet::new();
-        let steps: Vec<_> = self.directory.assets.iter().map(|asset| asset_step(asset, estate)).collect();
+        let steps: Vec<_> = self.directory.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
         for (asset, step) in self.directory.assets.iter().zip(&steps) {
-            let live = estate.assets.get(&asset.slug);
+            let live = remote_state.assets.get(&asset.slug);
             if step.action != AssetAction::Reuse
                 || live.is_none_or(|live| string_or_empty(live, "asset_kind") != asset.kind.as_str())
             {
@@ -57,12 +57,12 @@ impl<'d> LocalState<'d> {
             }
         }
         for (workload, located) in &self.directory.workloads {
-            if workload_step(workload, estate).action == WorkloadAction::Keep {
+            if workload_step(workload, remote_state).action == WorkloadAction::Keep {
                 kept.insert(located.name.clone());
             }
         }
         for (release, located) in &self.directory.releases {
-            if release_step(server, release, estate, &steps)?.action == ReleaseAction::Keep {
+            if release_step(server, release, remote_state, &steps)?.action == ReleaseAction::Keep {
                 kept.insert(located.name.clone());
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        directory::WantedAsset,
+        directory::DesiredAsset,
         manifest::ReleaseManifest,
         remote_state::{RemoteState, string_or_empty},
     },
@@ -32,12 +32,12 @@ impl RemovedFiles {
     pub(super) fn find(
         server: &Server,
         there: &LocalState<'_>,
-        estate: &RemoteState,
+        remote_state: &RemoteState,
         pages: &[OutputFile],
     ) -> Result<Self, Failure> {
         let mut gone = Self::default();
-        for asset in there.directory.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
-            let files = generated_files(server, there, estate, asset)?;
+        for asset in there.directory.assets.iter().filter(|asset| is_archived(remote_state, &asset.slug)) {
+            let files = generated_files(server, there, remote_state, asset)?;
             let path = PathBuf::from(&asset.located.name);
             match files {
                 Some(files) => gone.generated.extend(files),
@@ -46,7 +46,7 @@ impl RemovedFiles {
         }
         for (release, located) in &there.directory.releases {
             let path = PathBuf::from(&located.name);
-            let is_over = release.bindings.iter().any(|binding| is_archived(estate, &binding.asset));
+            let is_over = release.bindings.iter().any(|binding| is_archived(remote_state, &binding.asset));
             if !is_over || pages.iter().any(|page| page.path == path) {
                 continue;
             }
@@ -63,8 +63,8 @@ impl RemovedFiles {
     }
 }
 
-fn is_archived(estate: &RemoteState, slug: &str) -> bool {
-    let state = estate.assets.get(slug).map(|live| string_or_empty(live, "lifecycle_state"));
+fn is_archived(remote_state: &RemoteState, slug: &str) -> bool {
+    let state = remote_state.assets.get(slug).map(|live| string_or_empty(live, "lifecycle_state"));
     state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
 }
 
@@ -72,11 +72,11 @@ fn is_archived(estate: &RemoteState, slug: &str) -> bool {
 fn generated_files(
     server: &Server,
     there: &LocalState<'_>,
-    estate: &RemoteState,
-    asset: &WantedAsset,
+    remote_state: &RemoteState,
+    asset: &DesiredAsset,
 ) -> Result<Option<Vec<PathBuf>>, Failure> {
-    let Some(live) = estate.assets.get(&asset.slug) else { return Ok(None) };
-    for version in estate.versions_with_checksum(&asset.slug, &asset.checksum) {
+    let Some(live) = remote_state.assets.get(&asset.slug) else { return Ok(None) };
+    for version in remote_state.versions_with_checksum(&asset.slug, &asset.checksum) {
         let pages = asset_files(there, live, &with_flow_text(server, live, version.clone())?)?;
         let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
         if is_named && pages.iter().all(is_unedited) {

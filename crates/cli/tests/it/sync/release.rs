@@ -33,7 +33,7 @@ async fn running_rollout_satisfies_the_manifest() {
     assert_eq!(
         terminal.run_ok(&["sync", "status", folder]),
         "in sync\n",
-        "the running rollout counts as the wanted release"
+        "the running rollout counts as the desired release"
     );
     let again = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!((&again["releases"][0]["release_id"], &again["releases"][0]["state"]), (&json!(next), &json!("active")));

@@ -165,10 +165,10 @@ fn server_state(terminal: &Terminal, start: &str) -> Vec<Value> {
     let assets = terminal.run_json(&["assets", "list"]);
     let slugs = assets.as_array().unwrap().iter().map(|asset| asset["slug"].as_str().unwrap());
     let ours = slugs.filter(|slug| slug.starts_with(start));
-    let mut estate: Vec<Value> = ours.map(|slug| terminal.run_json(&["assets", "versions", slug])).collect();
-    assert!(!estate.is_empty());
-    estate.extend([terminal.run_json(&["workloads", "list"]), terminal.run_json(&["releases", "list"]), assets]);
-    estate
+    let mut remote_state: Vec<Value> = ours.map(|slug| terminal.run_json(&["assets", "versions", slug])).collect();
+    assert!(!remote_state.is_empty());
+    remote_state.extend([terminal.run_json(&["workloads", "list"]), terminal.run_json(&["releases", "list"]), assets]);
+    remote_state
 }
 
 fn activate(app: &TestApp, applied: &Value) {

@@ -20,7 +20,7 @@ use crate::{
         routing::ModelRequest,
     },
     flow::Step,
-    guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, Stage},
+    guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, OnError, Stage},
     hook::{self, Applicability, Decision, Event, Handler, Hook, HookError, HookResponse},
     moment::Moment,
     policy::{CompiledPolicy, Obligation, PolicyDecision},
@@ -303,8 +303,8 @@ impl<'a> Run<'a> {
         }
         let answer = match (answer, hook.on_error) {
             (Ok(answer), _) => answer,
-            (Err(_), hook::OnError::FailOpen) => return Ok(()),
-            (Err(_), hook::OnError::FailClosed) => {
+            (Err(_), OnError::FailOpen) => return Ok(()),
+            (Err(_), OnError::FailClosed) => {
                 let message = "a hook has no valid response and blocks the value";
                 return Err(StepFailure::Blocked(RunError::new("hook_unavailable", message)));
             }

@@ -1,0 +1,192 @@
+//! The on-behalf-of fields of a request: a trusted service names the principal that it acts for.
+//!
+//! Source: specification, execution; contract, section 12.
+
+use super::{ActorKind, ActorRef};
+use crate::tool::BuiltinTool;
+use serde_json::Value;
+
+/// The value of `execution_mode`.
+const ON_BEHALF_OF: &str = "on_behalf_of";
+
+/// A field of a delegation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelegationField {
+    /// `execution_mode`: `on_behalf_of`.
+    ExecutionMode,
+    /// `actor_ref`: the principal.
+    ActorRef,
+    /// `actor_type`: the kind of the principal.
+    ActorType,
+    /// `actor_auth_mode`: the identity mode of the server.
+    ActorAuthMode,
+}
+
+impl DelegationField {
+    /// Every field.
+    pub const ALL: [Self; 4] = [Self::ExecutionMode, Self::ActorRef, Self::ActorType, Self::ActorAuthMode];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ExecutionMode => "execution_mode",
+            Self::ActorRef => "actor_ref",
+            Self::ActorType => "actor_type",
+            Self::ActorAuthMode => "actor_auth_mode",
+        }
+    }
+}
+
+/// The on-behalf-of fields of a request. A present member counts with any value, including null.
+#[derive(Clone, Debug, Default)]
+pub struct DelegationFields {
+    /// `execution_mode`.
+    pub execution_mode: Option<Value>,
+    /// `actor_ref`.
+    pub actor_ref: Option<Value>,
+    /// `actor_type`.
+    pub actor_type: Option<Value>,
+    /// `actor_auth_mode`.
+    pub actor_auth_mode: Option<Value>,
+}
+
+/// Whether a client may act on behalf of other principals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelegationTrust {
+    /// It may.
+    Trusted,
+    /// It may not.
+    Untrusted,
+}
+
+/// Reason why the fields name no principal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DelegationRefusal {
+    /// The client may not send the fields.
+    UntrustedClient,
+    /// Fields that are missing, malformed or contradict the others; all four are required together.
+    InvalidFields(Vec<DelegationField>),
+    /// A tool that would act with the rights of the service itself.
+    UnsupportedTool,
+}
+
+impl DelegationFields {
+    /// The principal that the request acts for; `None` without any field.
+    ///
+    /// # Errors
+    /// When the client is not trusted, or a field does not fit.
+    pub fn subject(&self, trust: DelegationTrust, auth_mode: &str) -> Result<Option<ActorRef>, DelegationRefusal> {
+        let Self { execution_mode, actor_ref, actor_type, actor_auth_mode } = self;
+        if [execution_mode, actor_ref, actor_type, actor_auth_mode].iter().all(|field| field.is_none()) {
+            return Ok(None);
+        }
+        match trust {
+            DelegationTrust::Trusted => {}
+            DelegationTrust::Untrusted => return Err(DelegationRefusal::UntrustedClient),
+        }
+        let text = |field: &Option<Value>| field.as_ref().and_then(Value::as_str).map(str::to_owned);
+        let subject = text(actor_ref)
+            .and_then(|text| ActorRef::parse(&text).ok())
+            .filter(|actor| matches!(actor.kind(), ActorKind::User | ActorKind::Service));
+        let kind = match subject.as_ref().map(ActorRef::kind) {
+            Some(ActorKind::Service) => "service",
+            Some(
+                ActorKind::User | ActorKind::Group | ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous,
+            )
+            | None => "user",
+        };
+        let fits = |field: &Option<Value>, expected: &str| text(field).as_deref() == Some(expected);
+        let checks = [
+            (DelegationField::ActorRef, subject.is_some()),
+            (DelegationField::ExecutionMode, fits(execution_mode, ON_BEHALF_OF)),
+            (DelegationField::ActorType, fits(actor_type, kind)),
+            (DelegationField::ActorAuthMode, fits(actor_auth_mode, auth_mode)),
+        ];
+        let invalid: Vec<DelegationField> =
+            checks.into_iter().filter(|(_, is_valid)| !is_valid).map(|(field, _)| field).collect();
+        if invalid.is_empty() { Ok(subject) } else { Err(DelegationRefusal::InvalidFields(invalid)) }
+    }
+}
+
+/// Decides whether a built-in tool acts for this principal. Only a run belongs to another principal; the other tools
+/// would read with the rights of the service.
+///
+/// # Errors
+/// When the tool starts no run.
+pub const fn check_tool(tool: BuiltinTool, subject: Option<&ActorRef>) -> Result<(), DelegationRefusal> {
+    match (tool, subject) {
+        (BuiltinTool::ExecuteFlow, _) | (_, None) => Ok(()),
+        (BuiltinTool::QueryKnowledgeBase | BuiltinTool::InspectEvidence, Some(_)) => {
+            Err(DelegationRefusal::UnsupportedTool)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn fields(mode: &str, actor: &str, kind: &str, auth: &str) -> DelegationFields {
+        DelegationFields {
+            execution_mode: Some(json!(mode)),
+            actor_ref: Some(json!(actor)),
+            actor_type: Some(json!(kind)),
+            actor_auth_mode: Some(json!(auth)),
+        }
+    }
+
+    fn subject(fields: &DelegationFields) -> Result<Option<ActorRef>, DelegationRefusal> {
+        fields.subject(DelegationTrust::Trusted, "local")
+    }
+
+    #[test]
+    fn names_a_user_or_a_service() {
+        for (actor, kind) in [("user:ada", "user"), ("service:billing", "service")] {
+            let expected = ActorRef::parse(actor).unwrap();
+            assert_eq!(subject(&fields("on_behalf_of", actor, kind, "local")), Ok(Some(expected)));
+        }
+    }
+
+    #[test]
+    fn names_nobody_without_fields() {
+        for trust in [DelegationTrust::Trusted, DelegationTrust::Untrusted] {
+            assert_eq!(DelegationFields::default().subject(trust, "local"), Ok(None));
+        }
+    }
+
+    #[test]
+    fn refuses_fields_of_untrusted_clients_whatever_their_value() {
+        let null = DelegationFields { actor_type: Some(Value::Null), ..DelegationFields::default() };
+        for sent in [null, fields("on_behalf_of", "user:ada", "user", "local")] {
+            let refused = sent.subject(DelegationTrust::Untrusted, "local");
+            assert_eq!(refused, Err(DelegationRefusal::UntrustedClient));
+        }
+    }
+
+    #[test]
+    fn reports_every_field_that_does_not_fit() {
+        use DelegationField::{ActorAuthMode, ActorRef, ActorType, ExecutionMode};
+        for (sent, invalid) in [
+            (fields("direct", "user:ada", "user", "local"), vec![ExecutionMode]),
+            (fields("on_behalf_of", "anonymous", "user", "local"), vec![ActorRef]),
+            (fields("on_behalf_of", "user:ada", "service", "oidc"), vec![ActorType, ActorAuthMode]),
+            (
+                DelegationFields { actor_ref: Some(json!(7)), ..DelegationFields::default() },
+                vec![ActorRef, ExecutionMode, ActorType, ActorAuthMode],
+            ),
+        ] {
+            assert_eq!(subject(&sent), Err(DelegationRefusal::InvalidFields(invalid)));
+        }
+    }
+
+    #[test]
+    fn only_runs_belong_to_another_principal() {
+        let ada = ActorRef::parse("user:ada").unwrap();
+        for tool in BuiltinTool::ALL {
+            assert_eq!(check_tool(tool, None), Ok(()), "{tool:?}");
+            assert_eq!(check_tool(tool, Some(&ada)).is_ok(), tool == BuiltinTool::ExecuteFlow, "{tool:?}");
+        }
+    }
+}
