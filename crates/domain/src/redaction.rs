@@ -174,13 +174,22 @@ impl Redactor {
 
     /// Masks the matches in one view of a text.
     fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
-        let seen = sight.apply(text);
-        let mut rewriting = Replacer::new(text, &seen);
-        email::find(&seen, |range| self.mask_match(PersonalDataClass::Email, range, sight, &mut rewriting, found));
-        let text = rewriting.finish();
+        let text = self.mask_emails(text, sight, found);
         let seen = sight.apply(&text);
         let mut rewriting = Replacer::new(&text, &seen);
         self.find_words(&seen, |class, range| self.mask_match(class, range, sight, &mut rewriting, found));
+        let masked = rewriting.finish();
+        // A masked word may end the domain of an address: the digits of a card cannot be its last label.
+        match masked == text || self.unmasked.contains(&PersonalDataClass::Email) {
+            true => masked,
+            false => self.mask_emails(&masked, sight, found),
+        }
+    }
+
+    fn mask_emails(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
+        let seen = sight.apply(text);
+        let mut rewriting = Replacer::new(text, &seen);
+        email::find(&seen, |range| self.mask_match(PersonalDataClass::Email, range, sight, &mut rewriting, found));
         rewriting.finish()
     }
 

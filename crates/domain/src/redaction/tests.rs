@@ -383,6 +383,13 @@ fn masks_create_no_adjacent_matches() {
     }
 }
 
+#[test]
+fn masks_an_address_whose_domain_ends_at_another_match() {
+    let redaction = Redactor::default().redact_text("a@b.com\u{5361}4111111111111111]");
+    assert_eq!(redaction.text, "[email][card]]");
+    assert_eq!(redaction.counts.total(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
