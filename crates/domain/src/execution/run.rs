@@ -7,6 +7,7 @@
 mod agent;
 mod documents;
 mod effects;
+mod ending;
 mod failure;
 mod hook_payload;
 mod interceptors;
@@ -36,7 +37,6 @@ use crate::{
     id::{AssetId, DecisionId},
     moment::Moment,
     policy::{self, Obligation, PolicyDecision},
-    redaction::Redactor,
     time::Timestamp,
 };
 use agent::Agent;
@@ -284,75 +284,6 @@ impl<'a> Run<'a> {
             Ok(next) => self.run_steps(next),
             Err(turn) => turn,
         }
-    }
-
-    /// Ends the run at its current point, and fulfils its obligations.
-    #[must_use]
-    pub fn finish(self, moment: Moment, cut: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
-        let (finished, moment) = self.close(moment, cut);
-        finished.fulfil(moment, redactor)
-    }
-
-    /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
-    #[must_use]
-    pub fn into_finished(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
-        self.close(moment, cut).0
-    }
-
-    fn close(mut self, moment: Moment, cut: Option<Interruption>) -> (FinishedRun, Moment) {
-        self.moment = moment;
-        if let Some(cut) = cut {
-            let (status, outcome, code, message) = cut.ending();
-            (self.run_outcome.status, self.run_outcome.outcome, self.run_outcome.output) = (status, outcome, None);
-            self.run_outcome.error = Some(RunError::new(code, message));
-            self.record_interrupted_step(code);
-        }
-        let events = self.take_events();
-        self.run_outcome.offered_turn = self.offered_turn();
-        let finished = FinishedRun {
-            events,
-            execution_id: self.run_input.execution_id,
-            value_bytes: MAX_VALUE_BYTES.saturating_sub(self.budget.remaining()),
-            run_outcome: self.run_outcome,
-            obligations: self.obligations,
-            transcript: self.transcript,
-            citable_documents: self.citable_documents,
-        };
-        (finished, self.moment)
-    }
-
-    /// Records the step at which the run was interrupted; its response is no longer awaited.
-    fn record_interrupted_step(&mut self, code: &str) {
-        let (step, began) = match self.pending_step.take() {
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) => {
-                self.record_unanswered(step, *asked);
-                (step, began)
-            }
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::SchemaCheck(resume) }) => {
-                if let ResumePoint::ModelResponse(asked, _) = *resume {
-                    self.record_unanswered(step, *asked);
-                }
-                (step, began)
-            }
-            Some(PendingStep {
-                step,
-                started_at: began,
-                awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool,
-            }) => (step, began),
-            None => match (self.take_intercepted_step(), self.pause_point.take()) {
-                (Some(left), _) => left,
-                (None, Some(PausePoint::Output(ActiveStep { step, started_at: began }, _))) => (step, began),
-                (None, Some(PausePoint::Step(_) | PausePoint::Return(_)) | None) => return,
-            },
-        };
-        self.record_interrupted_call(step);
-        self.emit(|| RunEvent::step_completed(&step.id, Some(code)));
-        self.run_outcome.steps.push(StepRecord {
-            step_id: step.id.clone(),
-            step_type: step.kind.as_str(),
-            failure: Some(code.to_owned()),
-            duration: began.duration_until(self.moment.now()),
-        });
     }
 
     /// Executes steps until one requests an effect, or the run ends.
