@@ -2,6 +2,7 @@
 
 mod permitted_statement;
 mod statement;
+mod typed;
 
 use crate::{
     asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
@@ -12,6 +13,7 @@ use crate::{
         AcceptCommitter, EvidenceLoader, FinishCommitter, LineageLoader, ProgressCommitter, RunLoader, StartCommitter,
     },
     group_commit::{GroupCommit, LargeCommitPermits},
+    guarded::{Guarded, Input, Query},
     list_permits::ListPermits,
     pagination::CappedCounts,
     release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
@@ -25,7 +27,9 @@ use deadpool_postgres::{
     Timeouts,
 };
 use fairway_domain::{
+    audit::Fact,
     id::TenantId,
+    idempotency::KeyedOutcome,
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
 };
@@ -36,6 +40,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use typed::{TypedManager, build_typed_pool};
 
 /// Maximum wait of a request for a connection; then it fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
@@ -116,11 +121,11 @@ impl DatabaseOptions {
         (self.connections / POINTS_PER_LIST).max(1)
     }
 
-    /// Maximum number of connections of a database with these options: for point reads and commits, for lists, and for
-    /// ingests.
+    /// Maximum number of connections of a database with these options: for hot reads and commits, for lists, for typed
+    /// statements, and for ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        self.connections.saturating_add(self.list_connections()).saturating_add(INGEST_LIMITS.permits)
+        self.connections.saturating_add(2 * self.list_connections()).saturating_add(INGEST_LIMITS.permits)
     }
 }
 
@@ -132,6 +137,7 @@ impl DatabaseOptions {
 pub struct Database {
     point_pool: Pool,
     list_pool: Pool,
+    typed_pool: deadpool::managed::Pool<TypedManager>,
     list_permits: ListPermits,
     month_list_permits: ListPermits,
     ingest_pool: Pool,
@@ -217,6 +223,7 @@ impl Database {
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),
             list_pool: build_pool(&options.url, for_lists, LIST_SESSION)?,
+            typed_pool: build_typed_pool(&options.url, lists, MAX_LIST_STATEMENTS, LIST_SESSION, CONNECTION_WAIT)?,
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,
@@ -316,6 +323,29 @@ impl Database {
     /// new identifier.
     pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(try_query(&self.point_pool, sql, params)).await.map_err(StatementError::of_read)
+    }
+
+    /// Sends a read with named input.
+    pub(crate) async fn fetch(&self, query: &Query, input: Input<'_>) -> Result<Vec<Row>, StoreError> {
+        self.read(query.text(&input)?, &input.params()).await
+    }
+
+    /// Sends a read of at most one row with named input.
+    pub(crate) async fn fetch_one(&self, query: &Query, input: Input<'_>) -> Result<Option<Row>, StoreError> {
+        Ok(self.fetch(query, input).await?.pop())
+    }
+
+    /// Commits a decision with its fact and its idempotency key.
+    pub(crate) async fn commit_guarded(
+        &self,
+        guarded: &Guarded,
+        scope: TenantScope,
+        fact: &Fact,
+        key: Option<&KeyedOutcome>,
+        input: Input<'_>,
+    ) -> Result<Vec<Row>, CommitError> {
+        let (sql, input) = guarded.prepare(scope, fact, key, input)?;
+        self.commit(sql, &input.params()).await
     }
 
     /// Sends a read and returns its last row, if any. For reads of at most one row.

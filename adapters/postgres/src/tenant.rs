@@ -2,10 +2,11 @@
 
 use crate::{
     commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
+    database::Database,
+    guarded::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
-    workload::WorkloadRow,
+    workload::with_workload,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -200,39 +201,39 @@ impl WorkspaceStore for Database {
     ) -> Result<Workspace, CommitError> {
         // An existing namespace keeps its identifier. The no-op update makes a concurrent first use wait and then find
         // the row.
-        const SQL: &str = concat!(
-            "WITH home AS (
-                INSERT INTO namespace (tenant_id, namespace_id, slug) VALUES ($1, $13, $14)
+        static CREATE: Guarded = Guarded::returning(
+            "home AS (
+                INSERT INTO namespace (tenant_id, namespace_id, slug)
+                SELECT tenant_id, new_namespace_id, namespace_slug FROM input
                 ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
                 RETURNING namespace_id
              ),
              made AS (
                 INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
-                SELECT $1, $15, namespace_id, $16, $17, $18, $19 FROM home
+                SELECT tenant_id, workspace_id, home.namespace_id, workspace_slug, workspace_name, created_at, created_by
+                FROM input, home
                 RETURNING namespace_id
              ),
              assistant AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
                     invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
                     created_by, updated_at)
-                SELECT $1, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, array_to_tsvector($30::text[]), $15, $18,
-                    $19, $18 FROM made
+                SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
+                    management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
+                    created_at
+                FROM input, made
                 RETURNING 1
-             ),
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM assistant), ",
-            commit_tail!(),
-            "))
-             SELECT namespace_id FROM done LEFT JOIN made ON true"
+             )",
+            "(SELECT count(*) = 1 FROM assistant)",
+            "(SELECT namespace_id FROM made) AS namespace_id",
         );
         let ChangeRecord { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (namespace_id, namespace) = (workspace.namespace_id.uuid(), workspace.namespace.as_str());
-        let (id, slug) = (workspace.workspace_id.uuid(), workspace.slug.as_str());
-        let (at, by) = (workspace.created_at.to_datetime(), workspace.created_by.to_string());
-        let row = WorkloadRow::of(scope, &assistant);
-        let mut own: Vec<Param<'_>> = vec![&namespace_id, &namespace, &id, &slug, &workspace.name, &at, &by];
-        own.extend(row.params());
-        let rows = self.commit(SQL, &tail.with(&own)).await?;
+        let input = Input::new(scope)
+            .with("new_namespace_id", workspace.namespace_id.uuid())
+            .with("namespace_slug", workspace.namespace.as_str())
+            .with("workspace_slug", workspace.slug.as_str())
+            .with("workspace_name", workspace.name.as_str());
+        let rows = self.commit_guarded(&CREATE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
         let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }

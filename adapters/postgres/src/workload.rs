@@ -1,20 +1,28 @@
 //! Workloads.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
+    database::Database,
+    guarded::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
+    schema,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, Queryable, Selectable,
+    SelectableHelper as _,
+    dsl::{AsSelect, auto_type},
+    pg::Pg,
+};
 use fairway_domain::{
-    access::rights::VisibleScopes,
+    access::{ActorRef, OwnerRef, rights::VisibleScopes},
     id::WorkloadId,
     idempotency::KeyedOutcome,
     search::WordSet,
     slug::Slug,
-    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
     workload::{
         InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadRecord,
         interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
@@ -22,6 +30,7 @@ use fairway_domain::{
     },
 };
 use serde_json::Value;
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -30,27 +39,26 @@ pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, 
     workload.workspace_id, workspace.namespace_id, \
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
+/// A workload of a list.
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
-    Ok(Workload::restore(WorkloadRecord {
-        workload_id: row.id("workload_id")?,
-        slug: row.slug("slug")?,
+    let stored = StoredWorkload {
+        workload_id: row.column("workload_id")?,
+        slug: row.column("slug")?,
         name: row.column("name")?,
         description: row.column("description")?,
-        owner_ref: row.owner("owner_ref")?,
-        status: row.parsed("status", Status::parse)?,
-        invocation_mode: row.parsed("invocation_mode", InvocationMode::parse)?,
-        interface_config: interface(row)?,
-        management_source: row
-            .column::<Option<&str>>("management_source")?
-            .map(|source| decode("management_source", ManagementSource::parse(source)))
-            .transpose()?,
-        workspace_id: row.id("workspace_id")?,
-        namespace_id: row.id("namespace_id")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
-        revision: row.revision("revision")?,
-    }))
+        owner_ref: row.column("owner_ref")?,
+        status: row.column("status")?,
+        invocation_mode: row.column("invocation_mode")?,
+        interface_config: row.column("interface_config")?,
+        management_source: row.column("management_source")?,
+        workspace_id: row.column("workspace_id")?,
+        revision: row.column("revision")?,
+        created_at: row.column("created_at")?,
+        created_by: row.column("created_by")?,
+        updated_at: row.column("updated_at")?,
+        namespace_id: row.column("namespace_id")?,
+    };
+    stored.into_workload()
 }
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
@@ -59,12 +67,6 @@ const ROW_BYTES: RowBytes = RowBytes::Measured {
     sql: "(octet_length(description) + coalesce(octet_length(interface_config::text), 0))",
     largest: MAX_DESCRIPTION * 4 + MAX_INTERFACE_BYTES,
 };
-
-fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
-    let document: Option<Value> = row.column("interface_config")?;
-    let read = |document| decode("interface_config", serde_json::from_value(document).ok());
-    document.map(read).transpose()
-}
 
 /// The lexemes of words, prefixed with the tenant.
 fn lexemes(scope: TenantScope, words: &WordSet) -> Vec<String> {
@@ -101,15 +103,75 @@ fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, m
     }
 }
 
+/// A workload as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = schema::workload, check_for_backend(Pg))]
+struct StoredWorkload {
+    workload_id: Uuid,
+    slug: String,
+    name: String,
+    description: String,
+    owner_ref: String,
+    status: String,
+    invocation_mode: String,
+    interface_config: Option<Value>,
+    management_source: Option<String>,
+    workspace_id: Uuid,
+    revision: i64,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
+    #[diesel(select_expression = schema::workspace::namespace_id)]
+    namespace_id: Uuid,
+}
+
+impl StoredWorkload {
+    fn into_workload(self) -> Result<Workload, StoreError> {
+        let interface = self
+            .interface_config
+            .map(|document| decode("interface_config", serde_json::from_value::<InterfaceConfig>(document).ok()));
+        let source = self.management_source.map(|source| decode("management_source", ManagementSource::parse(&source)));
+        Ok(Workload::restore(WorkloadRecord {
+            workload_id: self.workload_id.into(),
+            slug: decode("slug", Slug::parse(&self.slug).ok())?,
+            name: self.name,
+            description: self.description,
+            owner_ref: decode("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
+            status: decode("status", Status::parse(&self.status))?,
+            invocation_mode: decode("invocation_mode", InvocationMode::parse(&self.invocation_mode))?,
+            interface_config: interface.transpose()?,
+            management_source: source.transpose()?,
+            workspace_id: self.workspace_id.into(),
+            namespace_id: self.namespace_id.into(),
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+/// The workloads of a tenant.
+#[auto_type(no_type_alias)]
+fn stored_workloads(tenant: Uuid) -> _ {
+    let selection: AsSelect<StoredWorkload, Pg> = StoredWorkload::as_select();
+    let of_workspace = schema::workspace::tenant_id
+        .eq(schema::workload::tenant_id)
+        .and(schema::workspace::workspace_id.eq(schema::workload::workspace_id));
+    schema::workload::table
+        .inner_join(schema::workspace::table.on(of_workspace))
+        .filter(schema::workload::tenant_id.eq(tenant))
+        .select(selection)
+}
+
 #[async_trait]
 impl WorkloadStore for Database {
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError> {
-        let sql = format!(
-            "SELECT {WORKLOAD_COLUMNS} FROM workload JOIN workspace USING (tenant_id, workspace_id)
-             WHERE tenant_id = $1 AND workload.slug = $2"
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
-        row.as_ref().map(workload).transpose()
+        let tenant = scope.tenant().uuid();
+        let found = self
+            .first("workload by slug", || stored_workloads(tenant).filter(schema::workload::slug.eq(slug.to_string())))
+            .await?;
+        found.map(StoredWorkload::into_workload).transpose()
     }
 
     async fn list_runtime(
@@ -139,12 +201,11 @@ impl WorkloadStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
-        let sql = format!(
-            "SELECT {WORKLOAD_COLUMNS} FROM workload JOIN workspace USING (tenant_id, workspace_id)
-             WHERE tenant_id = $1 AND workload_id = $2"
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.as_ref().map(workload).transpose()
+        let tenant = scope.tenant().uuid();
+        let found = self
+            .first("workload", || stored_workloads(tenant).filter(schema::workload::workload_id.eq(id.uuid())))
+            .await?;
+        found.map(StoredWorkload::into_workload).transpose()
     }
 
     async fn list(
@@ -174,105 +235,66 @@ impl WorkloadStore for Database {
         change: Change<Workload>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH made AS (
+        static CREATE: Guarded = Guarded::new(
+            "made AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
                     invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
                     created_by, updated_at)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, array_to_tsvector($23::text[]), $24,
-                    $25, $26, $25)
+                SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
+                    management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
+                    created_at
+                FROM input
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let row = WorkloadRow::of(scope, &next);
-        let (workspace, at, by) =
-            (next.workspace_id.uuid(), next.created_at.to_datetime(), next.created_by.to_string());
-        let mut own = row.params();
-        own.extend_from_slice(&[&workspace, &at, &by]);
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input = with_workload(Input::new(scope), scope, &next);
+        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE workload SET name = $15, description = $16, owner_ref = $17, status = $18,
-                    invocation_mode = $19, revision = $20, updated_at = $21, interface_config = $22,
-                    search = array_to_tsvector($23::text[])
-                WHERE tenant_id = $1 AND workload_id = $13 AND revision = $14
+        static CHANGE: Guarded = Guarded::new(
+            "changed AS (
+                UPDATE workload SET name = input.name, description = input.description, owner_ref = input.owner_ref,
+                    status = input.status, invocation_mode = input.invocation_mode, revision = input.revision,
+                    updated_at = input.updated_at, interface_config = input.interface_config,
+                    search = array_to_tsvector(words)
+                FROM input
+                WHERE workload.tenant_id = input.tenant_id AND workload.workload_id = input.workload_id
+                    AND workload.revision = decided_on
                 RETURNING 1
              ),
              stopped AS (
-                UPDATE execution_review SET lapses_at = '-infinity' FROM changed
-                WHERE tenant_id = $1 AND workload_id = $13 AND $18 <> 'registered'
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
+                UPDATE execution_review SET lapses_at = '-infinity' FROM changed, input
+                WHERE execution_review.tenant_id = input.tenant_id AND execution_review.workload_id = input.workload_id
+                    AND input.status <> 'registered'
+             )",
+            "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, None);
-        let (id, seen) = (next.workload_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (owner, status) = (next.owner_ref.as_str(), next.status.as_str());
-        let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.to_datetime());
-        let interface = next.interface_config.as_ref().map(InterfaceConfig::to_document);
-        let words = lexemes(scope, &next.search_words());
-        let own: [Param<'_>; 11] =
-            [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at, &interface, &words];
-        Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("updated_at", next.updated_at.to_datetime());
+        self.commit_guarded(&CHANGE, scope, &fact, None, with_workload(input, scope, &next)).await.map(|_| ())
     }
 }
 
-/// The columns of a new workload, without workspace and times, alive while the statement runs.
-pub(crate) struct WorkloadRow<'a> {
-    id: Uuid,
-    slug: &'a str,
-    name: &'a str,
-    description: &'a str,
-    owner: &'a str,
-    status: &'static str,
-    mode: &'static str,
-    revision: i64,
-    source: Option<&'static str>,
-    interface: Option<Value>,
-    words: Vec<String>,
-}
-
-impl<'a> WorkloadRow<'a> {
-    pub(crate) fn of(scope: TenantScope, workload: &'a Workload) -> Self {
-        Self {
-            id: workload.workload_id.uuid(),
-            slug: workload.slug.as_str(),
-            name: &workload.name,
-            description: &workload.description,
-            owner: workload.owner_ref.as_str(),
-            status: workload.status.as_str(),
-            mode: workload.invocation_mode.as_str(),
-            revision: workload.revision.get(),
-            source: workload.management_source.map(ManagementSource::as_str),
-            interface: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
-            words: lexemes(scope, &workload.search_words()),
-        }
-    }
-
-    /// Identifier, slug, name, description, owner, status, mode, revision, management source, interface, words.
-    pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        vec![
-            &self.id,
-            &self.slug,
-            &self.name,
-            &self.description,
-            &self.owner,
-            &self.status,
-            &self.mode,
-            &self.revision,
-            &self.source,
-            &self.interface,
-            &self.words,
-        ]
-    }
+/// Adds the columns of a workload, but for the time of its change.
+pub(crate) fn with_workload<'v>(input: Input<'v>, scope: TenantScope, workload: &'v Workload) -> Input<'v> {
+    input
+        .with("workload_id", workload.workload_id.uuid())
+        .with("slug", workload.slug.as_str())
+        .with("name", workload.name.as_str())
+        .with("description", workload.description.as_str())
+        .with("owner_ref", workload.owner_ref.as_str())
+        .with("status", workload.status.as_str())
+        .with("invocation_mode", workload.invocation_mode.as_str())
+        .with("revision", workload.revision.get())
+        .with("management_source", workload.management_source.map(ManagementSource::as_str))
+        .with("interface_config", workload.interface_config.as_ref().map(InterfaceConfig::to_document))
+        .with_all("words", lexemes(scope, &workload.search_words()))
+        .with("workspace_id", workload.workspace_id.uuid())
+        .with("created_at", workload.created_at.to_datetime())
+        .with("created_by", workload.created_by.to_string())
 }

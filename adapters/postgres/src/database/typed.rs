@@ -1,0 +1,256 @@
+//! Typed statements: reads, lists and simple writes in diesel's query language, on a pool of their own.
+//!
+//! The compiler checks them against `schema.rs`. Guarded commits and the hottest reads use [`crate::guarded`] instead,
+//! because diesel loses the SQLSTATE of an error and the error of a failed COMMIT.
+
+use super::{CONNECT_TIMEOUT, Database, STATEMENT_TIMEOUT, tls};
+use crate::{
+    driver_error::{Source, redact_driver_error},
+    store_error::{self, broken, unavailable},
+};
+use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult, Timeouts};
+use diesel::{
+    connection::InstrumentationEvent,
+    result::{DatabaseErrorKind, Error as QueryError, QueryResult},
+};
+use diesel_async::{
+    AsyncConnection as _, AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _,
+    methods::{ExecuteDsl, LoadQuery},
+    pooled_connection::PoolableConnection as _,
+};
+use fairway_domain::store::StoreError;
+use std::{
+    fmt,
+    str::FromStr as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Config;
+use tracing::Instrument as _;
+
+/// A connection with the number of statements that it has prepared.
+pub(super) struct TypedConnection {
+    connection: AsyncPgConnection,
+    prepared: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for TypedConnection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("TypedConnection").field("prepared", &self.prepared).finish_non_exhaustive()
+    }
+}
+
+/// Opens typed connections, and closes those that hold too many prepared statements: diesel never drops one.
+#[derive(Debug)]
+pub(super) struct TypedManager {
+    config: Config,
+    session: &'static str,
+    max_statements: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the connection holds too many prepared statements")]
+struct TooManyStatements;
+
+/// An error of diesel without the values that its message quotes.
+#[derive(Debug, thiserror::Error)]
+#[error("PostgreSQL refused a typed statement ({kind:?})")]
+struct RefusedStatement {
+    kind: DatabaseErrorKind,
+}
+
+impl Manager for TypedManager {
+    type Type = TypedConnection;
+    type Error = Source;
+
+    async fn create(&self) -> Result<TypedConnection, Source> {
+        let (client, connection) = self.config.connect(tls()).await.map_err(redact_driver_error)?;
+        let opened = AsyncPgConnection::try_from_client_and_connection(client, connection).await;
+        let mut connection = opened.map_err(|error| Box::new(error) as Source)?;
+        connection.batch_execute(self.session).await.map_err(source_of)?;
+        let prepared = Arc::<AtomicUsize>::default();
+        let counter = Arc::clone(&prepared);
+        connection.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if matches!(event, InstrumentationEvent::CacheQuery { .. }) {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Ok(TypedConnection { connection, prepared })
+    }
+
+    async fn recycle(&self, held: &mut TypedConnection, _: &Metrics) -> RecycleResult<Source> {
+        if held.connection.is_broken() {
+            return Err(RecycleError::Message("the connection is closed".into()));
+        }
+        if AtomicUsize::load(&held.prepared, Ordering::Relaxed) > self.max_statements {
+            return Err(RecycleError::Backend(Box::new(TooManyStatements)));
+        }
+        Ok(())
+    }
+}
+
+/// Builds the pool of typed connections.
+pub(super) fn build_typed_pool(
+    url: &str,
+    connections: usize,
+    max_statements: usize,
+    session: &'static str,
+    wait: Duration,
+) -> Result<Pool<TypedManager>, StoreError> {
+    let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
+    config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
+    config.keepalives_idle(Duration::from_secs(30));
+    Pool::builder(TypedManager { config, session, max_statements })
+        .max_size(connections)
+        .queue_mode(QueueMode::Lifo)
+        .runtime(deadpool::Runtime::Tokio1)
+        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
+        .build()
+        .map_err(|error| broken(Box::new(error)))
+}
+
+/// The reason why a typed statement has no result.
+enum TypedError {
+    /// The connection was closed before the response.
+    Closed(Source),
+    /// Every other reason.
+    Other(StoreError),
+}
+
+impl From<TypedError> for StoreError {
+    fn from(error: TypedError) -> Self {
+        match error {
+            TypedError::Closed(source) => unavailable(source),
+            TypedError::Other(error) => error,
+        }
+    }
+}
+
+fn source_of(error: QueryError) -> Source {
+    match error {
+        QueryError::DatabaseError(kind, _) => Box::new(RefusedStatement { kind }),
+        other => Box::new(other),
+    }
+}
+
+fn typed_error(error: QueryError) -> TypedError {
+    match &error {
+        QueryError::DatabaseError(DatabaseErrorKind::ClosedConnection, _) => TypedError::Closed(source_of(error)),
+        // The SQLSTATE is lost. The compiler has checked names and types, so what remains passes: a time-out, a deadlock,
+        // a server that shuts down.
+        QueryError::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::SerializationFailure, _) => {
+            TypedError::Other(unavailable(source_of(error)))
+        }
+        _ => TypedError::Other(broken(source_of(error))),
+    }
+}
+
+impl Database {
+    /// Reads the rows of a query. `make` builds it, a second time if the connection was closed before the response.
+    pub(crate) async fn load<'q, Q, U>(
+        &self,
+        label: &'static str,
+        make: impl Fn() -> Q + Send,
+    ) -> Result<Vec<U>, StoreError>
+    where
+        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
+        U: Send + 'q,
+    {
+        let until = Instant::now() + STATEMENT_TIMEOUT;
+        let first = self.in_flight.track(self.load_until(label, make(), until)).await;
+        match first {
+            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.load_until(label, make(), until)).await?),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Reads the row of a query, if any.
+    pub(crate) async fn first<'q, Q, U>(
+        &self,
+        label: &'static str,
+        make: impl Fn() -> Q + Send,
+    ) -> Result<Option<U>, StoreError>
+    where
+        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
+        U: Send + 'q,
+    {
+        Ok(self.load(label, make).await?.pop())
+    }
+
+    /// Sends an idempotent write, a second time if the connection was closed before the response. Returns the number of
+    /// rows.
+    pub(crate) async fn execute<'q, Q>(
+        &self,
+        label: &'static str,
+        make: impl Fn() -> Q + Send,
+    ) -> Result<usize, StoreError>
+    where
+        Q: ExecuteDsl<AsyncPgConnection>
+            + diesel::query_builder::QueryFragment<diesel::pg::Pg>
+            + diesel::query_builder::QueryId
+            + Send
+            + 'q,
+    {
+        let until = Instant::now() + STATEMENT_TIMEOUT;
+        let first = self.in_flight.track(self.execute_until(label, make(), until)).await;
+        match first {
+            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.execute_until(label, make(), until)).await?),
+            answer => Ok(answer?),
+        }
+    }
+
+    async fn load_until<'q, Q, U>(&self, label: &'static str, query: Q, until: Instant) -> Result<Vec<U>, TypedError>
+    where
+        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
+        U: Send + 'q,
+    {
+        let mut held = self.typed_connection(until).await?;
+        let sent = query.load(&mut held.connection).instrument(span(label));
+        finish(timeout_at(until, sent).await, held)
+    }
+
+    async fn execute_until<'q, Q>(&self, label: &'static str, query: Q, until: Instant) -> Result<usize, TypedError>
+    where
+        Q: ExecuteDsl<AsyncPgConnection>
+            + diesel::query_builder::QueryFragment<diesel::pg::Pg>
+            + diesel::query_builder::QueryId
+            + Send
+            + 'q,
+    {
+        let mut held = self.typed_connection(until).await?;
+        let sent = query.execute(&mut held.connection).instrument(span(label));
+        finish(timeout_at(until, sent).await, held)
+    }
+
+    async fn typed_connection(&self, until: Instant) -> Result<Object<TypedManager>, TypedError> {
+        // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
+        match timeout_at(until, self.typed_pool.get()).await {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(PoolError::Backend(source))) => Err(TypedError::Other(unavailable(source))),
+            Ok(Err(_)) => Err(TypedError::Other(unavailable("no typed connection was free in time".into()))),
+            Err(elapsed) => Err(TypedError::Other(unavailable(Box::new(elapsed)))),
+        }
+    }
+}
+
+/// A connection that does not answer in time is closed: later statements on it would queue behind the pending one.
+fn finish<T>(
+    answer: Result<QueryResult<T>, tokio::time::error::Elapsed>,
+    held: Object<TypedManager>,
+) -> Result<T, TypedError> {
+    match answer {
+        Ok(answer) => answer.map_err(typed_error),
+        Err(elapsed) => {
+            drop(Object::take(held));
+            Err(TypedError::Other(unavailable(Box::new(elapsed))))
+        }
+    }
+}
+
+fn span(label: &'static str) -> tracing::Span {
+    tracing::debug_span!("statement", otel.kind = "client", db.system.name = "postgresql", db.query.summary = label,)
+}
