@@ -3,12 +3,16 @@
 mod principal_binding;
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, Values},
+    database::{Database, PageBounds, StoredRow},
+    guarded::{Guarded, Input, Query},
     row::{RowExt, decode, parse_json},
+    schema::{namespace, role_binding, workload, workspace},
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, Queryable, Selectable,
+    SelectableHelper as _, pg::Pg,
+};
 use fairway_domain::{
     access::{
         AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourceScope, Role, RoleBinding,
@@ -20,9 +24,10 @@ use fairway_domain::{
     release::lane::Lane,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
+    time::Timestamp,
 };
 use serde::Deserialize;
-use tokio_postgres::Row;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 #[derive(Deserialize)]
@@ -49,19 +54,37 @@ fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
     Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
-fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
-    let scope_kind: &str = row.column("scope_kind")?;
-    Ok(RoleBinding::restore(RoleBindingRecord {
-        role_binding_id: row.id("role_binding_id")?,
-        principal: row.actor("principal")?,
-        role: row.parsed("role", Role::parse)?,
-        scope: decode("scope_kind", GrantScope::from_parts(scope_kind, row.column("scope_ref")?))?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    }))
+/// A role binding as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = role_binding, check_for_backend(Pg))]
+struct StoredRoleBinding {
+    role_binding_id: Uuid,
+    principal: String,
+    role: String,
+    scope_kind: String,
+    scope_ref: Option<Uuid>,
+    created_at: OffsetDateTime,
+    created_by: String,
 }
 
-const BINDING_COLUMNS: &str = "role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by";
+impl StoredRow for StoredRoleBinding {
+    type Value = RoleBinding;
+
+    fn id(&self) -> Uuid {
+        self.role_binding_id
+    }
+
+    fn into_value(self) -> Result<RoleBinding, StoreError> {
+        Ok(RoleBinding::restore(RoleBindingRecord {
+            role_binding_id: self.role_binding_id.into(),
+            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            role: decode("role", Role::parse(&self.role))?,
+            scope: decode("scope_kind", GrantScope::from_parts(&self.scope_kind, self.scope_ref))?,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        }))
+    }
+}
 
 #[async_trait]
 impl AccessStore for Database {
@@ -72,33 +95,37 @@ impl AccessStore for Database {
     ) -> Result<Option<PrincipalAccess>, StoreError> {
         // The home tenant: the requested one, else the default tenant if the bindings name it, else the first that
         // they name, else the default tenant.
-        const SQL: &str = "
-            WITH home AS (
-                SELECT coalesce($1, (
-                    SELECT tenant_id FROM role_binding WHERE principal = ANY($2)
-                    ORDER BY (tenant_id = $3) DESC, tenant_id LIMIT 1
-                ), $3) AS tenant_id
+        static LOAD: Query = Query::new(
+            "home AS (
+                SELECT coalesce(wanted_tenant, (
+                    SELECT tenant_id FROM role_binding WHERE principal = ANY(principals)
+                    ORDER BY (tenant_id = default_tenant) DESC, tenant_id LIMIT 1
+                ), default_tenant) AS tenant_id, principals
+                FROM input
             )
             SELECT tenant.tenant_id, tenant.access_revision,
-                EXISTS (SELECT FROM bound_principal WHERE principal = ANY($2)) AS ever_bound,
+                EXISTS (SELECT FROM bound_principal WHERE principal = ANY(principals)) AS ever_bound,
                 (
                     SELECT coalesce(json_agg(json_build_object(
                         'role', role, 'scope_kind', scope_kind, 'scope_ref', scope_ref)), '[]')::text
                     FROM role_binding
-                    WHERE principal = ANY($2) AND (role_binding.tenant_id = tenant.tenant_id OR scope_kind = 'platform')
+                    WHERE principal = ANY(principals)
+                        AND (role_binding.tenant_id = tenant.tenant_id OR scope_kind = 'platform')
                 ) AS grants,
                 (
                     SELECT coalesce(json_agg(json_build_object(
                         'principal', principal, 'workload_id', workload_id, 'lane', lane)), '[]')::text
                     FROM principal_binding
-                    WHERE principal_binding.tenant_id = tenant.tenant_id AND principal = ANY($2) AND lane IS NOT NULL
+                    WHERE principal_binding.tenant_id = tenant.tenant_id AND principal = ANY(principals)
+                        AND lane IS NOT NULL
                 ) AS lanes
-            FROM home JOIN tenant USING (tenant_id)";
-        let names: Vec<String> = principals.iter().map(ToString::to_string).collect();
-        let tenant = tenant.map(TenantId::uuid);
-        let Some(row) = self.read_one(SQL, &[&tenant, &names, &DEFAULT_TENANT]).await? else {
-            return Ok(None);
-        };
+            FROM home JOIN tenant USING (tenant_id)",
+        );
+        let input = Input::one()
+            .with("wanted_tenant", tenant.map(TenantId::uuid))
+            .with("default_tenant", DEFAULT_TENANT)
+            .with_all("principals", principals.iter().map(ToString::to_string).collect());
+        let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
         let lanes: Vec<LaneRow> = parse_json(row.column("lanes")?)?;
         Ok(Some(PrincipalAccess {
@@ -116,39 +143,53 @@ impl AccessStore for Database {
 
     async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
         let tenant = scope.tenant();
-        let found = |row: Option<Row>| -> Result<Option<ResourceScope>, StoreError> {
-            let Some(row) = row else { return Ok(None) };
-            let namespace = row.optional_id("namespace_id")?;
-            let workspace = row.optional_id("workspace_id")?;
-            Ok(Some(ResourceScope { tenant: Some(tenant), namespace, workspace, workload: None }))
+        let tenant_id = tenant.uuid();
+        let place = |namespace: Uuid, workspace: Option<Uuid>| ResourceScope {
+            tenant: Some(tenant),
+            namespace: Some(namespace.into()),
+            workspace: workspace.map(Into::into),
+            workload: None,
         };
         match grant {
             GrantScope::Platform => Ok(Some(ResourceScope::PLATFORM)),
             GrantScope::Tenant(id) => Ok((*id == tenant).then(|| ResourceScope::tenant(tenant))),
             GrantScope::Namespace(id) => {
-                let sql = "SELECT namespace_id, NULL::uuid AS workspace_id FROM namespace
-                    WHERE tenant_id = $1 AND namespace_id = $2";
-                found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)
+                let key = (tenant_id, id.uuid());
+                let find = || namespace::table.find(key).select(namespace::namespace_id);
+                let found: Option<Uuid> = self.first("namespace", find).await?;
+                Ok(found.map(|namespace| place(namespace, None)))
             }
             GrantScope::Workspace(id) => {
-                let sql = "SELECT namespace_id, workspace_id FROM workspace
-                    WHERE tenant_id = $1 AND workspace_id = $2";
-                found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)
+                let key = (tenant_id, id.uuid());
+                let find = || workspace::table.find(key).select((workspace::namespace_id, workspace::workspace_id));
+                let found: Option<(Uuid, Uuid)> = self.first("workspace of a grant", find).await?;
+                Ok(found.map(|(namespace, workspace)| place(namespace, Some(workspace))))
             }
             GrantScope::Workload(id) => {
-                let sql =
-                    "SELECT namespace_id, workspace_id FROM workload JOIN workspace USING (tenant_id, workspace_id)
-                    WHERE tenant_id = $1 AND workload_id = $2";
-                let place = found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)?;
-                Ok(place.map(|place| place.for_workload(*id)))
+                let key = (tenant_id, id.uuid());
+                let find = || {
+                    let of_workload = workspace::tenant_id
+                        .eq(workload::tenant_id)
+                        .and(workspace::workspace_id.eq(workload::workspace_id));
+                    workload::table
+                        .inner_join(workspace::table.on(of_workload))
+                        .filter(workload::tenant_id.eq(key.0).and(workload::workload_id.eq(key.1)))
+                        .select((workspace::namespace_id, workspace::workspace_id))
+                };
+                let found: Option<(Uuid, Uuid)> = self.first("workspace of a workload", find).await?;
+                Ok(found.map(|(namespace, workspace)| place(namespace, Some(workspace)).for_workload(*id)))
             }
         }
     }
 
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
-        let sql = format!("SELECT {BINDING_COLUMNS} FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $2");
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.as_ref().map(binding).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || {
+            role_binding::table
+                .filter(role_binding::tenant_id.eq(key.0).and(role_binding::role_binding_id.eq(key.1)))
+                .select(StoredRoleBinding::as_select())
+        };
+        self.first("role binding", find).await?.map(StoredRoleBinding::into_value).transpose()
     }
 
     async fn list(
@@ -157,19 +198,29 @@ impl AccessStore for Database {
         workspace: Option<WorkspaceId>,
         page: PageRequest,
     ) -> Result<Page<RoleBinding>, StoreError> {
-        let mut values = Values::default();
-        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
-        if let Some(workspace) = workspace {
-            let workspace = values.bind(workspace.uuid());
-            conditions.push(format!("scope_kind = 'workspace' AND scope_ref = {workspace}"));
-        }
-        let key = SortKey::Id("role_binding_id", "role_binding_id");
-        self.fetch_page(
-            ListQuery::single(BINDING_COLUMNS, key, "FROM role_binding", RowBytes::Small, conditions, values),
-            page,
-            binding,
-        )
-        .await
+        let (tenant, workspace) = (scope.tenant().uuid(), workspace.map(WorkspaceId::uuid));
+        let all = || {
+            let of_tenant = role_binding::table.filter(role_binding::tenant_id.eq(tenant)).into_boxed::<'static, Pg>();
+            match workspace {
+                None => of_tenant,
+                Some(id) => {
+                    of_tenant.filter(role_binding::scope_kind.eq("workspace").and(role_binding::scope_ref.eq(id)))
+                }
+            }
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredRoleBinding::as_select())
+                .order(role_binding::role_binding_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(role_binding::role_binding_id.lt(id)),
+            }
+        };
+        let ids = || all().select(role_binding::role_binding_id);
+        self.typed_page("list of role bindings", page, ids, rows).await
     }
 
     async fn commit_grant(
@@ -180,56 +231,60 @@ impl AccessStore for Database {
     ) -> Result<(), CommitError> {
         // Other tenants' access revisions change too. The first role of a local actor removes its rights in the
         // default tenant, and a further role may change its home tenant.
-        const SQL: &str = concat!(
-            "WITH made AS (
+        static GRANT: Guarded = Guarded::new(
+            "made AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
                     created_at, created_by)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19)
+                SELECT tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by
+                FROM input
                 RETURNING 1
              ),
-             known AS (INSERT INTO bound_principal (principal) VALUES ($14) ON CONFLICT DO NOTHING),
+             known AS (INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING),
              locked AS (
-                SELECT tenant_id FROM tenant
-                WHERE tenant_id IN ($1, $20) OR $16 = 'platform'
-                    OR tenant_id IN (SELECT tenant_id FROM role_binding WHERE principal = $14)
-                ORDER BY tenant_id FOR NO KEY UPDATE
+                SELECT tenant.tenant_id FROM tenant, input
+                WHERE tenant.tenant_id IN (input.tenant_id, default_tenant) OR input.scope_kind = 'platform'
+                    OR tenant.tenant_id IN (
+                        SELECT bound.tenant_id FROM role_binding AS bound WHERE bound.principal = input.principal)
+                ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
              ),
              raised AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked
                 WHERE tenant.tenant_id = locked.tenant_id
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (id, principal, role) = (next.role_binding_id.uuid(), next.principal.to_string(), next.role.as_str());
-        let (kind, reference) = (next.scope.kind(), next.scope.reference());
-        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
-        let own = tail.with(&[&id, &principal, &role, &kind, &reference, &at, &by, &DEFAULT_TENANT]);
-        self.commit(SQL, &own).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("role_binding_id", next.role_binding_id.uuid())
+            .with("principal", next.principal.to_string())
+            .with("role", next.role.as_str())
+            .with("scope_kind", next.scope.kind())
+            .with("scope_ref", next.scope.reference())
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string())
+            .with("default_tenant", DEFAULT_TENANT);
+        self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH ended AS (
-                DELETE FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $13 RETURNING scope_kind
+        static REVOKE: Guarded = Guarded::new(
+            "ended AS (
+                DELETE FROM role_binding USING input
+                WHERE role_binding.tenant_id = input.tenant_id AND role_binding.role_binding_id = input.role_binding_id
+                RETURNING scope_kind
              ),
              locked AS (
-                SELECT tenant_id FROM tenant
-                WHERE tenant_id = $1 OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
-                ORDER BY tenant_id FOR NO KEY UPDATE
+                SELECT tenant.tenant_id FROM tenant, input
+                WHERE tenant.tenant_id = input.tenant_id OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
+                ORDER BY tenant.tenant_id FOR NO KEY UPDATE OF tenant
              ),
              raised AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked
                 WHERE tenant.tenant_id = locked.tenant_id
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM ended)",
         );
-        let tail = CommitParams::new(scope, &fact, None);
-        self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
+        let input = Input::new(scope).with("role_binding_id", id.uuid());
+        self.commit_guarded(&REVOKE, scope, &fact, None, input).await.map(|_| ())
     }
 }

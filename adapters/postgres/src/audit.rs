@@ -1,12 +1,14 @@
 //! The fact log: sequencing and reads.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
     database::Database,
+    guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::{RowExt, decode, read_count},
+    schema::fact,
 };
 use async_trait::async_trait;
+use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
     audit::{AuditEvent, AuditStore, Fact, FactSequencer, StoredFact},
@@ -73,9 +75,10 @@ struct StoredBody {
 #[async_trait]
 impl AuditStore for Database {
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError> {
-        const SQL: &str = "SELECT body FROM fact WHERE tenant_id = $1 AND fact_id = $2";
-        let Some(row) = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await? else { return Ok(None) };
-        let body: StoredBody = decode("body", serde_json::from_slice(row.column("body")?).ok())?;
+        let key = (scope.tenant().uuid(), id.uuid());
+        let found: Option<Vec<u8>> = self.first("fact", || fact::table.find(key).select(fact::body)).await?;
+        let Some(bytes) = found else { return Ok(None) };
+        let body: StoredBody = decode("body", serde_json::from_slice(&bytes).ok())?;
         let StoredBody { kind, subject, occurred_at, detail } = body;
         Ok(Some(StoredFact { kind, subject_id: subject.id, occurred_at, detail }))
     }
@@ -116,13 +119,13 @@ impl AuditStore for Database {
 
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
         // An existing fact was written by an earlier attempt whose answer was lost.
-        const SQL: &str = concat!(
-            "SELECT fairway_commit(true, ",
-            commit_tail!(),
-            ") WHERE NOT EXISTS (SELECT FROM fact WHERE tenant_id = $1 AND fact_id = $2)"
+        static RECORD: Guarded = Guarded::when(
+            "NOT EXISTS (
+                SELECT FROM fact WHERE fact.tenant_id = input.tenant_id AND fact.fact_id = input.fact_id)",
+            "",
+            "true",
         );
-        let tail = CommitParams::new(scope, &fact, None);
-        match self.commit(SQL, &tail.with(&[])).await {
+        match self.commit_guarded(&RECORD, scope, &fact, None, Input::new(scope)).await {
             Err(CommitError::Store(error)) => Err(CommitError::Store(error.of_internal_write())),
             committed => committed.map(|_| ()),
         }
@@ -132,11 +135,14 @@ impl AuditStore for Database {
 #[async_trait]
 impl FactSequencer for Database {
     async fn sequence(&self) -> Result<u64, StoreError> {
-        const SQL: &str = "SELECT coalesce(sum(fairway_sequence(tenant_id, $1)), 0)::bigint AS count FROM fact_log
+        static SEQUENCE: Query = Query::new(
+            "SELECT coalesce(sum(fairway_sequence(tenant_id, max_facts)), 0)::bigint AS count FROM fact_log, input
             WHERE tenant_id IN (
                 SELECT tenant_id FROM fact_log
                 WHERE EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = fact_log.tenant_id)
-                LIMIT $2)";
-        read_count(&self.write_idempotent(SQL, &[&MAX_FACTS, &MAX_LOGS]).await?)
+                LIMIT (SELECT max_logs FROM input))",
+        );
+        let input = Input::one().with("max_facts", MAX_FACTS).with("max_logs", MAX_LOGS);
+        read_count(&self.write_idempotent(SEQUENCE.text(&input)?, &input.params()).await?)
     }
 }

@@ -3,6 +3,7 @@
 mod permitted_statement;
 mod statement;
 mod typed;
+mod typed_list;
 
 use crate::{
     asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
@@ -41,6 +42,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use typed::{TypedManager, build_typed_pool};
+pub(crate) use typed_list::{PageBounds, StoredRow};
 
 /// Maximum wait of a request for a connection; then it fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);

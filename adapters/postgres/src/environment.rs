@@ -2,8 +2,8 @@
 
 use crate::{
     batch_load::BatchLoader,
-    commit_tail::{CommitParams, commit_tail},
     database::{Database, read},
+    guarded::{Guarded, Input, Query},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use fairway_domain::{
     id::WorkspaceId,
     release::review::SelfApproval,
     slug::Slug,
-    store::{Change, ChangeRecord, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
 };
 use std::collections::HashMap;
@@ -48,15 +48,16 @@ impl BatchLoader for EnvironmentLoader {
     const LABEL: &'static str = "settings of environments";
 
     async fn load_batch(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
-        const SQL: &str =
+        static LOAD: Query = Query::new(
             "SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents,
                 revision, updated_at, updated_by
-            FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, workspace_id, environment)
-            JOIN environment_settings USING (tenant_id, workspace_id, environment)";
-        let tenants: Vec<Uuid> = places.iter().map(|(tenant, ..)| *tenant).collect();
-        let workspaces: Vec<Uuid> = places.iter().map(|(_, workspace, _)| *workspace).collect();
-        let names: Vec<&str> = places.iter().map(|(.., name)| name.as_str()).collect();
-        let rows = read(&self.0, SQL, &[&tenants, &workspaces, &names]).await?;
+            FROM input JOIN environment_settings USING (tenant_id, workspace_id, environment)",
+        );
+        let input = Input::many()
+            .with_all("tenant_id", places.iter().map(|(tenant, ..)| *tenant).collect())
+            .with_all("workspace_id", places.iter().map(|(_, workspace, _)| *workspace).collect())
+            .with_all("environment", places.iter().map(|(.., name)| name.as_str()).collect());
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let key = (row.column("tenant_id")?, row.column("workspace_id")?, row.column("environment")?);
@@ -78,46 +79,44 @@ impl EnvironmentStore for Database {
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError> {
-        const FIRST: &str = concat!(
-            "WITH said AS (
+        static CREATE: Guarded = Guarded::new(
+            "stored AS (
                 INSERT INTO environment_settings (tenant_id, workspace_id, environment, min_approvals,
                     allow_self_approval, pin_documents, revision, updated_at, updated_by)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20)
+                SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents, revision,
+                    updated_at, updated_by
+                FROM input
                 ON CONFLICT DO NOTHING
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM said), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM stored)",
         );
-        const NEXT: &str = concat!(
-            "WITH said AS (
-                UPDATE environment_settings SET min_approvals = $15, allow_self_approval = $16, pin_documents = $17,
-                    revision = $18, updated_at = $19, updated_by = $20
-                WHERE tenant_id = $1 AND workspace_id = $13 AND environment = $14 AND revision = $21
+        static CHANGE: Guarded = Guarded::new(
+            "stored AS (
+                UPDATE environment_settings AS settings SET min_approvals = input.min_approvals,
+                    allow_self_approval = input.allow_self_approval, pin_documents = input.pin_documents,
+                    revision = input.revision, updated_at = input.updated_at, updated_by = input.updated_by
+                FROM input
+                WHERE settings.tenant_id = input.tenant_id AND settings.workspace_id = input.workspace_id
+                    AND settings.environment = input.environment AND settings.revision = decided_on
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM said), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM stored)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, None);
-        let (workspace, name) = (next.workspace_id.uuid(), next.environment.as_str());
+        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
         let settings = &next.settings;
-        // The domain limits the value far below `i16::MAX`.
-        let approvals = i16::try_from(settings.min_approvals).unwrap_or(i16::MAX);
-        let allowed = settings.self_approval == SelfApproval::Allowed;
-        let (revision, at, by) = (next.revision.get(), next.updated_at.to_datetime(), next.updated_by.to_string());
-        let mut own =
-            tail.with(&[&workspace, &name, &approvals, &allowed, &settings.pin_documents, &revision, &at, &by]);
-        match decided_on.map(fairway_domain::store::Revision::get) {
-            None => self.commit(FIRST, &own).await,
-            Some(seen) => {
-                own.push(&seen);
-                self.commit(NEXT, &own).await
-            }
-        }
-        .map(|_| ())
+        let input = Input::new(scope)
+            .with("workspace_id", next.workspace_id.uuid())
+            .with("environment", next.environment.as_str())
+            // The domain limits the value far below `i16::MAX`.
+            .with("min_approvals", i16::try_from(settings.min_approvals).unwrap_or(i16::MAX))
+            .with("allow_self_approval", settings.self_approval == SelfApproval::Allowed)
+            .with("pin_documents", settings.pin_documents)
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("updated_by", next.updated_by.to_string())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 }

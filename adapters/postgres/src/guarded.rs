@@ -15,7 +15,10 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use std::{fmt::Write as _, sync::OnceLock};
+use std::{
+    fmt::{self, Write as _},
+    sync::OnceLock,
+};
 use time::OffsetDateTime;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -111,6 +114,12 @@ impl<'v> Input<'v> {
         self.column(name, T::ARRAY, Box::new(values))
     }
 
+    /// Adds a column: a list that may be absent, in one row.
+    #[must_use]
+    pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
+        self.column(name, T::ARRAY, Box::new(values))
+    }
+
     fn column(mut self, name: &'static str, sql_type: &'static str, value: Box<dyn ToSql + Sync + Send + 'v>) -> Self {
         self.columns.push(Column { name, sql_type, value });
         self
@@ -197,6 +206,22 @@ impl FactColumns {
     }
 }
 
+/// SQL that a statement is made of.
+#[derive(Clone, Copy, Debug)]
+enum Sql {
+    Text(&'static str),
+    Parts(&'static [&'static str]),
+}
+
+impl fmt::Display for Sql {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => out.write_str(text),
+            Self::Parts(parts) => parts.iter().try_for_each(|part| out.write_str(part)),
+        }
+    }
+}
+
 /// The text of a statement: made at its first use from the names of its input, and constant from then on.
 #[derive(Debug)]
 struct StatementText(OnceLock<(Vec<&'static str>, String)>);
@@ -223,13 +248,18 @@ impl StatementText {
 /// with `(SELECT tenant_id FROM input)`, because a join with `input` would hide the order of an index.
 #[derive(Debug)]
 pub(crate) struct Query {
-    sql: &'static str,
+    sql: Sql,
     text: StatementText,
 }
 
 impl Query {
     pub(crate) const fn new(sql: &'static str) -> Self {
-        Self { sql, text: StatementText::new() }
+        Self { sql: Sql::Text(sql), text: StatementText::new() }
+    }
+
+    /// A statement of parts that several statements share, such as lists of columns.
+    pub(crate) const fn of_parts(parts: &'static [&'static str]) -> Self {
+        Self { sql: Sql::Parts(parts), text: StatementText::new() }
     }
 
     /// The text for an input.
@@ -238,8 +268,9 @@ impl Query {
     /// When an earlier input had other columns.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
-            let separator = if self.sql.trim_start().starts_with("SELECT") { " " } else { ", " };
-            format!("{separator}{}", self.sql)
+            let sql = self.sql.to_string();
+            let separator = if sql.trim_start().starts_with("SELECT") { " " } else { ", " };
+            format!("{separator}{sql}")
         })
     }
 }
@@ -248,7 +279,7 @@ impl Query {
 /// nothing is written.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    changes: &'static str,
+    changes: Sql,
     held: &'static str,
     results: &'static str,
     condition: &'static str,
@@ -263,12 +294,17 @@ impl Guarded {
 
     /// Like [`Self::new`], with columns in the result: scalar expressions with names, separated by commas.
     pub(crate) const fn returning(changes: &'static str, held: &'static str, results: &'static str) -> Self {
-        Self { changes, held, results, condition: "", text: StatementText::new() }
+        Self { changes: Sql::Text(changes), held, results, condition: "", text: StatementText::new() }
+    }
+
+    /// Like [`Self::returning`], with changes of parts that several statements share.
+    pub(crate) const fn of_parts(changes: &'static [&'static str], held: &'static str, results: &'static str) -> Self {
+        Self { changes: Sql::Parts(changes), held, results, condition: "", text: StatementText::new() }
     }
 
     /// A commit that does nothing, and is no error, unless `condition` holds.
     pub(crate) const fn when(condition: &'static str, changes: &'static str, held: &'static str) -> Self {
-        Self { changes, held, results: "", condition, text: StatementText::new() }
+        Self { changes: Sql::Text(changes), held, results: "", condition, text: StatementText::new() }
     }
 
     /// The input with the fact and the key of the decision, and the text for it.
@@ -285,7 +321,10 @@ impl Guarded {
         let input = input.with_commit(scope, fact, key);
         let text = self.text.get(&input, || {
             let Self { changes, held, results, condition, .. } = self;
-            let changes = if changes.is_empty() { String::new() } else { format!(", {changes}") };
+            let changes = match changes {
+                Sql::Text("") => String::new(),
+                changes => format!(", {changes}"),
+            };
             let results = if results.is_empty() { String::new() } else { format!(", {results}") };
             let condition = if condition.is_empty() { String::new() } else { format!(" WHERE {condition}") };
             format!(

@@ -23,7 +23,7 @@ use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 /// Counts stop here: a total of 10,001 means "more than ten thousand".
-const COUNT_LIMIT: u32 = 10_001;
+pub(crate) const COUNT_LIMIT: u32 = 10_001;
 
 /// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
 /// page is full.
@@ -33,7 +33,7 @@ const SCAN_LIMIT: u32 = 201;
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
-const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
+pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
 
 /// The bound on the bytes of a page, besides its number of rows.
 #[derive(Clone, Copy)]

@@ -6,16 +6,18 @@ mod rows;
 mod transition;
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
+    database::Database,
+    guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
+    schema,
 };
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
+use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
-    id::{ApprovalId, ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     note::MAX_NOTE_CHARS,
     release::{
@@ -34,11 +36,12 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use load::ReleaseLoader;
+pub(crate) use load::{ReleaseLoader, releases_after, tenant_release};
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, release};
+use rows::{RELEASE_COLUMNS, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
+use uuid::Uuid;
 
 #[async_trait]
 impl ReleaseStore for Database {
@@ -51,9 +54,11 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         id: ReleaseId,
     ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
-        const SQL: &str = "SELECT workspace_id, workload_id FROM release WHERE tenant_id = $1 AND release_id = $2";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.map(|row| Ok((row.id("workspace_id")?, row.id("workload_id")?))).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find =
+            || schema::release::table.find(key).select((schema::release::workspace_id, schema::release::workload_id));
+        let found: Option<(Uuid, Uuid)> = self.first("location of a release", find).await?;
+        Ok(found.map(|(workspace, workload)| (workspace.into(), workload.into())))
     }
 
     async fn list(
@@ -121,14 +126,15 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         approval: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        let sql = format!(
-            "SELECT {}, body FROM approval {}
-             WHERE tenant_id = $1 AND approval_id = $2 AND release_id IS NOT DISTINCT FROM $3",
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
             rows::APPROVAL_COLUMNS,
-            rows::APPROVAL_NOTE
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &approval.uuid(), &release.uuid()]).await?;
-        row.as_ref().map(rows::approval_with_note).transpose()
+            ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
+            rows::APPROVAL_NOTE,
+            " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
+        ]);
+        let input = Input::new(scope).with("approval_id", approval.uuid()).with("release_id", release.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(rows::approval_with_note).transpose()
     }
 
     async fn commit_draft(
@@ -137,36 +143,39 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH accepting AS (
-                SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $14 AND status <> 'retired'
-                FOR SHARE
+        static CREATE: Guarded = Guarded::new(
+            "accepting AS (
+                SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
+                FOR SHARE OF workload
              ),
              made AS (
                 INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
                     policy_bundle_id, revision, created_at, created_by, updated_at)
-                SELECT $1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $21 FROM accepting
+                SELECT tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
+                    policy_bundle_id, revision, created_at, created_by, created_at
+                FROM input, accepting
                 RETURNING 1
              ),
              lanes AS (
                 INSERT INTO deployment (tenant_id, workload_id, environment, revision)
-                SELECT $1, $14, $16, 1 FROM accepting
+                SELECT tenant_id, workload_id, environment, 1 FROM input, accepting
                 ON CONFLICT DO NOTHING
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (id, workload, workspace) = (next.release_id.uuid(), next.workload_id.uuid(), next.workspace_id.uuid());
-        let (environment, target, state) =
-            (next.environment.as_str(), next.target_lane.as_str(), next.state.name().as_str());
-        let bundle = next.policy_bundle_id.map(fairway_domain::id::AssetId::uuid);
-        let (revision, at, by) = (next.revision.get(), next.created_at.to_datetime(), next.created_by.to_string());
-        let own: [Param<'_>; 10] =
-            [&id, &workload, &workspace, &environment, &target, &state, &bundle, &revision, &at, &by];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("release_id", next.release_id.uuid())
+            .with("workload_id", next.workload_id.uuid())
+            .with("workspace_id", next.workspace_id.uuid())
+            .with("environment", next.environment.as_str())
+            .with("target_lane", next.target_lane.as_str())
+            .with("state", next.state.name().as_str())
+            .with("policy_bundle_id", next.policy_bundle_id.map(AssetId::uuid))
+            .with("revision", next.revision.get())
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string());
+        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_binding(
@@ -177,39 +186,43 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         // The shared lock keeps the asset active until the commit; a concurrent archival waits and then finds the
         // binding. Every binding locks the release's row first, so that two of them do not deadlock.
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET revision = $15, updated_at = $16
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = 'draft'
+        static BIND: Guarded = Guarded::new(
+            "changed AS (
+                UPDATE release SET revision = input.revision, updated_at = input.updated_at
+                FROM input
+                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                    AND release.revision = decided_on AND state = 'draft'
                 RETURNING 1
              ),
              kept AS (
-                SELECT FROM changed, asset_version JOIN asset USING (tenant_id, asset_id)
-                WHERE tenant_id = $1 AND asset_version_id = $19 AND lifecycle_state IS NOT DISTINCT FROM 'active'
+                SELECT FROM changed, input
+                JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
+                WHERE lifecycle_state IS NOT DISTINCT FROM 'active'
                 FOR SHARE OF asset
              ),
              bound AS (
                 INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at,
                     created_by)
-                SELECT $1, $17, $13, $18, $19, $20, $21 FROM kept
+                SELECT tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by FROM input, kept
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM bound), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM bound)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
-        let tail = CommitParams::new(scope, &fact, key);
-        let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (revision, updated) = (next.revision.get(), next.updated_at.to_datetime());
-        let (binding_id, role, version) =
-            (binding.binding_id.uuid(), binding.role.as_str(), binding.asset_version_id.uuid());
-        let (at, by) = (binding.created_at.to_datetime(), binding.created_by.to_string());
-        let own: [Param<'_>; 9] = [&id, &seen, &revision, &updated, &binding_id, &role, &version, &at, &by];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("release_id", next.release_id.uuid())
+            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("binding_id", binding.binding_id.uuid())
+            .with("role", binding.role.as_str())
+            .with("asset_version_id", binding.asset_version_id.uuid())
+            .with("created_at", binding.created_at.to_datetime())
+            .with("created_by", binding.created_by.to_string());
+        self.commit_guarded(&BIND, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_binding_removal(
@@ -218,27 +231,30 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         binding: BindingId,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET revision = $15, updated_at = $16
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = 'draft'
+        static UNBIND: Guarded = Guarded::new(
+            "changed AS (
+                UPDATE release SET revision = input.revision, updated_at = input.updated_at
+                FROM input
+                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                    AND release.revision = decided_on AND state = 'draft'
                 RETURNING 1
              ),
              unbound AS (
-                DELETE FROM release_binding USING changed
-                WHERE tenant_id = $1 AND release_id = $13 AND binding_id = $17
+                DELETE FROM release_binding AS bound USING changed, input
+                WHERE bound.tenant_id = input.tenant_id AND bound.release_id = input.release_id
+                    AND bound.binding_id = input.binding_id
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM unbound), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM unbound)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, None);
-        let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (revision, updated) = (next.revision.get(), next.updated_at.to_datetime());
-        let own: [Param<'_>; 5] = [&id, &seen, &revision, &updated, &binding.uuid()];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("release_id", next.release_id.uuid())
+            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("binding_id", binding.uuid());
+        self.commit_guarded(&UNBIND, scope, &fact, None, input).await.map(|_| ())
     }
 
     async fn commit_review(
@@ -247,45 +263,49 @@ impl ReleaseStore for Database {
         change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH lanes AS (
-                UPDATE deployment SET revision = revision + 1
-                WHERE tenant_id = $1 AND workload_id = $25 AND environment = $26 AND $27::boolean
+        // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
+        // revision rises.
+        static REVIEW: Guarded = Guarded::new(
+            "lanes AS (
+                UPDATE deployment SET revision = deployment.revision + 1
+                FROM input
+                WHERE deployment.tenant_id = input.tenant_id AND deployment.workload_id = input.workload_id
+                    AND deployment.environment = input.environment AND holds_lanes
                 RETURNING 1
              ),
              changed AS (
-                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
-                    AND (SELECT count(*) FROM lanes) = $27::boolean::integer
+                UPDATE release SET state = input.state, bindings_digest = input.bindings_digest,
+                    revision = input.revision, updated_at = input.updated_at
+                FROM input
+                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                    AND release.revision = decided_on AND (SELECT count(*) FROM lanes) = holds_lanes::integer
                 RETURNING 1
              ),
-             said AS (
+             verdict AS (
                 INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by,
                     approved_at, release_revision)
-                SELECT $1, $19, $13, $20, $21, $22, $23, $17 FROM changed
+                SELECT tenant_id, approval_id, release_id, outcome, subject_digest, approved_by, approved_at, revision
+                FROM input, changed
                 RETURNING 1
              ),
              noted AS (
                 INSERT INTO approval_note (tenant_id, approval_id, body)
-                SELECT $1, $19, $24 FROM said WHERE $24::text IS NOT NULL
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM said), ",
-            commit_tail!(),
-            ")"
+                SELECT tenant_id, approval_id, note FROM input, verdict WHERE note IS NOT NULL
+             )",
+            "(SELECT count(*) = 1 FROM verdict)",
         );
         let ChangeRecord { next: ReviewedRelease { release, approval }, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let row = ReleaseRow::of(&release, decided_on);
-        let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
-        let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.to_datetime());
-        let mut own = row.params();
-        // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
-        // revision rises.
-        let (workload, environment, live) =
-            (release.workload_id.uuid(), release.environment.as_str(), release.state.holds_lanes());
-        own.extend_from_slice(&[&approval_id, &verdict, &digest, &by, &at, &approval.note]);
-        own.extend_from_slice(&[&workload, &environment, &live]);
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input = rows::with_release(Input::new(scope), &release, decided_on)
+            .with("approval_id", approval.approval_id.uuid())
+            .with("outcome", approval.verdict.as_str())
+            .with("subject_digest", approval.subject_digest.as_str())
+            .with("approved_by", approval.by.to_string())
+            .with("approved_at", approval.at.to_datetime())
+            .with("note", approval.note.as_deref())
+            .with("workload_id", release.workload_id.uuid())
+            .with("environment", release.environment.as_str())
+            .with("holds_lanes", release.state.holds_lanes());
+        self.commit_guarded(&REVIEW, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_transition(
@@ -313,13 +333,13 @@ impl DeploymentStore for Database {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError> {
-        let sql = format!(
-            "SELECT workload_id, environment, {DEPLOYMENT_COLUMNS} FROM deployment
-             WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3"
-        );
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
-        let row = self.read_one(&sql, &params).await?;
-        row.as_ref().map(deployment).transpose()
+        static FIND: Query = Query::of_parts(&[
+            "SELECT workload_id, environment, ",
+            DEPLOYMENT_COLUMNS,
+            " FROM input JOIN deployment USING (tenant_id, workload_id, environment)",
+        ]);
+        let input = Input::new(scope).with("workload_id", workload.uuid()).with("environment", environment.as_str());
+        self.fetch_one(&FIND, input).await?.as_ref().map(deployment).transpose()
     }
 
     async fn lane_history(
@@ -329,16 +349,21 @@ impl DeploymentStore for Database {
         environment: &Slug,
         most: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
-        const SQL: &str = "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
-            FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
-                SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS told
-                WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3 AND told.lane = asked.lane
-                ORDER BY revision DESC LIMIT $4
+        static READ: Query = Query::new(
+            "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
+            FROM input, unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
+                SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS history
+                WHERE history.tenant_id = input.tenant_id AND history.workload_id = input.workload_id
+                    AND history.environment = input.environment AND history.lane = asked.lane
+                ORDER BY revision DESC LIMIT max_entries
             ) AS moved
-            ORDER BY revision DESC";
-        let params: [Param<'_>; 4] =
-            [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str(), &i64::from(most)];
-        let rows = self.read(SQL, &params).await?;
+            ORDER BY revision DESC",
+        );
+        let input = Input::new(scope)
+            .with("workload_id", workload.uuid())
+            .with("environment", environment.as_str())
+            .with("max_entries", i64::from(most));
+        let rows = self.fetch(&READ, input).await?;
         rows.iter()
             .map(|row| {
                 Ok(LaneHistoryEntry {
@@ -369,12 +394,13 @@ impl DeploymentStore for Database {
         release: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<Option<ReleaseArtifact>, StoreError> {
-        let sql = format!(
-            "SELECT {} FROM release_artifact WHERE tenant_id = $1 AND release_id = $2 AND artifact_id = $3",
-            rows::ARTIFACT_COLUMNS
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &release.uuid(), &artifact.uuid()]).await?;
-        row.as_ref().map(rows::artifact).transpose()
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            rows::ARTIFACT_COLUMNS,
+            " FROM input JOIN release_artifact USING (tenant_id, release_id, artifact_id)",
+        ]);
+        let input = Input::new(scope).with("release_id", release.uuid()).with("artifact_id", artifact.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(rows::artifact).transpose()
     }
 
     async fn list_artifacts(
@@ -401,24 +427,25 @@ impl DeploymentStore for Database {
     }
 
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
-        const SQL: &str =
+        static COUNT: Query = Query::new(
             "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
             FROM (
                 SELECT outcome FROM execution
-                WHERE tenant_id = $1 AND release_id = $2 AND finished_at IS NOT NULL
-                ORDER BY execution_id DESC LIMIT $3
-            ) AS newest";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)]).await?;
+                WHERE tenant_id = (SELECT tenant_id FROM input) AND release_id = (SELECT release_id FROM input)
+                    AND finished_at IS NOT NULL
+                ORDER BY execution_id DESC LIMIT (SELECT max_runs FROM input)
+            ) AS newest",
+        );
+        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
+        let row = self.fetch_one(&COUNT, input).await?;
         let row = decode("ended", row)?;
         let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        const SQL: &str = "SELECT tenant_id, release_id FROM release
-            WHERE state = 'active' AND (tenant_id, release_id) > ($1, $2)
-            ORDER BY tenant_id, release_id LIMIT $3";
-        self.releases_after(SQL, after, most).await
+        let find = || releases_after(after, most).filter(schema::release::state.eq("active"));
+        Ok(self.load("serving releases", find).await?.into_iter().map(tenant_release).collect())
     }
 
     async fn commit_deployment(
@@ -446,25 +473,31 @@ impl DeploymentStore for Database {
 #[async_trait]
 impl RecommendationStore for Database {
     async fn claim_recommendation_job(&self) -> Result<bool, StoreError> {
-        const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
-            WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
-        Ok(!self.write_idempotent(SQL, &[]).await?.is_empty())
+        static CLAIM: Query = Query::new(
+            "claimed AS (
+                UPDATE chore SET due_at = fairway_now() + interval '15 seconds' FROM input
+                WHERE chore.name = input.name AND due_at <= fairway_now() RETURNING 1
+            )
+            SELECT FROM claimed",
+        );
+        let input = Input::one().with("name", "advise_rollbacks");
+        Ok(!self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?.is_empty())
     }
 
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET rollback_advised = $14
-                WHERE tenant_id = $1 AND release_id = $13 AND state = 'active' AND rollback_advised <> $14
+        static RECOMMEND: Guarded = Guarded::new(
+            "changed AS (
+                UPDATE release SET rollback_advised = input.is_advised
+                FROM input
+                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                    AND state = 'active' AND rollback_advised <> input.is_advised
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, None);
-        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_recommended];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input =
+            Input::new(scope).with("release_id", next.release_id.uuid()).with("is_advised", next.rollback_recommended);
+        self.commit_guarded(&RECOMMEND, scope, &fact, None, input).await.map(|_| ())
     }
 }

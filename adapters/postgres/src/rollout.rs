@@ -1,11 +1,15 @@
 //! Rollouts: lane metrics, and the rollouts that the rollout controller may advance.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    joins::database_now,
+    release::{releases_after, tenant_release},
     row::{RowExt, decode},
+    schema::release,
 };
 use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     id::ReleaseId,
     release::{Release, ports::TenantRelease, recommendation::EndedRuns},
@@ -24,10 +28,10 @@ impl RolloutStore for Database {
     ) -> Result<Option<SoakStatus>, StoreError> {
         // Only the newest 10,000 runs of a release are scanned. If most belong to other lanes, too few are found and
         // the controller holds the rollout.
-        const SQL: &str =
+        static READ: Query = Query::new(
             "SELECT ceil(greatest(extract(epoch FROM soak_ends_at - fairway_now()), 0))::bigint AS soak_left,
                 ended, failed
-            FROM release, LATERAL (
+            FROM input JOIN release USING (tenant_id, release_id), LATERAL (
                 SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
                 FROM (
                     SELECT outcome FROM (
@@ -37,12 +41,13 @@ impl RolloutStore for Database {
                     ) AS newest
                     WHERE lane = rollout_lanes[rollout_index + 1] AND deployment_revision >= rollout_since
                         AND finished_at IS NOT NULL
-                    ORDER BY execution_id DESC LIMIT $3
+                    ORDER BY execution_id DESC LIMIT max_runs
                 ) AS of_lane
             ) AS counted
-            WHERE tenant_id = $1 AND release_id = $2 AND rollout_status = 'in_progress'";
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)];
-        let Some(row) = self.read_one(SQL, &params).await? else { return Ok(None) };
+            WHERE rollout_status = 'in_progress'",
+        );
+        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
+        let Some(row) = self.fetch_one(&READ, input).await? else { return Ok(None) };
         let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(Some(SoakStatus {
             soak_seconds_left: decode("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
@@ -51,24 +56,27 @@ impl RolloutStore for Database {
     }
 
     async fn list_soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        const SQL: &str = "SELECT tenant_id, release_id FROM release
-            WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
-                AND (tenant_id, release_id) > ($1, $2)
-            ORDER BY tenant_id, release_id LIMIT $3";
-        self.releases_after(SQL, after, most).await
+        let find = || {
+            releases_after(after, most).filter(
+                release::rollout_status
+                    .eq("in_progress")
+                    .and(release::rollout_auto_advance)
+                    .and(release::soak_ends_at.le(database_now().nullable())),
+            )
+        };
+        Ok(self.load("soaked releases", find).await?.into_iter().map(tenant_release).collect())
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET rollout_holds = array_append(rollout_holds, $15)
-                WHERE tenant_id = $1 AND release_id = $13 AND rollout_since = $14 AND rollout_status = 'in_progress'
-                    AND NOT $15 = ANY(rollout_holds)
+        static HOLD: Guarded = Guarded::new(
+            "changed AS (
+                UPDATE release SET rollout_holds = array_append(rollout_holds, hold)
+                FROM input
+                WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                    AND rollout_since = input.since AND rollout_status = 'in_progress' AND NOT hold = ANY(rollout_holds)
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
         let told = next
@@ -76,8 +84,8 @@ impl RolloutStore for Database {
             .as_ref()
             .and_then(|rollout| Some((rollout.since_revision.get(), rollout.hold_reasons.last()?.as_str())));
         let Some((since, hold)) = told else { return Err(CommitError::Stale) };
-        let tail = CommitParams::new(scope, &fact, None);
-        let own: [Param<'_>; 3] = [&next.release_id.uuid(), &since, &hold];
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        let input =
+            Input::new(scope).with("release_id", next.release_id.uuid()).with("since", since).with("hold", hold);
+        self.commit_guarded(&HOLD, scope, &fact, None, input).await.map(|_| ())
     }
 }

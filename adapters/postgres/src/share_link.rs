@@ -1,13 +1,21 @@
 //! Share links. Each statement checks expiry by the database's clock.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    database::{Database, PageBounds, StoredRow},
+    guarded::{Guarded, Input},
+    joins::database_now,
+    row::{RowExt as _, decode},
+    schema::{execution, share_link},
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    Queryable, Selectable, SelectableHelper as _,
+    dsl::{IsNotNull, LtEq},
+    pg::Pg,
+};
 use fairway_domain::{
+    access::ActorRef,
     audit::Fact,
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
@@ -17,36 +25,71 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use tokio_postgres::Row;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
-const COLUMNS: &str = "share_link_id, workload_id, label, lane, max_uses, use_count, expires_at, \
-    revoked_at IS NOT NULL AS revoked, created_at, created_by";
-/// Additional columns of single reads.
-const SNAPSHOT_COLUMNS: &str = "expires_at <= fairway_now() AS expired, token_hash";
-
-fn link(row: &Row) -> Result<ShareLink, StoreError> {
-    let lane = row.column::<Option<&str>>("lane")?;
-    let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
-    Ok(ShareLink::restore(ShareLinkRecord {
-        share_link_id: row.id("share_link_id")?,
-        workload_id: row.id("workload_id")?,
-        label: row.column("label")?,
-        lane: lane.map(|lane| decode("lane", Lane::parse(lane))).transpose()?,
-        max_uses: count("max_uses")?,
-        use_count: count("use_count")?,
-        expires_at: row.timestamp("expires_at")?,
-        is_revoked: row.column("revoked")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    }))
+/// A share link as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = share_link, check_for_backend(Pg))]
+struct StoredShareLink {
+    share_link_id: Uuid,
+    workload_id: Uuid,
+    label: Option<String>,
+    lane: Option<String>,
+    max_uses: i32,
+    use_count: i32,
+    expires_at: OffsetDateTime,
+    #[diesel(select_expression = share_link::revoked_at.is_not_null())]
+    #[diesel(select_expression_type = IsNotNull<share_link::revoked_at>)]
+    is_revoked: bool,
+    created_at: OffsetDateTime,
+    created_by: String,
 }
 
-fn snapshot(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {
-    Ok(ShareLinkSnapshot { link: link(row)?, is_expired: row.column("expired")?, hash: hash(row, "token_hash")? })
+impl StoredRow for StoredShareLink {
+    type Value = ShareLink;
+
+    fn id(&self) -> Uuid {
+        self.share_link_id
+    }
+
+    fn into_value(self) -> Result<ShareLink, StoreError> {
+        let lane = self.lane.map(|lane| decode("lane", Lane::parse(&lane)));
+        Ok(ShareLink::restore(ShareLinkRecord {
+            share_link_id: self.share_link_id.into(),
+            workload_id: self.workload_id.into(),
+            label: self.label,
+            lane: lane.transpose()?,
+            max_uses: decode("max_uses", u32::try_from(self.max_uses).ok())?,
+            use_count: decode("use_count", u32::try_from(self.use_count).ok())?,
+            expires_at: Timestamp::new(self.expires_at),
+            is_revoked: self.is_revoked,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        }))
+    }
 }
 
-fn hash(row: &Row, name: &'static str) -> Result<TokenHash, StoreError> {
-    let bytes: &[u8] = row.column(name)?;
+/// A share link with its state at the time of the read.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = share_link, check_for_backend(Pg))]
+struct StoredSnapshot {
+    #[diesel(embed)]
+    link: StoredShareLink,
+    #[diesel(select_expression = share_link::expires_at.le(database_now()))]
+    #[diesel(select_expression_type = LtEq<share_link::expires_at, database_now>)]
+    is_expired: bool,
+    token_hash: Vec<u8>,
+}
+
+impl StoredSnapshot {
+    fn into_value(self) -> Result<ShareLinkSnapshot, StoreError> {
+        let hash = token_hash("token_hash", &self.token_hash)?;
+        Ok(ShareLinkSnapshot { link: self.link.into_value()?, is_expired: self.is_expired, hash })
+    }
+}
+
+fn token_hash(name: &'static str, bytes: &[u8]) -> Result<TokenHash, StoreError> {
     decode(name, bytes.try_into().ok()).map(TokenHash::new)
 }
 
@@ -58,12 +101,14 @@ impl ShareLinkStore for Database {
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<Option<ShareLinkSnapshot>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link
-             WHERE tenant_id = $1 AND share_link_id = $2 AND workload_id = $3"
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &workload.uuid()]).await?;
-        row.as_ref().map(snapshot).transpose()
+        let (tenant, workload, id) = (scope.tenant().uuid(), workload.uuid(), id.uuid());
+        let find = || {
+            share_link::table
+                .find((tenant, id))
+                .filter(share_link::workload_id.eq(workload))
+                .select(StoredSnapshot::as_select())
+        };
+        self.first("share link", find).await?.map(StoredSnapshot::into_value).transpose()
     }
 
     async fn find_by_token(
@@ -71,10 +116,13 @@ impl ShareLinkStore for Database {
         scope: TenantScope,
         hash: &TokenHash,
     ) -> Result<Option<ShareLinkSnapshot>, StoreError> {
-        let sql =
-            format!("SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &hash.bytes().as_slice()]).await?;
-        row.as_ref().map(snapshot).transpose()
+        let (tenant, hash) = (scope.tenant().uuid(), hash.bytes().to_vec());
+        let find = || {
+            share_link::table
+                .filter(share_link::tenant_id.eq(tenant).and(share_link::token_hash.eq(hash.clone())))
+                .select(StoredSnapshot::as_select())
+        };
+        self.first("share link by token", find).await?.map(StoredSnapshot::into_value).transpose()
     }
 
     async fn list(
@@ -83,18 +131,23 @@ impl ShareLinkStore for Database {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<ShareLink>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("workload_id = {}", values.bind(workload.uuid())),
-        ];
-        let key = SortKey::Id("share_link_id", "share_link_id");
-        self.fetch_page(
-            ListQuery::single(COLUMNS, key, "FROM share_link", RowBytes::Small, conditions, values),
-            page,
-            link,
-        )
-        .await
+        let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+        let all = || {
+            let of_workload = share_link::tenant_id.eq(tenant).and(share_link::workload_id.eq(workload));
+            share_link::table.filter(of_workload).into_boxed::<'static, Pg>()
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredShareLink::as_select())
+                .order(share_link::share_link_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(share_link::share_link_id.lt(id)),
+            }
+        };
+        self.typed_page("list of share links", page, || all().select(share_link::share_link_id), rows).await
     }
 
     async fn commit_new(
@@ -104,62 +157,72 @@ impl ShareLinkStore for Database {
         hash: &TokenHash,
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError> {
-        const SQL: &str = concat!(
-            "WITH accepting AS (
-                SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $14 AND status <> 'retired'
-                FOR SHARE
+        static CREATE: Guarded = Guarded::returning(
+            "accepting AS (
+                SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
+                FOR SHARE OF workload
              ),
              made AS (
                 INSERT INTO share_link (tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
                     expires_at, created_at, created_by)
-                SELECT $1, $13, $14, $15, $16, $17, $18, fairway_now() + make_interval(hours => $19), $20, $21
-                FROM accepting
+                SELECT tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
+                    fairway_now() + make_interval(hours => ttl_hours), created_at, created_by
+                FROM input, accepting
                 RETURNING expires_at
-             )
-             SELECT (SELECT expires_at FROM made) AS expires_at, fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT expires_at FROM made) AS expires_at",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (id, workload, hash) = (next.share_link_id.uuid(), next.workload_id.uuid(), hash.bytes().as_slice());
-        let (label, lane) = (&next.terms.label, next.terms.lane.map(Lane::as_str));
         let bounded = |name, number| decode(name, i32::try_from(number).ok());
-        let uses = bounded("max_uses", next.terms.max_uses)?;
-        let hours = bounded("ttl_hours", next.terms.ttl_hours)?;
-        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
-        let own = tail.with(&[&id, &workload, &hash, label, &lane, &uses, &hours, &at, &by]);
-        let rows = self.commit(SQL, &own).await?;
+        let input = Input::new(scope)
+            .with("share_link_id", next.share_link_id.uuid())
+            .with("workload_id", next.workload_id.uuid())
+            .with("token_hash", hash.bytes().as_slice())
+            .with("label", next.terms.label.as_deref())
+            .with("lane", next.terms.lane.map(Lane::as_str))
+            .with("max_uses", bounded("max_uses", next.terms.max_uses)?)
+            .with("ttl_hours", bounded("ttl_hours", next.terms.ttl_hours)?)
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string());
+        let rows = self.commit_guarded(&CREATE, scope, &fact, key, input).await?;
         Ok(decode("expires_at", rows.first())?.timestamp("expires_at")?)
     }
 
     async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH revoked AS (
-                UPDATE share_link SET revoked_at = fairway_now(), revoked_by = $14
-                WHERE tenant_id = $1 AND share_link_id = $13 AND revoked_at IS NULL
+        static REVOKE: Guarded = Guarded::new(
+            "revoked AS (
+                UPDATE share_link SET revoked_at = fairway_now(), revoked_by = actor
+                FROM input
+                WHERE share_link.tenant_id = input.tenant_id AND share_link.share_link_id = input.share_link_id
+                    AND revoked_at IS NULL
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM revoked), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM revoked)",
         );
-        let tail = CommitParams::new(scope, &fact, None);
-        let (id, by) = (seen.share_link_id.uuid(), fact.actor.to_string());
-        self.commit(SQL, &tail.with(&[&id, &by])).await.map(|_| ())
+        let input =
+            Input::new(scope).with("share_link_id", seen.share_link_id.uuid()).with("actor", fact.actor.to_string());
+        self.commit_guarded(&REVOKE, scope, &fact, None, input).await.map(|_| ())
     }
 
     async fn is_run_revoked(&self, scope: TenantScope, run: ExecutionId) -> Result<bool, StoreError> {
-        const SQL: &str = "SELECT revoked_at IS NOT NULL AS revoked FROM execution
-            JOIN share_link USING (tenant_id, share_link_id) WHERE tenant_id = $1 AND execution_id = $2";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &run.uuid()]).await?;
-        row.map_or(Ok(false), |row| row.column("revoked"))
+        let key = (scope.tenant().uuid(), run.uuid());
+        let find = || {
+            let of_run = share_link::tenant_id
+                .eq(execution::tenant_id)
+                .and(share_link::share_link_id.nullable().eq(execution::share_link_id));
+            execution::table
+                .inner_join(share_link::table.on(of_run))
+                .filter(execution::tenant_id.eq(key.0).and(execution::execution_id.eq(key.1)))
+                .select(share_link::revoked_at.is_not_null())
+        };
+        Ok(self.first("share link of a run", find).await?.unwrap_or(false))
     }
 
     async fn result_token(&self, scope: TenantScope, run: ExecutionId) -> Result<Option<TokenHash>, StoreError> {
-        const SQL: &str = "SELECT result_token FROM execution
-            WHERE tenant_id = $1 AND execution_id = $2 AND result_token IS NOT NULL";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &run.uuid()]).await?;
-        row.as_ref().map(|row| hash(row, "result_token")).transpose()
+        let key = (scope.tenant().uuid(), run.uuid());
+        let find = || execution::table.find(key).select(execution::result_token);
+        let found: Option<Option<Vec<u8>>> = self.first("result token of a run", find).await?;
+        found.flatten().map(|hash| token_hash("result_token", &hash)).transpose()
     }
 }

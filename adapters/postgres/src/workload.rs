@@ -1,7 +1,7 @@
 //! Workloads.
 
 use crate::{
-    database::Database,
+    database::{Database, StoredRow},
     guarded::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
     row::{RowExt, decode},
@@ -58,7 +58,7 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         updated_at: row.column("updated_at")?,
         namespace_id: row.column("namespace_id")?,
     };
-    stored.into_workload()
+    stored.into_value()
 }
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
@@ -125,8 +125,14 @@ struct StoredWorkload {
     namespace_id: Uuid,
 }
 
-impl StoredWorkload {
-    fn into_workload(self) -> Result<Workload, StoreError> {
+impl StoredRow for StoredWorkload {
+    type Value = Workload;
+
+    fn id(&self) -> Uuid {
+        self.workload_id
+    }
+
+    fn into_value(self) -> Result<Workload, StoreError> {
         let interface = self
             .interface_config
             .map(|document| decode("interface_config", serde_json::from_value::<InterfaceConfig>(document).ok()));
@@ -171,7 +177,7 @@ impl WorkloadStore for Database {
         let found = self
             .first("workload by slug", || stored_workloads(tenant).filter(schema::workload::slug.eq(slug.to_string())))
             .await?;
-        found.map(StoredWorkload::into_workload).transpose()
+        found.map(StoredWorkload::into_value).transpose()
     }
 
     async fn list_runtime(
@@ -205,7 +211,7 @@ impl WorkloadStore for Database {
         let found = self
             .first("workload", || stored_workloads(tenant).filter(schema::workload::workload_id.eq(id.uuid())))
             .await?;
-        found.map(StoredWorkload::into_workload).transpose()
+        found.map(StoredWorkload::into_value).transpose()
     }
 
     async fn list(

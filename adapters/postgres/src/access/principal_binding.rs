@@ -1,12 +1,16 @@
 //! Principal bindings.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    database::{Database, PageBounds, StoredRow},
+    guarded::{Guarded, Input},
+    row::decode,
+    schema::principal_binding,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -18,35 +22,47 @@ use fairway_domain::{
     release::lane::Lane,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
-use tokio_postgres::Row;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
-const COLUMNS: &str = "principal_binding_id, workload_id, principal, lane, created_at, created_by, updated_at, \
-    updated_by, revision";
-
-fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
-    let lane = row.column::<Option<&str>>("lane")?;
-    Ok(PrincipalBinding::restore(PrincipalBindingRecord {
-        principal_binding_id: row.id("principal_binding_id")?,
-        workload_id: row.id("workload_id")?,
-        principal: row.actor("principal")?,
-        lane: lane.map(|lane| decode("lane", Lane::parse(lane))).transpose()?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
-        updated_by: row.actor("updated_by")?,
-        revision: row.revision("revision")?,
-    }))
+/// A principal binding as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = principal_binding, check_for_backend(Pg))]
+struct StoredPrincipalBinding {
+    principal_binding_id: Uuid,
+    workload_id: Uuid,
+    principal: String,
+    lane: Option<String>,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
+    updated_by: String,
+    revision: i64,
 }
 
-/// Raises the access revision, which validates caches, if the CTE `locked` wrote a row.
-macro_rules! raise_access_revision {
-    () => {
-        "raised AS (
-            UPDATE tenant SET access_revision = access_revision + 1 FROM held WHERE tenant_id = $1
-         )
-         SELECT fairway_commit((SELECT count(*) = 1 FROM held), "
-    };
+impl StoredRow for StoredPrincipalBinding {
+    type Value = PrincipalBinding;
+
+    fn id(&self) -> Uuid {
+        self.principal_binding_id
+    }
+
+    fn into_value(self) -> Result<PrincipalBinding, StoreError> {
+        let lane = self.lane.map(|lane| decode("lane", Lane::parse(&lane)));
+        Ok(PrincipalBinding::restore(PrincipalBindingRecord {
+            principal_binding_id: self.principal_binding_id.into(),
+            workload_id: self.workload_id.into(),
+            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            lane: lane.transpose()?,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+            updated_by: decode("updated_by", ActorRef::parse(&self.updated_by).ok())?,
+            revision: Revision::new(self.revision),
+        }))
+    }
 }
 
 #[async_trait]
@@ -57,11 +73,13 @@ impl PrincipalBindingStore for Database {
         workload: WorkloadId,
         principal: &ActorRef,
     ) -> Result<Option<PrincipalBinding>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM principal_binding WHERE tenant_id = $1 AND workload_id = $2 AND principal = $3"
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &workload.uuid(), &principal.to_string()]).await?;
-        row.as_ref().map(binding).transpose()
+        let (tenant, workload, principal) = (scope.tenant().uuid(), workload.uuid(), principal.to_string());
+        let find = || {
+            principal_binding::table
+                .find((tenant, workload, principal.clone()))
+                .select(StoredPrincipalBinding::as_select())
+        };
+        self.first("principal binding", find).await?.map(StoredPrincipalBinding::into_value).transpose()
     }
 
     async fn list(
@@ -70,18 +88,24 @@ impl PrincipalBindingStore for Database {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<PrincipalBinding>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("workload_id = {}", values.bind(workload.uuid())),
-        ];
-        let key = SortKey::Id("principal_binding_id", "principal_binding_id");
-        self.fetch_page(
-            ListQuery::single(COLUMNS, key, "FROM principal_binding", RowBytes::Small, conditions, values),
-            page,
-            binding,
-        )
-        .await
+        let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+        let all = || {
+            let of_workload = principal_binding::tenant_id.eq(tenant).and(principal_binding::workload_id.eq(workload));
+            principal_binding::table.filter(of_workload).into_boxed::<'static, Pg>()
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredPrincipalBinding::as_select())
+                .order(principal_binding::principal_binding_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(principal_binding::principal_binding_id.lt(id)),
+            }
+        };
+        let ids = || all().select(principal_binding::principal_binding_id);
+        self.typed_page("list of principal bindings", page, ids, rows).await
     }
 
     async fn commit_binding(
@@ -90,61 +114,73 @@ impl PrincipalBindingStore for Database {
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const FIRST: &str = concat!(
-            "WITH held AS (
+        // The raised access revision tells caches of lanes that they are outdated.
+        static CREATE: Guarded = Guarded::new(
+            "held AS (
                 INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,
                     principal_binding_id, created_at, created_by)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $16, $17)
+                SELECT tenant_id, workload_id, principal, lane, updated_at, updated_by, revision, principal_binding_id,
+                    updated_at, updated_by
+                FROM input
                 ON CONFLICT (tenant_id, workload_id, principal) DO NOTHING
-                RETURNING 1
-             ),",
-            raise_access_revision!(),
-            commit_tail!(),
-            ")"
+                RETURNING tenant_id
+             ),
+             raised AS (
+                UPDATE tenant SET access_revision = access_revision + 1 FROM held
+                WHERE tenant.tenant_id = held.tenant_id
+             )",
+            "(SELECT count(*) = 1 FROM held)",
         );
-        const NEXT: &str = concat!(
-            "WITH held AS (
-                UPDATE principal_binding SET lane = $15, updated_at = $16, updated_by = $17, revision = $18
-                WHERE tenant_id = $1 AND workload_id = $13 AND principal = $14 AND principal_binding_id = $19
-                    AND revision = $20
-                RETURNING 1
-             ),",
-            raise_access_revision!(),
-            commit_tail!(),
-            ")"
+        static CHANGE: Guarded = Guarded::new(
+            "held AS (
+                UPDATE principal_binding AS bound SET lane = input.lane, updated_at = input.updated_at,
+                    updated_by = input.updated_by, revision = input.revision
+                FROM input
+                WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
+                    AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
+                    AND bound.revision = decided_on
+                RETURNING bound.tenant_id
+             ),
+             raised AS (
+                UPDATE tenant SET access_revision = access_revision + 1 FROM held
+                WHERE tenant.tenant_id = held.tenant_id
+             )",
+            "(SELECT count(*) = 1 FROM held)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (workload, principal) = (next.workload_id.uuid(), next.principal.to_string());
-        let (lane, revision) = (next.lane.map(Lane::as_str), next.revision.get());
-        let (at, by, id) =
-            (next.updated_at.to_datetime(), next.updated_by.to_string(), next.principal_binding_id.uuid());
-        let mut own = tail.with(&[&workload, &principal, &lane, &at, &by, &revision, &id]);
-        match decided_on.map(Revision::get) {
-            None => self.commit(FIRST, &own).await,
-            Some(seen) => {
-                own.push(&seen);
-                self.commit(NEXT, &own).await
-            }
-        }
-        .map(|_| ())
+        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let input = Input::new(scope)
+            .with("workload_id", next.workload_id.uuid())
+            .with("principal", next.principal.to_string())
+            .with("lane", next.lane.map(Lane::as_str))
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("updated_by", next.updated_by.to_string())
+            .with("revision", next.revision.get())
+            .with("principal_binding_id", next.principal_binding_id.uuid())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_removal(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH held AS (
-                DELETE FROM principal_binding
-                WHERE tenant_id = $1 AND workload_id = $13 AND principal = $14 AND principal_binding_id = $15
-                    AND revision = $16
-                RETURNING 1
-             ),",
-            raise_access_revision!(),
-            commit_tail!(),
-            ")"
+        static REMOVE: Guarded = Guarded::new(
+            "held AS (
+                DELETE FROM principal_binding AS bound USING input
+                WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
+                    AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
+                    AND bound.revision = decided_on
+                RETURNING bound.tenant_id
+             ),
+             raised AS (
+                UPDATE tenant SET access_revision = access_revision + 1 FROM held
+                WHERE tenant.tenant_id = held.tenant_id
+             )",
+            "(SELECT count(*) = 1 FROM held)",
         );
-        let tail = CommitParams::new(scope, &fact, None);
-        let (workload, principal) = (seen.workload_id.uuid(), seen.principal.to_string());
-        let (id, revision) = (seen.principal_binding_id.uuid(), seen.revision.get());
-        self.commit(SQL, &tail.with(&[&workload, &principal, &id, &revision])).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("workload_id", seen.workload_id.uuid())
+            .with("principal", seen.principal.to_string())
+            .with("principal_binding_id", seen.principal_binding_id.uuid())
+            .with("decided_on", seen.revision.get());
+        self.commit_guarded(&REMOVE, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -1,13 +1,17 @@
 //! Asset grants.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::RowExt,
+    database::{Database, PageBounds, StoredRow},
+    guarded::{Guarded, Input, Query},
+    row::{RowExt as _, decode},
+    schema::asset_grant,
     store_error,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
     access::{ActorRef, rights::VisibleScopes},
     asset::grant::{AssetGrant, AssetGrantRecord, AssetGrantStore, Grantee},
@@ -16,37 +20,52 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
-use tokio_postgres::Row;
+use time::OffsetDateTime;
 use uuid::Uuid;
-
-const COLUMNS: &str = "grant_id, asset_id, principal, grantee_workspace_id, created_at, created_by";
 
 #[derive(Debug, thiserror::Error)]
 #[error("a stored grant has no grantee")]
 struct MissingGrantee;
 
-fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
-    let grantee = match row.optional_id("grantee_workspace_id")? {
-        Some(workspace) => Grantee::Workspace(workspace),
-        None if row.column::<Option<&str>>("principal")?.is_some() => Grantee::Principal(row.actor("principal")?),
-        None => return Err(store_error::broken(Box::new(MissingGrantee))),
-    };
-    Ok(AssetGrant::restore(AssetGrantRecord {
-        grant_id: row.id("grant_id")?,
-        asset_id: row.id("asset_id")?,
-        grantee,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    }))
+/// A grant as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = asset_grant, check_for_backend(Pg))]
+struct StoredGrant {
+    grant_id: Uuid,
+    asset_id: Uuid,
+    principal: Option<String>,
+    grantee_workspace_id: Option<Uuid>,
+    created_at: OffsetDateTime,
+    created_by: String,
+}
+
+impl StoredRow for StoredGrant {
+    type Value = AssetGrant;
+
+    fn id(&self) -> Uuid {
+        self.grant_id
+    }
+
+    fn into_value(self) -> Result<AssetGrant, StoreError> {
+        let grantee = match (self.grantee_workspace_id, self.principal) {
+            (Some(workspace), _) => Grantee::Workspace(workspace.into()),
+            (None, Some(principal)) => Grantee::Principal(decode("principal", ActorRef::parse(&principal).ok())?),
+            (None, None) => return Err(store_error::broken(Box::new(MissingGrantee))),
+        };
+        Ok(AssetGrant::restore(AssetGrantRecord {
+            grant_id: self.grant_id.into(),
+            asset_id: self.asset_id.into(),
+            grantee,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        }))
+    }
 }
 
 fn principal_names(principals: &[ActorRef]) -> Vec<String> {
     principals.iter().map(ToString::to_string).collect()
-}
-
-fn read_found(row: Option<Row>) -> Result<bool, StoreError> {
-    row.map_or(Ok(false), |row| row.column("found"))
 }
 
 #[async_trait]
@@ -57,9 +76,14 @@ impl AssetGrantStore for Database {
         asset: AssetId,
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM asset_grant WHERE tenant_id = $1 AND grant_id = $2 AND asset_id = $3");
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &asset.uuid()]).await?;
-        row.as_ref().map(grant).transpose()
+        let (tenant, asset, id) = (scope.tenant().uuid(), asset.uuid(), id.uuid());
+        let find = || {
+            asset_grant::table
+                .find((tenant, id))
+                .filter(asset_grant::asset_id.eq(asset))
+                .select(StoredGrant::as_select())
+        };
+        self.first("asset grant", find).await?.map(StoredGrant::into_value).transpose()
     }
 
     async fn list(
@@ -68,18 +92,23 @@ impl AssetGrantStore for Database {
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<AssetGrant>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("asset_id = {}", values.bind(asset.uuid())),
-        ];
-        let key = SortKey::Id("grant_id", "grant_id");
-        self.fetch_page(
-            ListQuery::single(COLUMNS, key, "FROM asset_grant", RowBytes::Small, conditions, values),
-            page,
-            grant,
-        )
-        .await
+        let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
+        let all = || {
+            let of_asset = asset_grant::tenant_id.eq(tenant).and(asset_grant::asset_id.eq(asset));
+            asset_grant::table.filter(of_asset).into_boxed::<'static, Pg>()
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredGrant::as_select())
+                .order(asset_grant::grant_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(asset_grant::grant_id.lt(id)),
+            }
+        };
+        self.typed_page("list of asset grants", page, || all().select(asset_grant::grant_id), rows).await
     }
 
     async fn granted_assets(
@@ -89,29 +118,37 @@ impl AssetGrantStore for Database {
         principals: &[ActorRef],
         visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError> {
-        const SQL: &str = "SELECT asset_id FROM unnest($2::uuid[]) AS asked (asset_id) WHERE EXISTS (
+        static FIND: Query = Query::new(
+            "SELECT asked.asset_id FROM input, unnest(assets) AS asked (asset_id) WHERE EXISTS (
                 SELECT FROM asset_grant AS given
-                WHERE tenant_id = $1 AND given.asset_id = asked.asset_id AND principal = ANY($3)
+                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+                    AND principal = ANY(principals)
             ) OR EXISTS (
                 SELECT FROM asset_grant AS given
-                WHERE tenant_id = $1 AND given.asset_id = asked.asset_id AND grantee_workspace_id = ANY($4)
+                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+                    AND grantee_workspace_id = ANY(workspaces)
             ) OR EXISTS (
                 SELECT FROM asset_grant AS given
-                JOIN workspace ON workspace.tenant_id = $1 AND workspace_id = grantee_workspace_id
-                WHERE given.tenant_id = $1 AND given.asset_id = asked.asset_id AND namespace_id = ANY($5)
-            )";
-        let assets: Vec<Uuid> = assets.iter().map(|id| id.uuid()).collect();
-        let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
-        let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
-        let params: [Param<'_>; 5] =
-            [&scope.tenant().uuid(), &assets, &principal_names(principals), &workspaces, &namespaces];
-        self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()
+                JOIN workspace ON workspace.tenant_id = input.tenant_id AND workspace_id = grantee_workspace_id
+                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+                    AND namespace_id = ANY(namespaces)
+            )",
+        );
+        let input = Input::new(scope)
+            .with_all("assets", assets.iter().map(|id| id.uuid()).collect())
+            .with_all("principals", principal_names(principals))
+            .with_all("workspaces", visible_scopes.workspaces.iter().map(|id| id.uuid()).collect())
+            .with_all("namespaces", visible_scopes.namespaces.iter().map(|id| id.uuid()).collect());
+        self.fetch(&FIND, input).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
     async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {
-        const SQL: &str =
-            "SELECT EXISTS (SELECT FROM asset_grant WHERE tenant_id = $1 AND principal = ANY($2)) AS found";
-        read_found(self.read_one(SQL, &[&scope.tenant().uuid(), &principal_names(principals)]).await?)
+        let (tenant, principals) = (scope.tenant().uuid(), principal_names(principals));
+        let find = || {
+            let granted = asset_grant::tenant_id.eq(tenant).and(asset_grant::principal.eq_any(principals.clone()));
+            diesel::select(diesel::dsl::exists(asset_grant::table.filter(granted)))
+        };
+        Ok(self.first("any asset grant", find).await?.unwrap_or(false))
     }
 
     async fn commit_grant(
@@ -120,38 +157,40 @@ impl AssetGrantStore for Database {
         change: Change<AssetGrant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH made AS (
+        static GRANT: Guarded = Guarded::new(
+            "made AS (
                 INSERT INTO asset_grant (tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at,
                     created_by)
-                VALUES ($1, $13, $14, $15, $16, $17, $18)
+                SELECT tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at, created_by FROM input
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
         let (principal, workspace) = match &next.grantee {
             Grantee::Principal(principal) => (Some(principal.to_string()), None),
             Grantee::Workspace(id) => (None, Some(id.uuid())),
         };
-        let (id, asset) = (next.grant_id.uuid(), next.asset_id.uuid());
-        let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
-        self.commit(SQL, &tail.with(&[&id, &asset, &principal, &workspace, &at, &by])).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("grant_id", next.grant_id.uuid())
+            .with("asset_id", next.asset_id.uuid())
+            .with("principal", principal)
+            .with("grantee_workspace_id", workspace)
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string());
+        self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn commit_revocation(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH ended AS (
-                DELETE FROM asset_grant WHERE tenant_id = $1 AND grant_id = $13 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
-            commit_tail!(),
-            ")"
+        static REVOKE: Guarded = Guarded::new(
+            "ended AS (
+                DELETE FROM asset_grant USING input
+                WHERE asset_grant.tenant_id = input.tenant_id AND asset_grant.grant_id = input.grant_id
+                RETURNING 1
+             )",
+            "(SELECT count(*) = 1 FROM ended)",
         );
-        let tail = CommitParams::new(scope, &fact, None);
-        self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
+        let input = Input::new(scope).with("grant_id", id.uuid());
+        self.commit_guarded(&REVOKE, scope, &fact, None, input).await.map(|_| ())
     }
 }

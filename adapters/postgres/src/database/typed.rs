@@ -11,6 +11,8 @@ use crate::{
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult, Timeouts};
 use diesel::{
     connection::InstrumentationEvent,
+    pg::Pg,
+    query_builder::{QueryFragment, QueryId},
     result::{DatabaseErrorKind, Error as QueryError, QueryResult},
 };
 use diesel_async::{
@@ -19,6 +21,7 @@ use diesel_async::{
     pooled_connection::PoolableConnection as _,
 };
 use fairway_domain::store::StoreError;
+use futures_util::future::BoxFuture;
 use std::{
     fmt,
     str::FromStr as _,
@@ -151,75 +154,98 @@ fn typed_error(error: QueryError) -> TypedError {
 
 impl Database {
     /// Reads the rows of a query. `make` builds it, a second time if the connection was closed before the response.
-    pub(crate) async fn load<'q, Q, U>(
+    ///
+    /// The future is boxed, because the compiler cannot show that an `async_trait` future around queries is `Send`.
+    pub(crate) fn load<'s, Q, U>(
+        &'s self,
+        label: &'static str,
+        make: impl Fn() -> Q + Send + Sync + 's,
+    ) -> BoxFuture<'s, Result<Vec<U>, StoreError>>
+    where
+        Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
+        U: Send + 'static,
+    {
+        Box::pin(async move {
+            let until = Instant::now() + STATEMENT_TIMEOUT;
+            let query = make();
+            match self.in_flight.track(self.load_until(label, query, until)).await {
+                Err(TypedError::Closed(_)) => {
+                    let query = make();
+                    Ok(self.in_flight.track(self.load_until(label, query, until)).await?)
+                }
+                answer => Ok(answer?),
+            }
+        })
+    }
+
+    /// Reads the rows of a query that was built twice: the second is sent if the connection was closed before the
+    /// response to the first.
+    pub(super) async fn load_either<Q, U>(
         &self,
         label: &'static str,
-        make: impl Fn() -> Q + Send,
+        [first, second]: [Q; 2],
     ) -> Result<Vec<U>, StoreError>
     where
-        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
-        U: Send + 'q,
+        Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
+        U: Send + 'static,
     {
         let until = Instant::now() + STATEMENT_TIMEOUT;
-        let first = self.in_flight.track(self.load_until(label, make(), until)).await;
-        match first {
-            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.load_until(label, make(), until)).await?),
+        match self.in_flight.track(self.load_until(label, first, until)).await {
+            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.load_until(label, second, until)).await?),
             answer => Ok(answer?),
         }
     }
 
     /// Reads the row of a query, if any.
-    pub(crate) async fn first<'q, Q, U>(
-        &self,
+    pub(crate) fn first<'s, Q, U>(
+        &'s self,
         label: &'static str,
-        make: impl Fn() -> Q + Send,
-    ) -> Result<Option<U>, StoreError>
+        make: impl Fn() -> Q + Send + Sync + 's,
+    ) -> BoxFuture<'s, Result<Option<U>, StoreError>>
     where
-        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
-        U: Send + 'q,
+        Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
+        U: Send + 'static,
     {
-        Ok(self.load(label, make).await?.pop())
+        let rows = self.load(label, make);
+        Box::pin(async move { Ok(rows.await?.pop()) })
     }
 
     /// Sends an idempotent write, a second time if the connection was closed before the response. Returns the number of
     /// rows.
-    pub(crate) async fn execute<'q, Q>(
-        &self,
+    pub(crate) fn execute<'s, Q>(
+        &'s self,
         label: &'static str,
-        make: impl Fn() -> Q + Send,
-    ) -> Result<usize, StoreError>
+        make: impl Fn() -> Q + Send + Sync + 's,
+    ) -> BoxFuture<'s, Result<usize, StoreError>>
     where
-        Q: ExecuteDsl<AsyncPgConnection>
-            + diesel::query_builder::QueryFragment<diesel::pg::Pg>
-            + diesel::query_builder::QueryId
-            + Send
-            + 'q,
+        Q: ExecuteDsl<AsyncPgConnection> + QueryFragment<Pg> + QueryId + Send + 'static,
     {
-        let until = Instant::now() + STATEMENT_TIMEOUT;
-        let first = self.in_flight.track(self.execute_until(label, make(), until)).await;
-        match first {
-            Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.execute_until(label, make(), until)).await?),
-            answer => Ok(answer?),
-        }
+        Box::pin(async move {
+            let until = Instant::now() + STATEMENT_TIMEOUT;
+            let query = make();
+            match self.in_flight.track(self.execute_until(label, query, until)).await {
+                Err(TypedError::Closed(_)) => {
+                    let query = make();
+                    Ok(self.in_flight.track(self.execute_until(label, query, until)).await?)
+                }
+                answer => Ok(answer?),
+            }
+        })
     }
 
-    async fn load_until<'q, Q, U>(&self, label: &'static str, query: Q, until: Instant) -> Result<Vec<U>, TypedError>
+    async fn load_until<Q, U>(&self, label: &'static str, query: Q, until: Instant) -> Result<Vec<U>, TypedError>
     where
-        Q: LoadQuery<'q, AsyncPgConnection, U> + Send + 'q,
-        U: Send + 'q,
+        Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
+        U: Send + 'static,
     {
         let mut held = self.typed_connection(until).await?;
         let sent = query.load(&mut held.connection).instrument(span(label));
         finish(timeout_at(until, sent).await, held)
     }
 
-    async fn execute_until<'q, Q>(&self, label: &'static str, query: Q, until: Instant) -> Result<usize, TypedError>
+    async fn execute_until<Q>(&self, label: &'static str, query: Q, until: Instant) -> Result<usize, TypedError>
     where
-        Q: ExecuteDsl<AsyncPgConnection>
-            + diesel::query_builder::QueryFragment<diesel::pg::Pg>
-            + diesel::query_builder::QueryId
-            + Send
-            + 'q,
+        Q: ExecuteDsl<AsyncPgConnection> + QueryFragment<Pg> + QueryId + Send + 'static,
     {
         let mut held = self.typed_connection(until).await?;
         let sent = query.execute(&mut held.connection).instrument(span(label));

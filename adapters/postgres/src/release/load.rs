@@ -3,11 +3,17 @@
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::read,
+    guarded::{Input, Query},
     row::RowExt,
+    schema::release,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _,
+    dsl::{self, auto_type},
+};
 use fairway_domain::{
     release::ports::{ReleaseWithDeployment, TenantRelease},
     store::StoreError,
@@ -28,16 +34,23 @@ impl BatchLoader for ReleaseLoader {
         &self,
         keys: &[(Uuid, Uuid)],
     ) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
-        let sql = format!(
-            "SELECT tenant_id, {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
-             FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, release_id)
-             JOIN release USING (tenant_id, release_id) JOIN deployment USING (tenant_id, workload_id, environment)",
+        static LOAD: Query = Query::of_parts(&[
+            "SELECT tenant_id, ",
+            RELEASE_COLUMNS,
+            ", ",
+            DEPLOYMENT_COLUMNS,
+            ", ",
             rows::BINDINGS,
+            ", ",
             rows::REFERENCES,
-            rows::APPROVALS
-        );
+            ", ",
+            rows::APPROVALS,
+            " FROM input JOIN release USING (tenant_id, release_id)
+                JOIN deployment USING (tenant_id, workload_id, environment)",
+        ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let rows = read(&self.0, &sql, &[&tenants, &ids]).await?;
+        let input = Input::many().with_all("tenant_id", tenants).with_all("release_id", ids);
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let found = release_with_deployment(row)?;
@@ -47,19 +60,26 @@ impl BatchLoader for ReleaseLoader {
     }
 }
 
-impl Database {
-    /// Runs a statement for releases after `$1` (tenant) and `$2` (release), at most `$3` rows.
-    pub(crate) async fn releases_after(
-        &self,
-        sql: &str,
-        after: Option<TenantRelease>,
-        most: u32,
-    ) -> Result<Vec<TenantRelease>, StoreError> {
-        let (tenant, release) =
-            after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
-        let rows = self.read(sql, &[&tenant, &release, &i64::from(most)]).await?;
-        rows.iter()
-            .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
-            .collect()
-    }
+/// Releases of all tenants in the order of their keys, after one of them: the pages of a background task.
+#[auto_type(no_type_alias)]
+pub(crate) fn releases_after(after: Option<TenantRelease>, most: u32) -> _ {
+    let (tenant, release): (Uuid, Uuid) = key_of(after);
+    let limit: i64 = i64::from(most);
+    let is_after: dsl::Or<
+        dsl::Gt<release::tenant_id, Uuid>,
+        dsl::And<dsl::Eq<release::tenant_id, Uuid>, dsl::Gt<release::release_id, Uuid>>,
+    > = release::tenant_id.gt(tenant).or(release::tenant_id.eq(tenant).and(release::release_id.gt(release)));
+    release::table
+        .filter(is_after)
+        .order((release::tenant_id, release::release_id))
+        .limit(limit)
+        .select((release::tenant_id, release::release_id))
+}
+
+fn key_of(after: Option<TenantRelease>) -> (Uuid, Uuid) {
+    after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()))
+}
+
+pub(crate) fn tenant_release((tenant, release): (Uuid, Uuid)) -> TenantRelease {
+    TenantRelease { tenant: tenant.into(), release: release.into() }
 }

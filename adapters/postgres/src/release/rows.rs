@@ -1,7 +1,7 @@
 //! Columns and rows of releases.
 
 use crate::{
-    database::Param,
+    guarded::Input,
     row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
@@ -202,56 +202,25 @@ fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError
     spelled.iter().map(|lane| decode(name, Lane::parse(lane))).collect()
 }
 
-/// The rollout columns that a lane change sets: `$38` status, `$39` lanes, `$40` soak minutes, `$41` auto-advance,
-/// `$42` lane index, `$43` revision, `$44` hold reasons, `$45` whether a soak starts, `$46` whether the previous soak
-/// must have ended.
-pub(super) struct RolloutRow {
-    status: Option<&'static str>,
-    lanes: Option<Vec<&'static str>>,
-    minutes: Option<i32>,
-    automatic: Option<bool>,
-    index: Option<i16>,
-    since: Option<i64>,
-    holds: Vec<&'static str>,
-    starts_soak: bool,
-    requires_ended_soak: bool,
-}
-
-impl RolloutRow {
-    pub(super) fn of(change: &DeploymentChange) -> Self {
-        let rollout = change.release.rollout.as_ref();
-        let starts_soak = match change.soak {
-            Soak::Begun => true,
-            Soak::Kept => false,
-        };
-        Self {
-            status: rollout.map(|rollout| rollout.status.as_str()),
-            lanes: rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()),
-            // The domain limits a soak to one month.
-            minutes: rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)),
-            automatic: rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic),
-            index: rollout.map(|rollout| i16::from(rollout.current_index)),
-            since: rollout.map(|rollout| rollout.since_revision.get()),
-            holds: rollout
-                .map_or_else(Vec::new, |rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect()),
-            starts_soak,
-            requires_ended_soak: change.requires_soak,
-        }
-    }
-
-    pub(super) fn params(&self) -> [Param<'_>; 9] {
-        [
-            &self.status,
-            &self.lanes,
-            &self.minutes,
-            &self.automatic,
-            &self.index,
-            &self.since,
-            &self.holds,
-            &self.starts_soak,
-            &self.requires_ended_soak,
-        ]
-    }
+/// Adds the columns of a release's rollout, whether a soak starts, and whether the previous soak must have ended.
+pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -> Input<'v> {
+    let rollout = change.release.rollout.as_ref();
+    let starts_soak = match change.soak {
+        Soak::Begun => true,
+        Soak::Kept => false,
+    };
+    let holds = |rollout: &'v Rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect();
+    input
+        .with("rollout_status", rollout.map(|rollout| rollout.status.as_str()))
+        .with_list("rollout_lanes", rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()))
+        // The domain limits a soak to one month.
+        .with("soak_minutes", rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)))
+        .with("auto_advance", rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic))
+        .with("rollout_index", rollout.map(|rollout| i16::from(rollout.current_index)))
+        .with("rollout_since", rollout.map(|rollout| rollout.since_revision.get()))
+        .with_all("rollout_holds", rollout.map_or_else(Vec::new, holds))
+        .with("starts_soak", starts_soak)
+        .with("requires_ended_soak", change.requires_soak)
 }
 
 pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
@@ -281,36 +250,19 @@ pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment
     Ok(ReleaseWithDeployment { release, deployment: deployment(row)? })
 }
 
-/// The columns that every transition of a release sets: `$13` id, `$14` expected revision, `$15` state, `$16` digest,
-/// `$17` revision, `$18` time.
-pub(super) struct ReleaseRow<'a> {
-    pub(super) id: Uuid,
-    pub(super) expected_revision: i64,
-    pub(super) state: &'static str,
-    pub(super) digest: Option<&'a str>,
-    pub(super) revision: i64,
-    pub(super) at: time::OffsetDateTime,
+/// Adds the columns of a release's transition.
+pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_on: Option<Revision>) -> Input<'v> {
+    input
+        .with("release_id", release.release_id.uuid())
+        .with("decided_on", decided_on.unwrap_or(release.revision).get())
+        .with("state", release.state.name().as_str())
+        .with("bindings_digest", release.state.digest().map(BindingsDigest::as_str))
+        .with("revision", release.revision.get())
+        .with("updated_at", release.updated_at.to_datetime())
 }
 
-impl<'a> ReleaseRow<'a> {
-    pub(super) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
-        Self {
-            id: release.release_id.uuid(),
-            expected_revision: decided_on.unwrap_or(release.revision).get(),
-            state: release.state.name().as_str(),
-            digest: release.state.digest().map(BindingsDigest::as_str),
-            revision: release.revision.get(),
-            at: release.updated_at.to_datetime(),
-        }
-    }
-
-    pub(super) fn params(&self) -> Vec<Param<'_>> {
-        vec![&self.id, &self.expected_revision, &self.state, &self.digest, &self.revision, &self.at]
-    }
-}
-
-/// The references that a release freezes when it leaves draft, one vector for each column: `$19` from, `$20` slug,
-/// `$21` label, `$22` to. `$23` holds the distinct referenced assets.
+/// The references that a release freezes when it leaves draft, one vector for each column, and the distinct referenced
+/// assets.
 pub(super) struct ReferenceRows<'a> {
     from: Vec<Uuid>,
     slugs: Vec<&'a str>,
@@ -343,8 +295,17 @@ impl<'a> ReferenceRows<'a> {
         self.from.is_empty()
     }
 
-    pub(super) fn params(&self) -> [Param<'_>; 5] {
-        [&self.from, &self.slugs, &self.labels, &self.to, &self.assets]
+    /// Adds the references as lists.
+    pub(super) fn with_references<'v>(self, input: Input<'v>) -> Input<'v>
+    where
+        'a: 'v,
+    {
+        input
+            .with_all("from_versions", self.from)
+            .with_all("slugs", self.slugs)
+            .with_all("labels", self.labels)
+            .with_all("to_versions", self.to)
+            .with_all("referenced_assets", self.assets)
     }
 }
 

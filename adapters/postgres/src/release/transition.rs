@@ -1,22 +1,21 @@
 //! Transitions of releases that leave lanes unchanged, committed alone or in a batch.
 
-use super::rows::{ReferenceRows, ReleaseRow};
+use super::rows::{ReferenceRows, with_release};
 use crate::{
-    commit_tail::{CommitParams, FactColumns, commit_tail, fact_column_names, fact_placeholders, insert_facts},
-    database::{Param, commit, commit_batch},
+    database::{commit, commit_batch},
     group_commit::BatchCommitter,
+    guarded::{FactColumns, Guarded, GuardedBatch, Input},
     row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     idempotency::KeyedOutcome,
-    release::{Release, State},
+    release::{BindingsDigest, Release, State},
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
 use std::collections::HashSet;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Commits one transition. When it freezes references, shared locks keep the referenced assets active until the
@@ -28,78 +27,66 @@ pub(super) async fn commit_transition(
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    const MOVE: &str = concat!(
-        "WITH changed AS (
-            UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
-            WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+    static MOVE: Guarded = Guarded::new(
+        "changed AS (
+            UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
+                updated_at = input.updated_at
+            FROM input
+            WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                AND release.revision = decided_on
             RETURNING 1
-         )
-         SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-        commit_tail!(),
-        ")"
+         )",
+        "(SELECT count(*) = 1 FROM changed)",
     );
-    const FREEZE: &str = concat!(
-        "WITH changed AS (
-            UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
-            WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+    static FREEZE: Guarded = Guarded::new(
+        "changed AS (
+            UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
+                updated_at = input.updated_at
+            FROM input
+            WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
+                AND release.revision = decided_on
             RETURNING 1
          ),
          kept AS (
-            SELECT FROM changed, asset
-            WHERE tenant_id = $1 AND asset_id = ANY($23) AND lifecycle_state IS NOT DISTINCT FROM 'active'
-            ORDER BY asset_id
+            SELECT FROM changed, input JOIN asset USING (tenant_id)
+            WHERE asset.asset_id = ANY(referenced_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
+            ORDER BY asset.asset_id
             FOR SHARE OF asset
          ),
          frozen AS (
             INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
                 to_version_id)
-            SELECT $1, $13, $16, reference.from_id, reference.slug, reference.label, reference.to_id
-            FROM changed, unnest($19::uuid[], $20::text[], $21::text[], $22::uuid[])
+            SELECT tenant_id, release_id, bindings_digest, reference.from_id, reference.slug, reference.label,
+                reference.to_id
+            FROM changed, input, unnest(from_versions, slugs, labels, to_versions)
                 AS reference (from_id, slug, label, to_id)
             ON CONFLICT DO NOTHING
-         )
-         SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
-            AND (SELECT count(*) FROM kept) = cardinality($23::uuid[]), ",
-        commit_tail!(),
-        ")"
+         )",
+        "(SELECT count(*) = 1 FROM changed)
+            AND (SELECT count(*) FROM kept) = (SELECT cardinality(referenced_assets) FROM input)",
     );
     let ChangeRecord { next, decided_on, fact } = &**change;
-    let tail = CommitParams::new(scope, fact, key);
-    let row = ReleaseRow::of(next, *decided_on);
     let frozen = ReferenceRows::of(next);
-    let mut own = row.params();
-    let sql = if frozen.is_empty() {
-        MOVE
-    } else {
-        own.extend_from_slice(&frozen.params());
-        FREEZE
-    };
-    commit(pool, sql, &tail.with(&own)).await.map(|_| ())
+    let input = with_release(Input::new(scope), next, *decided_on);
+    let (statement, input) = if frozen.is_empty() { (&MOVE, input) } else { (&FREEZE, frozen.with_references(input)) };
+    let (sql, input) = statement.prepare(scope, fact, key, input)?;
+    commit(pool, sql, &input.params()).await.map(|_| ())
 }
 
 /// Commits a batch of transitions without idempotency keys and references. A release whose revision changed is
 /// skipped; the others are committed. Rows are locked in one order, so that concurrent batches do not deadlock.
-const TRANSITION_BATCH: &str = concat!(
-    "WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(",
-    fact_placeholders!(),
-    ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[])
-            AS asked (",
-    fact_column_names!(),
-    ", release_id, seen, state, digest, revision, moved_at)
-        ORDER BY tenant_id, release_id
-    ),
-    changed AS (
-        UPDATE release SET state = asked.state, bindings_digest = asked.digest, revision = asked.revision,
-            updated_at = asked.moved_at
+static TRANSITIONS: GuardedBatch = GuardedBatch::new(
+    "asked AS MATERIALIZED (SELECT * FROM input ORDER BY tenant_id, release_id),
+     changed AS (
+        UPDATE release SET state = asked.state, bindings_digest = asked.bindings_digest, revision = asked.revision,
+            updated_at = asked.updated_at
         FROM asked
         WHERE release.tenant_id = asked.tenant_id AND release.release_id = asked.release_id
-            AND release.revision = asked.seen
+            AND release.revision = asked.decided_on
         RETURNING asked.*
-    ),
-    ",
-    insert_facts!("changed"),
-    " SELECT fact_id FROM changed"
+     )",
+    "changed",
+    "SELECT fact_id FROM changed",
 );
 
 /// Group commit of release transitions.
@@ -134,19 +121,24 @@ impl BatchCommitter for TransitionCommitter {
         &self,
         pending: &[&PendingTransition],
     ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let mut batch = BatchColumns::default();
-        for pending in pending {
-            batch.push(pending);
-        }
-        let own: [Param<'_>; 6] = [
-            &batch.releases,
-            &batch.expected_revisions,
-            &batch.states,
-            &batch.digests,
-            &batch.revisions,
-            &batch.moments,
-        ];
-        let Some(rows) = commit_batch(&self.0, TRANSITION_BATCH, &batch.facts.with(&own)).await? else {
+        let mut facts = FactColumns::default();
+        pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
+        let records = || pending.iter().map(|pending| &*pending.change);
+        let releases = || records().map(|record| &record.next);
+        let decided_on = |record: &ChangeRecord<Release>| record.decided_on.unwrap_or(record.next.revision).get();
+        let input = Input::many()
+            .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+            .with_all("release_id", releases().map(|release| release.release_id.uuid()).collect())
+            .with_all("decided_on", records().map(decided_on).collect())
+            .with_all("state", releases().map(|release| release.state.name().as_str()).collect())
+            .with_all(
+                "bindings_digest",
+                releases().map(|release| release.state.digest().map(BindingsDigest::as_str)).collect(),
+            )
+            .with_all("revision", releases().map(|release| release.revision.get()).collect())
+            .with_all("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect());
+        let input = facts.into_input(input);
+        let Some(rows) = commit_batch(&self.0, TRANSITIONS.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
@@ -158,31 +150,5 @@ impl BatchCommitter for TransitionCommitter {
 
     async fn commit_one(&self, pending: &PendingTransition) -> Result<(), CommitError> {
         commit_transition(&self.0, pending.scope, &pending.change, None).await
-    }
-}
-
-/// A batch of transitions, one vector for each column.
-#[derive(Default)]
-struct BatchColumns<'a> {
-    facts: FactColumns,
-    releases: Vec<Uuid>,
-    expected_revisions: Vec<i64>,
-    states: Vec<&'static str>,
-    digests: Vec<Option<&'a str>>,
-    revisions: Vec<i64>,
-    moments: Vec<OffsetDateTime>,
-}
-
-impl<'a> BatchColumns<'a> {
-    fn push(&mut self, pending: &'a PendingTransition) {
-        let ChangeRecord { next, decided_on, fact } = &*pending.change;
-        let row = ReleaseRow::of(next, *decided_on);
-        self.facts.push(pending.scope, fact);
-        self.releases.push(row.id);
-        self.expected_revisions.push(row.expected_revision);
-        self.states.push(row.state);
-        self.digests.push(row.digest);
-        self.revisions.push(row.revision);
-        self.moments.push(row.at);
     }
 }
